@@ -1,0 +1,61 @@
+"""What is known of one request when it has ended: the wire's own noun.
+
+`RequestRecord` is filled by the hooks of a real server and by the simulator alike, and
+`spans.py` turns it into an OpenTelemetry span, so the two cannot drift apart.
+
+One clock per interval: every instant is a reading of one monotonic clock, in seconds.
+`wall_offset_ns` (wall clock minus that monotonic clock, taken once per request) places
+them on the calendar; no duration is ever taken across the two.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Outcome = Literal["stop", "length", "abort", "error", "rejected"]
+Basis = Literal["http", "engine"]
+"""`http`: received and delivered were seen at the HTTP edge. `engine`: the HTTP layer was
+unseen, so received = arrived and delivered = the front end's last look at the request."""
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request, finished or refused. Instants in monotonic seconds; None = not reached."""
+
+    received: float
+    delivered: float
+    wall_offset_ns: int
+    outcome: Outcome
+    basis: Basis
+    operation: str = "chat"
+    arrived: float | None = None
+    queued: float | None = None
+    scheduled: float | None = None
+    first_token: float | None = None
+    first_byte: float | None = None
+    last_token: float | None = None
+    preempted_at: list[float] = field(default_factory=list)
+    resumed_at: list[float] = field(default_factory=list)
+    request_id: str | None = None
+    model: str | None = None
+    lora: str | None = None
+    route: str | None = None
+    tenant: str | None = None
+    config: str | None = None
+    engine: int | None = None
+    streamed: bool | None = None
+    http_status: int | None = None
+    error_type: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    preemptions: int | None = None
+    itl_max_s: float | None = None
+    preempted_s: float | None = None
+    others_prefill_s: float | None = None
+    stall_s: float | None = None
+    waiting_at_arrival: int | None = None
+    running_at_arrival: int | None = None
+    kv_usage_at_arrival: float | None = None
+    trace_id: int | None = None
+    parent_span_id: int | None = None
+    trace_flags: int = 1

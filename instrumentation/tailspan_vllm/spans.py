@@ -1,0 +1,123 @@
+"""One request as one OpenTelemetry span: record in, span out.
+
+Pure but for the random ids. Runs on the sending thread, never on the server's event loop.
+The span is built whole, as it was: OpenTelemetry's tracer times a span while it happens,
+and ours is told afterwards, so the SDK's plain `ReadableSpan` serves.
+"""
+
+import secrets
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from tailspan_vllm import names, phases
+from tailspan_vllm.record import RequestRecord
+
+_SCOPE = InstrumentationScope(names.SCOPE)
+_UNSET = Status(StatusCode.UNSET)
+_ERROR = Status(StatusCode.ERROR)
+
+
+def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
+    """The span of one ended request, its instants as events and its phases as attributes."""
+    trace_id = record.trace_id or secrets.randbits(128)
+    context = SpanContext(
+        trace_id, secrets.randbits(64), is_remote=False, trace_flags=TraceFlags(record.trace_flags)
+    )
+    parent = None
+    if record.trace_id and record.parent_span_id:
+        parent = SpanContext(
+            record.trace_id,
+            record.parent_span_id,
+            is_remote=True,
+            trace_flags=TraceFlags(record.trace_flags),
+        )
+    return ReadableSpan(
+        name=f"{record.operation} {record.model}" if record.model else record.operation,
+        context=context,
+        parent=parent,
+        resource=resource,
+        attributes=_attributes(record),
+        events=_events(record),
+        kind=SpanKind.SERVER,
+        status=_ERROR if record.outcome == "error" else _UNSET,
+        start_time=_wall_ns(record, record.received),
+        end_time=_wall_ns(record, record.delivered),
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _wall_ns(record: RequestRecord, instant: float) -> int:
+    return record.wall_offset_ns + round(instant * 1e9)
+
+
+def _attributes(record: RequestRecord) -> dict[str, Any]:
+    split = phases.split(
+        record.received,
+        record.queued,
+        record.scheduled,
+        record.first_token,
+        record.last_token,
+        record.delivered,
+    )
+    first_seen = record.first_byte if record.basis == "http" else record.first_token
+    finished = record.outcome in ("stop", "length")
+    given: dict[str, Any] = {
+        names.OPERATION_NAME: record.operation,
+        names.PROVIDER_NAME: names.PROVIDER_VLLM,
+        names.REQUEST_MODEL: record.model,
+        names.RESPONSE_ID: record.request_id,
+        names.FINISH_REASONS: (record.outcome,) if finished else None,
+        names.INPUT_TOKENS: record.prompt_tokens,
+        names.OUTPUT_TOKENS: record.output_tokens,
+        names.CACHE_READ_INPUT_TOKENS: record.cached_tokens,
+        names.HTTP_ROUTE: record.route,
+        names.HTTP_STATUS_CODE: record.http_status,
+        names.ERROR_TYPE: record.error_type,
+        names.OUTCOME: record.outcome,
+        names.BASIS: record.basis,
+        names.STREAMED: record.streamed,
+        names.TENANT: record.tenant,
+        names.LORA: record.lora,
+        names.CONFIG: record.config,
+        names.ENGINE: record.engine,
+        names.FRONTEND: split.frontend_s,
+        names.QUEUE: split.queue_s,
+        names.PREFILL: split.prefill_s,
+        names.DECODE: split.decode_s,
+        names.DELIVERY: split.delivery_s,
+        names.PREEMPTED: record.preempted_s,
+        names.OTHERS_PREFILL: record.others_prefill_s,
+        names.STALL: record.stall_s,
+        # An answer was begun only where a token was made: an error's body has no TTFT.
+        names.TTFT: (
+            first_seen - record.received
+            if first_seen is not None and record.first_token is not None
+            else None
+        ),
+        names.ITL_MAX: record.itl_max_s,
+        names.PREEMPTIONS: record.preemptions,
+        names.WAITING_AT_ARRIVAL: record.waiting_at_arrival,
+        names.RUNNING_AT_ARRIVAL: record.running_at_arrival,
+        names.KV_USAGE_AT_ARRIVAL: record.kv_usage_at_arrival,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _events(record: RequestRecord) -> list[Event]:
+    instants = [
+        (names.ARRIVED, record.arrived),
+        (names.QUEUED, record.queued),
+        (names.SCHEDULED, record.scheduled),
+        (names.FIRST_TOKEN, record.first_token),
+        (names.FIRST_BYTE, record.first_byte),
+        (names.LAST_TOKEN, record.last_token),
+        *((names.PREEMPTION, at) for at in record.preempted_at),
+        *((names.RESUMPTION, at) for at in record.resumed_at),
+    ]
+    return [
+        Event(name, timestamp=_wall_ns(record, at)) for name, at in instants if at is not None
+    ]

@@ -1,0 +1,38 @@
+"""What an engine said of itself at one instant.
+
+Gauges hold at that instant. `*_total` count since `started_unix_ns`, when the engine (or
+the front end that reports it) began: a difference of two samples with the same start is
+what happened between them, and a lost or repeated sample costs nothing.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSample:
+    """One engine at one instant, as one reporting process saw it. Unknown is None."""
+
+    replica: str
+    engine: int
+    process: int
+    at_unix_ns: int
+    started_unix_ns: int
+    simulated: bool = False
+    model: str | None = None
+    region: str | None = None
+    config: str | None = None
+    waiting: int | None = None
+    running: int | None = None
+    kv_usage_ratio: float | None = None
+    longest_step_s: float | None = None
+    steps_total: int | None = None
+    busy_s_total: float | None = None
+    prefill_tokens_total: int | None = None
+    decode_tokens_total: int | None = None
+    prefix_cache_queries_tokens_total: int | None = None
+    prefix_cache_hits_tokens_total: int | None = None
+    external_cache_queries_tokens_total: int | None = None
+    external_cache_hits_tokens_total: int | None = None
+    preemptions_total: int | None = None
+    spans_dropped_total: int | None = None
+    hook_failures_total: int | None = None

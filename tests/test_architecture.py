@@ -1,0 +1,65 @@
+"""Arrows point down: which part may import which."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "instrumentation": set(),
+    "telemetry": {"tailspan_vllm.names"},
+    "store": {"telemetry"},
+    "collector": {"telemetry", "store", "tailspan_vllm.names"},
+    "exporters": {"telemetry", "tailspan_vllm.names"},
+    # The simulator speaks the instrumentation's own wire, so that the two cannot drift apart.
+    "simulator": {
+        "telemetry",
+        "tailspan_vllm.names",
+        "tailspan_vllm.record",
+        "tailspan_vllm.spans",
+        "tailspan_vllm.metrics",
+    },
+    "ui": {"telemetry", "store"},
+    "rig": set(),
+    "cli": {"telemetry", "store", "collector", "exporters", "simulator", "ui", "tailspan_vllm"},
+}
+"""Beside itself, what each part may import of the project."""
+
+OURS = {*MAY_IMPORT, "tailspan_vllm"}
+
+
+def _imports(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _allowed(module: str, part: str) -> bool:
+    own = "tailspan_vllm" if part == "instrumentation" else part
+    return any(
+        module == name or module.startswith(f"{name}.") for name in {own, *MAY_IMPORT[part]}
+    )
+
+
+@pytest.mark.parametrize("part", sorted(MAY_IMPORT))
+def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
+    """The table above is the whole of it; a new arrow is a decision made here."""
+    forbidden = {
+        f"{file.relative_to(ROOT)}: {module}"
+        for file in (ROOT / part).rglob("*.py")
+        for module in _imports(file)
+        if module.split(".")[0] in OURS and not _allowed(module, part)
+    }
+    assert not forbidden
+
+
+def test_every_part_has_its_row() -> None:
+    """A new folder of code says what it may import before it lands."""
+    code = {path.parent.name for path in ROOT.glob("*/*.py")} - {"tests", "benchmarks"}
+    assert code <= set(MAY_IMPORT)
