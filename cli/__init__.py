@@ -1,0 +1,1 @@
+"""The `tailspan` command: thin verbs over the parts."""

@@ -42,9 +42,7 @@ def _imports(file: Path) -> set[str]:
 
 def _allowed(module: str, part: str) -> bool:
     own = "tailspan_vllm" if part == "instrumentation" else part
-    return any(
-        module == name or module.startswith(f"{name}.") for name in {own, *MAY_IMPORT[part]}
-    )
+    return any(module == name or module.startswith(f"{name}.") for name in {own, *MAY_IMPORT[part]})
 
 
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))

@@ -1,0 +1,1 @@
+"""The root-cause explorer: Streamlit pages over the store."""

@@ -118,6 +118,4 @@ def _events(record: RequestRecord) -> list[Event]:
         *((names.PREEMPTION, at) for at in record.preempted_at),
         *((names.RESUMPTION, at) for at in record.resumed_at),
     ]
-    return [
-        Event(name, timestamp=_wall_ns(record, at)) for name, at in instants if at is not None
-    ]
+    return [Event(name, timestamp=_wall_ns(record, at)) for name, at in instants if at is not None]
