@@ -65,7 +65,7 @@ def metrics_of(
             attributes[names.REQUEST_MODEL] = state.model
         if state.config is not None:
             attributes[names.CONFIG] = state.config
-        for name, value in state.gauges.items():
+        for name, value in dict(state.gauges).items():
             gauges.setdefault(name, []).append(
                 NumberDataPoint(attributes, state.started_unix_ns, at_unix_ns, value)
             )

@@ -1,0 +1,163 @@
+"""Sends what was captured: one thread, a bounded queue, OTLP out.
+
+The server's threads only append to the queue. While the collector is away the newest
+records are kept up to the limit and the rest is counted as dropped; spans that were built
+keep their ids through every retry, so that a repeat is recognised as one.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.metrics import EngineState, Number, metrics_of
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.settings import Settings, resource_attributes
+from tailspan_vllm.spans import span_of
+
+logger = logging.getLogger("vllm.tailspan")
+
+THREAD_NAME = "tailspan-sender"
+FLUSH_S = 2.0
+
+
+class Sender:
+    """Queue in front, OTLP behind. `submit` may be called from any thread and never blocks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._records: deque[RequestRecord] = deque()
+        self._spans: deque[ReadableSpan] = deque()
+        self._engines: Callable[[], list[EngineState]] = list
+        self._port: int | None = None
+        self._dropped = 0
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._unreachable = False
+
+    def observe(self, engines: Callable[[], list[EngineState]]) -> None:
+        """Say where the engines' states are to be read each second."""
+        self._engines = engines
+
+    def serves_port(self, port: int | None) -> None:
+        """Note the port that names this replica; of use before the first export only."""
+        self._port = port
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+
+    def submit(self, record: RequestRecord) -> None:
+        """Queue a record; dropped and counted when the queue is full."""
+        if not self._settings.enabled or not self._settings.spans:
+            return
+        if len(self._records) + len(self._spans) >= self._settings.queue_limit:
+            self._dropped += 1
+            return
+        self._records.append(record)
+        if self._thread is None:
+            self.start()
+
+    def close(self) -> None:
+        """Send what is left, within `FLUSH_S`, and stop."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(FLUSH_S)
+
+    # --- the thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        logging.getLogger("opentelemetry").addFilter(_NotOurs())
+        for name in ("grpc", "http"):
+            logging.getLogger(f"opentelemetry.exporter.otlp.proto.{name}.exporter").addFilter(
+                _NotOurs()
+            )
+        spans, metrics = _exporters(self._settings)
+        # A server names its port when its application is built, some seconds after its
+        # engine: until then there is nothing to tell that could not wait.
+        self._wake.wait(self._settings.interval_s)
+        resource: Resource | None = None
+        while True:
+            begun = time.monotonic()
+            resource = resource or Resource.create(resource_attributes(os.environ, self._port))
+            self._send_spans(spans, resource)
+            self._send_metrics(metrics, resource)
+            if self._closing:
+                return
+            self._wake.wait(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+
+    @guard.harmless("send_spans")
+    def _send_spans(self, exporter: SpanExporter, resource: Resource) -> None:
+        while self._records:
+            self._spans.append(span_of(self._records.popleft(), resource))
+        while self._spans:
+            count = min(self._settings.batch_limit, len(self._spans))
+            batch = [self._spans[index] for index in range(count)]
+            result = exporter.export(batch)
+            self._note(result is SpanExportResult.SUCCESS)
+            if result is not SpanExportResult.SUCCESS:
+                return
+            for _ in range(count):
+                self._spans.popleft()
+
+    @guard.harmless("send_metrics")
+    def _send_metrics(self, exporter: MetricExporter, resource: Resource) -> None:
+        states = self._engines()
+        if not states or not self._settings.metrics:
+            return
+        own: dict[str, Number] = {
+            names.SPANS_DROPPED: self._dropped,
+            names.HOOK_FAILURES: sum(guard.failures.values()),
+        }
+        data = metrics_of(states, resource, time.time_ns(), own)
+        for state in states:
+            state.gauges.pop(names.LONGEST_STEP, None)
+        self._note(exporter.export(data) is MetricExportResult.SUCCESS)
+
+    def _note(self, reached: bool) -> None:
+        """One line when the collector goes away, one when it is back."""
+        if reached == self._unreachable:
+            endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "its default endpoint")
+            if reached:
+                logger.warning("tailspan: the collector at %s is back", endpoint)
+            else:
+                logger.warning(
+                    "tailspan: no collector at %s; keeping up to %d spans and trying again",
+                    endpoint,
+                    self._settings.queue_limit,
+                )
+            self._unreachable = not reached
+
+
+class _NotOurs(logging.Filter):
+    """Keeps OpenTelemetry's line-a-retry of our own thread out of the server's log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.threadName != THREAD_NAME
+
+
+def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
+    if settings.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc import metric_exporter, trace_exporter
+
+        return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
+    from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
+
+    return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()

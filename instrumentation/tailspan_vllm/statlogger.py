@@ -1,0 +1,101 @@
+"""The engine's own statistics, from vLLM's public stat-logger interface.
+
+`record` runs on the server's event loop after every engine step: it adds numbers up, and
+what it adds up is sent each second by another thread.
+"""
+
+import time
+from typing import Any
+
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from tailspan_vllm import guard, names
+from tailspan_vllm.capture import process_capture
+from tailspan_vllm.fingerprint import fingerprint
+from tailspan_vllm.metrics import EngineState
+
+_COUNTED_FROM_ZERO = (
+    names.STEPS,
+    names.BUSY_TIME,
+    names.PREFILL_TOKENS,
+    names.DECODE_TOKENS,
+    names.PREFIX_CACHE_QUERIES,
+    names.PREFIX_CACHE_HITS,
+    names.ENGINE_PREEMPTIONS,
+)
+
+
+class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not there to be typed
+    """Entry point `vllm.stat_logger_plugins`; vLLM makes one for each engine it serves."""
+
+    def __init__(self, vllm_config: Any, engine_index: int = 0, **_: Any) -> None:
+        self._state: EngineState | None = None
+        self._stepped_at: float | None = None
+        self._was_running = False
+        self._begin(vllm_config, engine_index)
+
+    @guard.harmless("stat_logger")
+    def _begin(self, vllm_config: Any, engine_index: int) -> None:
+        served = vllm_config.model_config.served_model_name
+        self._state = EngineState(
+            engine=engine_index,
+            started_unix_ns=time.time_ns(),
+            model=served if isinstance(served, str) else served[0],
+            config=fingerprint(vllm_config),
+            totals=dict.fromkeys(_COUNTED_FROM_ZERO, 0),
+        )
+        capture = process_capture()
+        if capture.settings.enabled:
+            capture.engines[engine_index] = self._state
+            capture.sender.start()
+
+    @guard.harmless("record")
+    def record(
+        self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
+    ) -> None:
+        """Add up one step."""
+        state = self._state
+        if state is None:
+            return
+        if iteration_stats is not None:
+            self._count_step(state, iteration_stats)
+        if scheduler_stats is not None:
+            self._note_scheduler(state, scheduler_stats)
+
+    def _count_step(self, state: EngineState, stats: Any) -> None:
+        now = time.monotonic()
+        state.add(names.STEPS, 1)
+        state.add(names.DECODE_TOKENS, stats.num_generation_tokens)
+        by_source = getattr(stats, "prompt_token_stats", None)
+        state.add(
+            names.PREFILL_TOKENS, by_source.computed if by_source else stats.num_prompt_tokens
+        )
+        state.add(names.ENGINE_PREEMPTIONS, stats.num_preempted_reqs)
+        # A step is the time since the one before, where requests were left running then;
+        # after an idle spell its beginning is not told and it is not counted as busy.
+        if self._stepped_at is not None and self._was_running:
+            step_s = now - self._stepped_at
+            state.add(names.BUSY_TIME, step_s)
+            state.gauges[names.LONGEST_STEP] = max(step_s, state.gauges.get(names.LONGEST_STEP, 0))
+        self._stepped_at = now
+
+    def _note_scheduler(self, state: EngineState, stats: Any) -> None:
+        deferred = getattr(stats, "num_skipped_waiting_reqs", 0)
+        state.gauges[names.WAITING] = stats.num_waiting_reqs + deferred
+        state.gauges[names.RUNNING] = stats.num_running_reqs
+        state.gauges[names.KV_USAGE] = stats.kv_cache_usage
+        self._was_running = stats.num_running_reqs > 0
+        local = stats.prefix_cache_stats
+        if local is not None:
+            state.add(names.PREFIX_CACHE_QUERIES, local.queries)
+            state.add(names.PREFIX_CACHE_HITS, local.hits)
+        external = getattr(stats, "connector_prefix_cache_stats", None)
+        if external is not None:
+            state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)
+            state.add(names.EXTERNAL_CACHE_HITS, external.hits)
+
+    def log(self) -> None:
+        """Nothing: the console is vLLM's."""
+
+    def log_engine_initialized(self) -> None:
+        """Nothing: the console is vLLM's."""

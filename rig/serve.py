@@ -1,0 +1,129 @@
+"""`make vllm`: start a real vLLM on the CPU with the instrumentation, until Ctrl-C.
+
+python -m rig.serve                                  port 8000, telemetry to localhost:4317
+python -m rig.serve --port 8001 -- --max-num-seqs 4  what follows -- is vLLM's
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rig.install import MODEL, PYTHON, NotHere, ensure
+
+MODEL_NAME = "tiny"
+START_LIMIT_S = 300
+
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def command(port: int, extra: Sequence[str] = ()) -> list[str]:
+    """The command line of a server on `port`; `extra` are vLLM's own arguments."""
+    return [
+        str(PYTHON),
+        *("-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(MODEL), "--served-model-name", MODEL_NAME),
+        *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *extra,
+    ]
+
+
+def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a server whose telemetry goes to `endpoint`, unless `given` says."""
+    return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
+
+
+def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
+    """Wait for /health. Returns False when the server ended or took too long."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+                return True
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+    return False
+
+
+def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
+    """Ask the server to end, and insist when it does not."""
+    if server.poll() is None:
+        server.send_signal(signal.SIGTERM)
+        try:
+            server.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Install what is missing, start the server and stay with it."""
+    parser = argparse.ArgumentParser(
+        prog="make vllm", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--port", type=int, default=8000, help="default 8000")
+    parser.add_argument(
+        "--endpoint",
+        default="http://127.0.0.1:4317",
+        help="where its telemetry goes (OTLP; default http://127.0.0.1:4317)",
+    )
+    parser.add_argument("vllm", nargs="*", help="after --: arguments for vLLM itself")
+    asked = parser.parse_args(arguments)
+    try:
+        ensure()
+    except NotHere as reason:
+        print(reason, file=sys.stderr)
+        return 2
+    log_path = PYTHON.parent.parent / f"vllm-{asked.port}.log"
+    print(f"  starting vLLM on port {asked.port} (its log: {_short(log_path)}) …", flush=True)
+    begun = time.monotonic()
+    with log_path.open("wb") as log:
+        server = subprocess.Popen(
+            command(asked.port, asked.vllm),
+            env=environment(asked.endpoint, os.environ),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        if not wait_until_healthy(asked.port, server):
+            tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-12:])
+            print(f"vLLM did not come up on port {asked.port}:\n{tail}", file=sys.stderr)
+            return 2
+        print(
+            f"  ready after {time.monotonic() - begun:.0f} s; telemetry goes to {asked.endpoint}\n\n"
+            f"  Try it:\n    curl http://127.0.0.1:{asked.port}/v1/chat/completions "
+            "-H 'content-type: application/json' \\\n"
+            f'      -d \'{{"model": "{MODEL_NAME}", "max_tokens": 64, "ignore_eos": true, '
+            '"messages": [{"role": "user", "content": "hello"}]}\'\n\n  Ctrl-C stops it.',
+            flush=True,
+        )
+        return server.wait()
+    except KeyboardInterrupt:
+        print("\n  stopping vLLM …", flush=True)
+        return 0
+    finally:
+        stop(server)
+
+
+def _short(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
