@@ -18,20 +18,22 @@ MODEL = ENVIRONMENT / "tiny-model"
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
-class NotHere(Exception):
+class NotHereError(Exception):
     """This machine cannot run a vLLM for the CPU; the message says why, in one sentence."""
 
 
 def require_platform() -> None:
-    """Raise NotHere with the reason where the pinned build cannot run."""
+    """Raise NotHereError with the reason where the pinned build cannot run."""
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
-        raise NotHere(f"make vllm needs Linux on x86_64; this is {system} on {machine}.")
+        raise NotHereError(f"make vllm needs Linux on x86_64; this is {system} on {machine}.")
     if sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)):
-        raise NotHere(f"make vllm needs Python 3.11 to 3.13; this is {platform.python_version()}.")
+        raise NotHereError(
+            f"make vllm needs Python 3.11 to 3.13; this is {platform.python_version()}."
+        )
     flags = Path("/proc/cpuinfo").read_text()
     if " avx2 " not in flags:
-        raise NotHere("make vllm needs a CPU with AVX2 (or AVX-512); this one has neither.")
+        raise NotHereError("make vllm needs a CPU with AVX2 (or AVX-512); this one has neither.")
 
 
 def ensure() -> None:
@@ -79,4 +81,4 @@ def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise NotHere(f"\n{' '.join(command[:6])} … failed:\n{tail}")
+        raise NotHereError(f"\n{' '.join(command[:6])} … failed:\n{tail}")

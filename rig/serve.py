@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rig.install import MODEL, PYTHON, NotHere, ensure
+from rig.install import MODEL, PYTHON, NotHereError, ensure
 
 MODEL_NAME = "tiny"
 START_LIMIT_S = 300
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     try:
         ensure()
-    except NotHere as reason:
+    except NotHereError as reason:
         print(reason, file=sys.stderr)
         return 2
     log_path = PYTHON.parent.parent / f"vllm-{asked.port}.log"
@@ -105,7 +105,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"vLLM did not come up on port {asked.port}:\n{tail}", file=sys.stderr)
             return 2
         print(
-            f"  ready after {time.monotonic() - begun:.0f} s; telemetry goes to {asked.endpoint}\n\n"
+            f"  ready after {time.monotonic() - begun:.0f} s; "
+            f"telemetry goes to {asked.endpoint}\n\n"
             f"  Try it:\n    curl http://127.0.0.1:{asked.port}/v1/chat/completions "
             "-H 'content-type: application/json' \\\n"
             f'      -d \'{{"model": "{MODEL_NAME}", "max_tokens": 64, "ignore_eos": true, '

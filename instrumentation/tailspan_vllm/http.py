@@ -142,9 +142,9 @@ def _observe(message: Message, exchange: Exchange) -> None:
             b"",
         )
         exchange.streamed = bytes(content_type).startswith(b"text/event-stream")
-    elif message["type"] == "http.response.body" and message.get("body"):
-        if exchange.delivered is None:  # what is written after the client has gone is no answer
-            exchange.first_byte = time.monotonic()
+    elif message.get("body") and exchange.delivered is None:
+        # What is written after the client has gone is no answer.
+        exchange.first_byte = time.monotonic()
 
 
 def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:

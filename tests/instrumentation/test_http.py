@@ -1,0 +1,162 @@
+"""The HTTP edge, on a real Starlette application behind the layer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+from tailspan_vllm import guard
+from tailspan_vllm.capture import Capture
+from tailspan_vllm.http import Message, TimingMiddleware
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.settings import settings_from
+
+
+class _Recording(Capture):
+    """A capture whose records stay here."""
+
+    def __init__(self) -> None:
+        super().__init__(settings_from({"OTEL_SDK_DISABLED": "true"}))
+        self.records: list[RequestRecord] = []
+        setattr(self.sender, "submit", self.records.append)  # noqa: B010  # a method is replaced
+
+
+async def _refuse(request: Request) -> JSONResponse:
+    return JSONResponse({"error": "no"}, status_code=400)
+
+
+async def _break(request: Request) -> JSONResponse:
+    raise RuntimeError("boom")
+
+
+async def _stream(request: Request) -> StreamingResponse:
+    async def chunks() -> AsyncIterator[str]:
+        for index in range(3):
+            yield f"data: {index}\n\n"
+
+    return StreamingResponse(chunks(), media_type="text/event-stream")
+
+
+APP = Starlette(
+    routes=[
+        Route("/v1/completions", _refuse, methods=["POST"]),
+        Route("/v1/chat/completions", _stream, methods=["POST"]),
+        Route("/v1/embeddings", _break, methods=["POST"]),
+        Route("/other", _refuse, methods=["POST"]),
+    ]
+)
+
+
+async def _call(
+    capture: Capture, path: str, headers: list[tuple[bytes, bytes]] | None = None, app: Any = APP
+) -> list[Message]:
+    sent: list[Message] = []
+
+    asked: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        if not asked:
+            await asyncio.Event().wait()
+        return asked.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": headers or [],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("127.0.0.1", 8000),
+    }
+    await TimingMiddleware(app, capture)(scope, receive, send)
+    return sent
+
+
+def test_a_request_refused_before_the_engine_is_a_row() -> None:
+    """4xx answers are outcomes; labels and trace come from the headers."""
+    capture = _Recording()
+    headers = [
+        (b"x-tenant-id", b"acme"),
+        (b"traceparent", b"00-" + b"0a" * 16 + b"-" + b"0b" * 8 + b"-01"),
+    ]
+    asyncio.run(_call(capture, "/v1/completions", headers))
+    (record,) = capture.records
+    assert (record.outcome, record.http_status, record.error_type) == ("rejected", 400, "400")
+    assert (record.tenant, record.route) == ("acme", "/v1/completions")
+    assert record.trace_id == int("0a" * 16, 16)
+    assert record.received <= record.delivered
+
+
+def test_a_failure_inside_the_server_still_propagates_and_is_a_row() -> None:
+    """The layer observes an exception and lets it pass."""
+    capture = _Recording()
+    with pytest.raises(RuntimeError, match="boom"):
+        asyncio.run(_call(capture, "/v1/embeddings"))
+    assert [record.outcome for record in capture.records] == ["rejected"]
+    assert capture.records[0].http_status == 500
+
+
+def test_routes_that_make_no_request_make_no_row() -> None:
+    """Health checks and lists of models are not requests."""
+    capture = _Recording()
+    asyncio.run(_call(capture, "/other"))
+    assert capture.records == []
+
+
+def test_the_answer_passes_unchanged() -> None:
+    """Every message reaches the client as the server wrote it."""
+    sent = asyncio.run(_call(_Recording(), "/v1/chat/completions"))
+    assert b"".join(message.get("body", b"") for message in sent) == (
+        b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+    )
+
+
+def test_a_layer_added_twice_times_once() -> None:
+    """The plugin's layer and `--middleware` may meet."""
+    capture = _Recording()
+    asyncio.run(_call(capture, "/v1/completions", app=TimingMiddleware(APP, capture)))
+    assert len(capture.records) == 1
+
+
+def test_a_failing_capture_does_not_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The observer does no harm: the answer is whole and the failure counted."""
+    capture = _Recording()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(capture, "exchange_ended", broken)
+    monkeypatch.setattr(guard, "failures", guard.failures.__class__())
+    sent = asyncio.run(_call(capture, "/v1/completions"))
+    assert sent[0]["status"] == 400
+    assert guard.failures["exchange_end"] == 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"00-zz-1-01",
+        b"00-" + b"0" * 32 + b"-" + b"0b" * 8 + b"-01",
+        b"\xff" * 400,
+        b"x" * 9000,
+    ],
+)
+def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
+    """Anyone may send any header."""
+    capture = _Recording()
+    asyncio.run(
+        _call(capture, "/v1/completions", [(b"traceparent", header), (b"x-tenant-id", header)])
+    )
+    assert capture.records[0].trace_id is None
+    assert len(capture.records[0].tenant or "") <= 256
