@@ -42,11 +42,6 @@ def _install() -> None:
     if missing:
         logger.warning("tailspan: this vLLM lacks %s; requests are told without it", missing)
     _time_http(capture)
-    logger.info(
-        "tailspan: capturing requests; spans and samples go to %s (%s)",
-        os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "the local OpenTelemetry collector"),
-        capture.settings.protocol,
-    )
 
 
 def _time_http(capture: Any) -> None:

@@ -92,6 +92,12 @@ class Sender:
         # A server names its port when its application is built, some seconds after its
         # engine: until then there is nothing to tell that could not wait.
         self._wake.wait(self._settings.interval_s)
+        # vLLM sets its logging up after it has loaded its plugins: said here, it is seen.
+        logger.info(
+            "tailspan: capturing; spans and samples go to %s (%s)",
+            _endpoint(),
+            self._settings.protocol,
+        )
         resource: Resource | None = None
         while True:
             begun = time.monotonic()
@@ -133,13 +139,12 @@ class Sender:
     def _note(self, reached: bool) -> None:
         """One line when the collector goes away, one when it is back."""
         if reached == self._unreachable:
-            endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "its default endpoint")
             if reached:
-                logger.warning("tailspan: the collector at %s is back", endpoint)
+                logger.warning("tailspan: the collector at %s is back", _endpoint())
             else:
                 logger.warning(
                     "tailspan: no collector at %s; keeping up to %d spans and trying again",
-                    endpoint,
+                    _endpoint(),
                     self._settings.queue_limit,
                 )
             self._unreachable = not reached
@@ -150,6 +155,10 @@ class _NotOurs(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.threadName != THREAD_NAME
+
+
+def _endpoint() -> str:
+    return os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317, by default")
 
 
 def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:

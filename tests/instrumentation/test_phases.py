@@ -13,8 +13,9 @@ instants = st.lists(
 def test_phases_sum_to_the_end_to_end_time(times: list[float], reached: int) -> None:
     """Promise one: the parts sum to the whole, also for a request that died early."""
     received, *middle, delivered = times
-    queued, scheduled, first, last = [*middle[:reached], *[None] * (4 - reached)]
-    phases = split(received, queued, scheduled, first, last, delivered)
+    told = dict(zip(("queued", "scheduled", "first_token", "last_token"), middle, strict=True))
+    unreached = dict.fromkeys(list(told)[reached:])
+    phases = split(received=received, delivered=delivered, **{**told, **unreached})
     known = [phase for phase in phases if phase is not None]
     assert len(known) == reached + 1
     assert abs(sum(known) - (delivered - received)) < 1e-6
