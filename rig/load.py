@@ -1,0 +1,146 @@
+"""A client with a stopwatch: sends requests to an OpenAI-compatible server and times them.
+
+Bounded in count and time, for the tests and benchmarks. Each request carries a traceparent
+of its own, by which its row is found again.
+
+    python -m rig.load --port 8000 --requests 60 --concurrency 8
+"""
+
+import argparse
+import http.client
+import json
+import random
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What to ask for, and when to lose patience."""
+
+    chat: bool = True
+    stream: bool = True
+    prompt: str = "hello"
+    max_tokens: int = 32
+    abort_after_chunks: int | None = None
+    abort_after_s: float | None = None
+    model: str = "tiny"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the client saw. `ttft_s` is to the answer's first byte; None if none came."""
+
+    call: Call
+    trace_id: str
+    status: int | None
+    request_id: str | None
+    ttft_s: float | None
+    e2e_s: float
+    aborted: bool
+
+
+def send(port: int, call: Call) -> Timed:
+    """Send one request and read its answer, or leave when the call says so."""
+    trace_id = secrets.token_hex(16)
+    body: dict[str, Any] = {
+        "model": call.model,
+        "max_tokens": call.max_tokens,
+        "ignore_eos": True,
+        "stream": call.stream,
+        **call.body,
+    }
+    if call.chat:
+        body.setdefault("messages", [{"role": "user", "content": call.prompt}])
+    else:
+        body.setdefault("prompt", call.prompt)
+    headers = {
+        "content-type": "application/json",
+        "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
+        **call.headers,
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    connection.connect()
+    path = "/v1/chat/completions" if call.chat else "/v1/completions"
+    text = json.dumps(body)
+    status, ttft_s, aborted, received = None, None, False, b""
+    begun = time.monotonic()
+    try:
+        connection.request("POST", path, text, headers)
+        if call.abort_after_s is not None:
+            time.sleep(call.abort_after_s)
+            aborted = True
+        else:
+            answer = connection.getresponse()
+            status = answer.status
+            received = answer.read(1)
+            ttft_s = time.monotonic() - begun
+            chunks = 0
+            for line in answer:
+                received += line
+                chunks += line.startswith(b"data:")
+                if call.abort_after_chunks is not None and chunks >= call.abort_after_chunks:
+                    aborted = True
+                    break
+    finally:
+        e2e_s = time.monotonic() - begun
+        connection.close()
+    return Timed(call, trace_id, status, _id_of(received), ttft_s, e2e_s, aborted)
+
+
+def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
+    """Send the calls, at most `concurrency` at a time, in their order."""
+    with ThreadPoolExecutor(concurrency) as pool:
+        return list(pool.map(lambda call: send(port, call), calls))
+
+
+def mixed(count: int, seed: int = 0) -> list[Call]:
+    """Chat and completions, streamed and not, of varied lengths; the same for a seed."""
+    draw = random.Random(seed)
+    return [
+        Call(
+            chat=index % 2 == 0,
+            stream=index % 4 < 2,
+            prompt="".join(draw.choices("abcdefgh ", k=draw.randint(5, 600))),
+            max_tokens=draw.randint(2, 64),
+            headers={"x-tenant-id": f"tenant-{index % 3}"},
+        )
+        for index in range(count)
+    ]
+
+
+def _id_of(received: bytes) -> str | None:
+    start = received.find(b'"id":"')
+    return received[start + 6 : received.find(b'"', start + 6)].decode() if start >= 0 else None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Send a mixed load and print what the client saw."""
+    parser = argparse.ArgumentParser(prog="python -m rig.load", description=__doc__)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--concurrency", type=int, default=8)
+    asked = parser.parse_args(arguments)
+    begun = time.monotonic()
+    seen = send_all(asked.port, mixed(asked.requests), asked.concurrency)
+    took_s = time.monotonic() - begun
+    e2e_s = sorted(timed.e2e_s for timed in seen)
+    print(
+        f"{len(seen)} requests in {took_s:.1f} s ({len(seen) / took_s:.1f}/s), "
+        f"{sum(timed.status == 200 for timed in seen)} answered, "
+        f"E2E p50 {e2e_s[len(e2e_s) // 2] * 1e3:.0f} ms, max {e2e_s[-1] * 1e3:.0f} ms"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
