@@ -92,7 +92,8 @@ def _parse(url: str) -> URL:
         raise StoreError(f"{shown!r}: {parsed.drivername} is not supported; {allowed}")
     if parsed.host or parsed.query:
         raise StoreError(f"{shown!r}: a host or options are not supported; {allowed}")
-    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
+    path = parsed.database
+    if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
         # A database in memory is one connection's own: the writer's rows would never be read.
         raise StoreError(f"{shown!r}: the database must be a file; {allowed}")
     return parsed
