@@ -41,7 +41,10 @@ def test_the_columns_are_those_of_this_version() -> None:
         for table in METADATA.sorted_tables
         for column in table.columns
     ]
-    assert (VERSION, sha256("\n".join(columns).encode()).hexdigest()[:16]) == (1, "ac19305eca48fa5f")
+    assert (VERSION, sha256("\n".join(columns).encode()).hexdigest()[:16]) == (
+        1,
+        "ac19305eca48fa5f",
+    )
 
 
 def test_labels_are_names_and_numbers_that_name() -> None:
