@@ -87,7 +87,9 @@ def ask(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     equals = _equals(where)
-    return Question(open_database(database, create=False), window, equals)
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    return Question(engine, window, equals)
 
 
 def _equals(where: Sequence[str]) -> dict[str, str | None]:

@@ -32,6 +32,15 @@ def test_opening_again_keeps_what_is_there(url: str) -> None:
     open_database(url, create=False).dispose()
 
 
+def test_a_database_opens_while_another_process_writes(url: str, tmp_path: Path) -> None:
+    """Only making the schema needs the write lock."""
+    open_database(url).dispose()
+    connection = sqlite3.connect(tmp_path / "tailspan.db", isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    open_database(url, busy_timeout_s=0.05).dispose()
+    connection.close()
+
+
 def test_many_may_open_a_new_database_at_once(url: str) -> None:
     """The collector and the explorer start together; neither may fail."""
     with ThreadPoolExecutor(8) as pool:
@@ -67,6 +76,7 @@ def test_another_programs_database_is_refused(url: str, tmp_path: Path, create: 
     with pytest.raises(StoreError, match="not a Tailspan database"):
         open_database(url, create=create)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("addresses",)]
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     connection.close()
 
 

@@ -81,8 +81,10 @@ def test_tpot_is_the_same_in_sql_as_in_python(
         literal(output_tokens, BigInteger()).label("output_tokens"),
     ).subquery()
     in_sql = tpot(row.c.decode_s, row.c.output_tokens)
-    with create_engine("sqlite://").connect() as connection:
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
         assert connection.scalar(select(in_sql)) == tpot_s(decode_s, output_tokens)
+    engine.dispose()
 
 
 def test_rows_can_be_picked_by_several_labels(
