@@ -78,7 +78,7 @@ def run(
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
     sender = Sender(export.prepare, say, sent)
-    batches = _Batches(sender, stop)
+    batches = _Batches(sender, plan.service, stop)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
     finally:
@@ -104,31 +104,26 @@ def _run(
         started_unix_ns=started_unix_ns,
         duration_s=None if plan.duration_s is None else plan.backfill_s + plan.duration_s,
     )
-    resources = {
-        f"sim-{number}": _resource(
-            plan.service, f"sim-{number}", fleet.regions[number % len(fleet.regions)]
-        )
-        for number in range(fleet.replicas)
-    }
     caught_up = plan.backfill_s == 0
     tell_at_s = 600.0
     for second in simulate(fleet):
         if stop.is_set():
             return
         at_unix_ns = started_unix_ns + round(second.at_s * 1e9)
+        if not caught_up and at_unix_ns > clock_ns():
+            caught_up = True
+            batches.drain()
+            if stop.is_set():
+                return
+            took_s = (clock_ns() - began_ns) / 1e9
+            say(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
+        if not caught_up and second.at_s >= tell_at_s:
+            tell_at_s += 600.0
+            say(f"backfill: simulated {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min")
         behind_s = (clock_ns() - at_unix_ns) / 1e9
         if behind_s < 0:
-            if not caught_up:
-                caught_up = True
-                batches.flush()
-                batches.drain()
-                took_s = (clock_ns() - began_ns) / 1e9
-                say(f"backfill done in {took_s:.1f} s; now live, a second at a time")
             wait(-behind_s)
-        elif not caught_up and second.at_s >= tell_at_s:
-            tell_at_s += 600.0
-            say(f"backfill: {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min")
-        batches.add(second, at_unix_ns, resources)
+        batches.add(second, at_unix_ns)
         if behind_s < _BEHIND_S:
             batches.flush()
 
@@ -148,18 +143,22 @@ def _resource(service: str, replica: str, region: str) -> Resource:
 class _Batches:
     """Seconds in; full batches out, in order of time."""
 
-    def __init__(self, sender: Sender, stop: threading.Event) -> None:
+    def __init__(self, sender: Sender, service: str, stop: threading.Event) -> None:
         self._sender = sender
+        self._service = service
         self._stop = stop
+        self._resources: dict[str, Resource] = {}
         self._records: list[tuple[RequestRecord, Resource]] = []
         self._states: list[tuple[EngineState, Resource, int]] = []
 
-    def add(self, second: Second, at_unix_ns: int, resources: dict[str, Resource]) -> None:
+    def add(self, second: Second, at_unix_ns: int) -> None:
         """Take a second; send what has filled a batch, waiting for room."""
-        told: tuple[ReplicaSecond, ...] = second.replicas
-        ended = [(record, resources[one.replica]) for one in told for record in one.records]
+        ended = []
+        for told in second.replicas:
+            resource = self._resource(told)
+            ended += [(record, resource) for record in told.records]
+            self._states.append((told.state, resource, at_unix_ns))
         self._records += sorted(ended, key=lambda pair: pair[0].delivered)
-        self._states += [(one.state, resources[one.replica], at_unix_ns) for one in told]
         while len(self._records) >= SPANS_PER_BATCH:
             self._sender.put(Requests(self._records[:SPANS_PER_BATCH]), self._stop)
             del self._records[:SPANS_PER_BATCH]
@@ -177,8 +176,19 @@ class _Batches:
             self._states = []
 
     def drain(self) -> None:
-        """Wait until the collector has had its say on all of it, or until told to stop."""
+        """Send what there is, and wait until the collector has had its say on all of it."""
+        if self._records:
+            self._sender.put(Requests(self._records), self._stop)
+            self._records = []
+        if self._states:
+            self._sender.put(Samples(self._states), self._stop)
+            self._states = []
         self._sender.drain(self._stop)
+
+    def _resource(self, told: ReplicaSecond) -> Resource:
+        if told.replica not in self._resources:
+            self._resources[told.replica] = _resource(self._service, told.replica, told.region)
+        return self._resources[told.replica]
 
 
 def _summary(sent: Sent) -> str:

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState, metrics_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
+
+from simulator.merging import merged
 
 EXPORT_S = 5.0
 """How long the SDK's exporter tries one batch."""
@@ -88,14 +90,9 @@ class OtlpExport:
             spans = [span_of(record, resource) for record, resource in batch.records]
             return lambda: self._spans.export(spans) is SpanExportResult.SUCCESS
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
-        data = MetricsData(
-            [
-                of_resource
-                for state, resource, at_unix_ns in batch.states
-                for of_resource in metrics_of(
-                    [state], resource, at_unix_ns, dropped
-                ).resource_metrics
-            ]
+        data = merged(
+            metrics_of([state], resource, at_unix_ns, dropped)
+            for state, resource, at_unix_ns in batch.states
         )
         return lambda: self._metrics.export(data) is MetricExportResult.SUCCESS
 
@@ -139,6 +136,9 @@ class Sender:
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
         self._away = False
+        """A batch has been dropped, and none has arrived since."""
+        self._failing = False
+        """The last export failed."""
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)
         self._thread.start()
 
@@ -205,14 +205,17 @@ class Sender:
                 self._say(f"export failed: {type(error).__name__}: {error}")
                 arrived = False
             if arrived:
-                if self._away:
-                    self._away = False
-                    self._say(f"the collector is back ({self._tell_drops()})")
+                if self._failing:
+                    self._failing = self._away = False
+                    self._say(f"the collector takes it again ({self._tell_drops()})")
                 return True
+            if not self._failing:
+                self._failing = True
+                self._say(f"an export failed; trying again for up to {self._patience_s:.0f} s")
             if self._clock() >= give_up or self._hurry.is_set():
                 if not self._away:
                     self._away = True
-                    self._say("the collector does not take what is sent; dropping until it does")
+                    self._say("dropping what the collector does not take at once, until it does")
                 return False
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
