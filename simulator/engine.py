@@ -150,10 +150,10 @@ class Engine:
         """Requests that have not ended."""
         return len(self._coming) + len(self._waiting) + len(self._running)
 
-    def take_longest_step_s(self) -> float:
-        """The longest step ended since this was last asked; 0 where none ended."""
+    def take_longest_step_s(self) -> float | None:
+        """The longest step ended since this was last asked; None where none ended."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
-        return longest_s
+        return longest_s or None
 
     def submit(self, job: Job) -> None:
         """Hand over a job; `queued` may lie ahead."""

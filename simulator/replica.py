@@ -116,6 +116,7 @@ class Replica:
     def state(self) -> EngineState:
         """The engine as of now. Asked once per sample: the longest step is since the last."""
         engine, totals = self._engine, self._engine.totals
+        longest_step_s = engine.take_longest_step_s()
         return EngineState(
             engine=0,
             started_unix_ns=self._started_unix_ns,
@@ -125,7 +126,8 @@ class Replica:
                 names.WAITING: engine.waiting,
                 names.RUNNING: engine.running,
                 names.KV_USAGE: engine.kv.usage_ratio,
-                names.LONGEST_STEP: engine.take_longest_step_s(),
+                # An idle second has no longest step.
+                **({} if longest_step_s is None else {names.LONGEST_STEP: longest_step_s}),
             },
             totals={
                 names.STEPS: totals.steps,

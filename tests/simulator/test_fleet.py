@@ -95,6 +95,15 @@ def test_seconds_are_told_in_order_each_with_what_was_delivered_in_it() -> None:
             steps[told.replica] = told.state.totals[names.STEPS]
 
 
+def test_an_idle_second_has_no_longest_step() -> None:
+    """No data is not zero."""
+    workload = Workload(rate_per_s=0.05)
+    for second in simulate(replace(_config(200.0), workload=workload, replicas=1)):
+        (told,) = second.replicas
+        longest_s = told.state.gauges.get(names.LONGEST_STEP)
+        assert longest_s is None or longest_s > 0
+
+
 def test_all_kinds_of_ending_occur() -> None:
     """Whole answers, cut ones, clients that leave, requests refused."""
     outcomes = Counter(record.outcome for record in _records(list(simulate(_config(300.0)))))
