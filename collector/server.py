@@ -25,6 +25,7 @@ class Collector:
     Args:
         sink: keeps the rows.
         listeners: hear of the rows once they are kept.
+        counters: what became of everything; its own where none is given.
         host: address of both receivers.
         grpc_port: 0 for a free one.
         http_port: 0 for a free one.
@@ -38,6 +39,7 @@ class Collector:
         sink: Sink,
         listeners: Sequence[Listener] = (),
         *,
+        counters: Counters | None = None,
         host: str = "127.0.0.1",
         grpc_port: int = GRPC_PORT,
         http_port: int = HTTP_PORT,
@@ -45,7 +47,7 @@ class Collector:
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         clock_unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self.ready = False
         self._intake = Intake(sink, listeners, self.counters, clock_unix_ns, max_waiting_bytes)
         self._grpc = GrpcReceiver(
