@@ -11,8 +11,11 @@ from typing import Any
 
 import click
 
+from cli.doctor import doctor
 from cli.requests import requests
+from cli.simulate import simulate
 from cli.stats import stats
+from cli.up import up
 from store.errors import StoreError
 
 
@@ -44,8 +47,8 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-tailspan.add_command(requests)
-tailspan.add_command(stats)
+for _verb in (up, requests, stats, doctor, simulate):
+    tailspan.add_command(_verb)
 
 
 def main() -> None:
