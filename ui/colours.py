@@ -1,0 +1,49 @@
+"""One colour per phase, and the few others that a page needs.
+
+Every chart takes its colours from here. The phases are told apart by the colour-blind and
+on light and dark alike (tests/ui/test_colours.py measures both); a thin outline keeps the
+black of a stall visible on dark and the light grey of delivery visible on white.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+FRONTEND: Final = "#76746f"
+QUEUE: Final = "#f2a900"
+PREFILL: Final = "#2f6fd0"
+DECODE: Final = "#1fb5a3"
+PREEMPTED: Final = "#d92b2b"
+OTHERS: Final = "#8f5bc4"
+STALL: Final = "#121212"
+DELIVERY: Final = "#cfccc6"
+UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
+"""What the phases of a row don't explain of its end-to-end time: nearly no colour at all."""
+
+OUTLINE: Final = "rgba(140,140,140,0.85)"
+"""Around fills that come close to one of the two backgrounds."""
+
+ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
+"""Lines of single engines. They never share a chart with the phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """Colours of lines and text that must stand out from the page's background."""
+
+    strong: str
+    middle: str
+    weak: str
+    band: str
+
+
+LIGHT: Final = Ink(strong="#22211f", middle="#6b6862", weak="#a19d95", band="rgba(34,33,31,0.10)")
+DARK: Final = Ink(strong="#f1efeb", middle="#aaa69e", weak="#75716a", band="rgba(241,239,235,0.14)")
+EITHER: Final = Ink(
+    strong="#85817a", middle="#85817a", weak="#85817a", band="rgba(133,129,122,0.16)"
+)
+"""For when the browser hasn't said which background it shows."""
+
+
+def ink(theme: str | None) -> Ink:
+    """Choose the ink for a theme: "light", "dark", or None when it is not known."""
+    return {"light": LIGHT, "dark": DARK}.get(theme or "", EITHER)
