@@ -46,6 +46,12 @@ def seconds(value_s: float | None) -> str:
     return f"{_significant(value_s / 3600)} h"
 
 
+def tick_seconds(value_s: float) -> str:
+    """A duration at an axis: a round value, without the zeros that say how exact it is."""
+    number, unit = seconds(value_s).split(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+
+
 def count(value: float | None) -> str:
     """A count, thousands grouped."""
     if value is None or not math.isfinite(value):
@@ -111,7 +117,8 @@ def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
     """Foreign text inside Markdown: every ASCII mark escaped, and so none of them markup."""
     return "".join(
-        f"\\{character}" if character.isascii() and not character.isalnum() and character != " "
+        f"\\{character}"
+        if character.isascii() and not character.isalnum() and character != " "
         else character
         for character in plain(text, length)
     )
