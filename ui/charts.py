@@ -212,7 +212,8 @@ def waterfall(bars: Sequence[Bar], first_byte_s: float | None) -> go.Figure:
                     "line": {"width": 1, "color": colours.OUTLINE},
                 },
                 text=[wording.seconds(bar.length_s)],
-                textposition="outside",
+                textposition="auto",
+                insidetextanchor="end",
                 cliponaxis=False,
                 hovertemplate=(
                     f"{bar.name}: {wording.seconds(bar.from_s)} to "

@@ -8,14 +8,14 @@ black of a stall visible on dark and the light grey of delivery visible on white
 from dataclasses import dataclass
 from typing import Final
 
-FRONTEND: Final = "#76746f"
-QUEUE: Final = "#f2a900"
-PREFILL: Final = "#2f6fd0"
-DECODE: Final = "#1fb5a3"
-PREEMPTED: Final = "#d92b2b"
-OTHERS: Final = "#8f5bc4"
+FRONTEND: Final = "#686663"
+QUEUE: Final = "#e5aa1f"
+PREFILL: Final = "#2a60b5"
+DECODE: Final = "#1da9a3"
+PREEMPTED: Final = "#c8242b"
+OTHERS: Final = "#c693e7"
 STALL: Final = "#121212"
-DELIVERY: Final = "#cfccc6"
+DELIVERY: Final = "#e0ddd5"
 UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
 """What the phases of a row don't explain of its end-to-end time: nearly no colour at all."""
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import pyarrow as pa
 import streamlit as st
 from sqlalchemy import Engine
 
@@ -21,16 +20,17 @@ from ui import (
     colours,
     controls,
     emptiness,
+    engines,
     headline,
     percentiles,
     phases,
     reading,
+    request_panel,
+    slowest,
+    slowest_table,
     timebins,
-    waterfall,
     wording,
 )
-from ui import engines as engine_strip
-from ui import slowest as slowest_requests
 from ui.columns import floats, instants
 from ui.reading import Reading, Unreadable
 from ui.terms import LATENCY_NAMES, TERMS
@@ -96,11 +96,9 @@ def _waiting_for_database() -> None:
 
 
 def _try_again() -> None:
-    try:
-        _engine(default_url())
-    except StoreError:
-        return
-    st.rerun()
+    # Runs with the page first, and only later by the clock: at once would be for ever.
+    if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
+        st.rerun()
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
@@ -109,7 +107,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
-        found = reading.read(engine, view.window(now), view.equals)
+        found = _read(engine, view, now)
         _freshness(found, view, now, zone)
         if found.newest_unix_ns is None:
             emptiness.no_server()
@@ -119,6 +117,21 @@ def _body(engine: Engine, zone: tzinfo) -> None:
             _requests(engine, found, view, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
+
+
+def _read(engine: Engine, view: View, now: int) -> Reading:
+    """Read the store, or keep what was read: a paused page stands still, and one that has
+    just looked need not look again because the reader opened a request."""
+    wanted = (view.last, view.from_unix_ns, view.to_unix_ns, tuple(view.equals.items()))
+    kept = st.session_state.get("reading")
+    if kept is not None and kept[0] == wanted:
+        age_s = (now - kept[1]) / SECOND_NS
+        if not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last]):
+            found: Reading = kept[2]
+            return found
+    found = reading.read(engine, view.window(now), view.equals)
+    st.session_state["reading"] = (wanted, now, found)
+    return found
 
 
 def _freshness(found: Reading, view: View, now: int, zone: tzinfo) -> None:
@@ -170,9 +183,15 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
         means, number = phases.mean_per_bin(matrix, index, bins.count)
         _chart(charts.phases(means, number, bins, window, zone), "phases")
     _engines(found, zone)
-    _slowest(table, matrix, view, zone, length_s)
+    with _chapter(f"The slowest by {name}", "Choose one to see where its time went."):
+        slowest_table.show(
+            slowest.shown_rows(table, matrix, view.latency, zone, length_s),
+            slowest.shown_columns(view.latency),
+            str(view.request) if view.request else "",
+            on_chosen=_chosen,
+        )
     if view.request is not None:
-        _one(engine, view.request, zone)
+        request_panel.show(engine, view.request, zone)
 
 
 def _latency_help(latency: str) -> str:
@@ -223,70 +242,9 @@ def _engines(found: Reading, zone: tzinfo) -> None:
         if not found.samples.num_rows:
             st.html("<p class='note'>No server reported its state in this range.</p>")
             return
-        strip = engine_strip.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
+        strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
         _chart(charts.engines(strip, window, zone), "engines")
 
 
-def _slowest(
-    table: pa.Table, matrix: phases.Matrix, view: View, zone: tzinfo, length_s: float
-) -> None:
-    name = LATENCY_NAMES[view.latency]
-    rows = slowest_requests.shown_rows(table, matrix, view.latency, zone, length_s)
-    with _chapter(f"The slowest by {name}", "Choose one to see where its time went."):
-        if not rows:
-            st.html(f"<p class='note'>No request in this range has a {html.escape(name)}.</p>")
-            return
-        component = st.components.v2.component(
-            "tailspan.slowest",
-            html="<div class='frame'><table></table></div>",
-            css=(HERE / "slowest_table.css").read_text(),
-            js=(HERE / "slowest_table.js").read_text(),
-        )
-        component(
-            key="slowest",
-            data={
-                "columns": slowest_requests.shown_columns(view.latency),
-                "rows": rows,
-                "selected": str(view.request) if view.request else "",
-            },
-            on_chosen_change=_chosen,
-        )
-
-
-def _chosen() -> None:
-    """A row of the table was pressed; what it sends is text like any other."""
-    text = st.session_state["slowest"].get("chosen") or ""
-    controls.change(replace(controls.current(), request=RequestKey.parse(str(text))))
-
-
-def _one(engine: Engine, key: RequestKey, zone: tzinfo) -> None:
-    row = reading.one(engine, key)
-    with st.container(border=True):
-        if row is None:
-            st.html("<p class='note'>The chosen request is not in the store.</p>")
-        else:
-            name = wording.for_html(row["request_id"] or row["trace_id"], 80)
-            at = wording.clock(row["received_unix_ns"], zone, date=True)
-            st.html(f"<p class='headline'><b>{name}</b> received {at}</p>")
-            _chart(charts.waterfall(waterfall.bars(row), row["ttft_s"]), "waterfall")
-            _details(row)
-        st.button(
-            "Close",
-            key="close",
-            on_click=lambda: controls.change(replace(controls.current(), request=None)),
-        )
-
-
-def _details(row: dict[str, object]) -> None:
-    if inside := waterfall.parts(row):
-        listed = " · ".join(
-            f"<i class='swatch' style='background:{colour}'></i>{html.escape(name)} {duration}"
-            for name, colour, duration in inside
-        )
-        st.html(f"<p class='note'>Inside prefill and decode: {listed}</p>")
-    facts = "".join(
-        f"<div title='{html.escape(why)}'><dt>{html.escape(what)}</dt>"
-        f"<dd>{wording.for_html(value, 200)}</dd></div>"
-        for what, value, why in waterfall.facts(row)
-    )
-    st.html(f"<dl class='facts'>{facts}</dl>")
+def _chosen(text: str) -> None:
+    controls.change(replace(controls.current(), request=RequestKey.parse(text)))

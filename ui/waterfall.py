@@ -51,17 +51,11 @@ def parts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(what, value, explanation) of a request; the values are foreign text, not yet escaped."""
-    kv = row["kv_usage_at_arrival"]
-    arrival = (
-        f"{wording.count(row['waiting_at_arrival'])} waiting, "
-        f"{wording.count(row['running_at_arrival'])} running, KV {wording.percent(kv)}"
-    )
     basis = {
         "http": "receipt and delivery seen at the HTTP edge",
         "engine": "HTTP unseen: receipt and delivery as the engine's front end saw them",
     }
     told = (
-        ("Request", row["request_id"], "The server's id of the request."),
         ("Trace", row["trace_id"], "The OpenTelemetry trace it belongs to."),
         ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
         ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
@@ -69,9 +63,9 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
         ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
         ("Prompt", _tokens(row), "Tokens of the prompt; those the prefix cache already held."),
-        ("Answer", f"{wording.count(row['output_tokens'])} tokens", "Tokens of the answer."),
+        ("Answer", _counted(row["output_tokens"]), "Tokens of the answer."),
         ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
-        ("On arrival", arrival, "The engine's state when the request came."),
+        ("On arrival", _arrival(row), "The engine's state when the request came."),
         ("Model", row["model"], ""),
         ("LoRA", row["lora"], "The adapter asked for."),
         ("Tenant", row["tenant"], ""),
@@ -93,7 +87,20 @@ def _outcome(row: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def _arrival(row: Mapping[str, Any]) -> str:
+    told = (
+        (row["waiting_at_arrival"], "{} waiting", wording.count),
+        (row["running_at_arrival"], "{} running", wording.count),
+        (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
+    )
+    return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+
+
+def _counted(tokens: int | None) -> str:
+    return "" if tokens is None else wording.counted(tokens, "token")
+
+
 def _tokens(row: Mapping[str, Any]) -> str:
     cached = row["cached_tokens"]
     held = "" if cached is None else f", {wording.count(cached)} of them cached"
-    return f"{wording.count(row['prompt_tokens'])} tokens{held}"
+    return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""

@@ -112,13 +112,3 @@ def for_html(text: str, length: int = LABEL_LENGTH) -> str:
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
     """Foreign text inside a chart; Plotly reads tags and entities, and $…$ as TeX."""
     return for_html(text, length).replace("$", "&#36;")
-
-
-def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
-    """Foreign text inside Markdown: every ASCII mark escaped, and so none of them markup."""
-    return "".join(
-        f"\\{character}"
-        if character.isascii() and not character.isalnum() and character != " "
-        else character
-        for character in plain(text, length)
-    )

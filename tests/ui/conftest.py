@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from store.database import open_database
+from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
@@ -166,3 +168,16 @@ def database(tmp_path: Path) -> Callable[..., str]:
         return url
 
     return make
+
+
+@pytest.fixture
+def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
+    """Requests as the store's Arrow table, with all of its columns."""
+
+    def read(requests: list[RequestTimeline]) -> pa.Table:
+        engine = open_database(database(requests))
+        found = request_table(engine, Window(0, 2**63 - 1))
+        engine.dispose()
+        return found
+
+    return read
