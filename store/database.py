@@ -13,7 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from sqlite3 import Connection as SQLiteConnection
 
-from sqlalchemy import URL, Engine, create_engine, event, insert, inspect, make_url, select
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
 from sqlalchemy.exc import ArgumentError, DatabaseError
 
 from store.errors import DatabaseMissing, StoreError
@@ -67,9 +77,9 @@ def open_database(
         connection.execute("PRAGMA synchronous=FULL")
 
     try:
+        _check_schema(engine, path, create)
         if create:
             _use_write_ahead_log(engine, busy_timeout_s)
-        _check_schema(engine, path, create)
     except DatabaseError as error:
         engine.dispose()
         raise StoreError(f"cannot open the database {path}: {error.orig}") from error
@@ -92,7 +102,8 @@ def _parse(url: str) -> URL:
         raise StoreError(f"{shown!r}: {parsed.drivername} is not supported; {allowed}")
     if parsed.host or parsed.query:
         raise StoreError(f"{shown!r}: a host or options are not supported; {allowed}")
-    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
+    path = parsed.database
+    if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
         # A database in memory is one connection's own: the writer's rows would never be read.
         raise StoreError(f"{shown!r}: the database must be a file; {allowed}")
     return parsed
@@ -119,20 +130,24 @@ def _use_write_ahead_log(engine: Engine, timeout_s: float) -> None:
 
 def _check_schema(engine: Engine, path: Path, create: bool) -> None:
     with engine.connect() as connection:
-        if create:
-            # Takes the write lock at once: two that open together do not both create.
+        if create and SCHEMA_VERSION.name not in _tables(connection):
+            # Takes the write lock at once: of two that open it together, one makes the schema.
+            connection.rollback()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        tables = set(inspect(connection).get_table_names())
-        if SCHEMA_VERSION.name not in tables:
-            if tables or not create:
-                raise StoreError(f"{path} is not a Tailspan database: name another file")
-            METADATA.create_all(connection)
-            connection.execute(insert(SCHEMA_VERSION).values(version=VERSION))
+            if not _tables(connection):
+                METADATA.create_all(connection)
+                connection.execute(insert(SCHEMA_VERSION).values(version=VERSION))
+            connection.commit()
+        if SCHEMA_VERSION.name not in _tables(connection):
+            raise StoreError(f"{path} is not a Tailspan database: name another file")
         found = connection.scalar(select(SCHEMA_VERSION.c.version))
-        connection.commit()
     if found != VERSION:
         age = "newer" if found is not None and found > VERSION else "older"
         raise StoreError(
             f"{path} was written by a {age} Tailspan (schema {found}, this one knows"
             f" {VERSION}): use that version, or name another database"
         )
+
+
+def _tables(connection: Connection) -> list[str]:
+    return inspect(connection).get_table_names()

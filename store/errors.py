@@ -15,7 +15,7 @@ class StoreBusy(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be written just now (locked, full, read-only): send again later."""
+    """The database does not answer just now (locked, full, read-only): try again later."""
 
 
 class RowRefused(StoreError, ValueError):

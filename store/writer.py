@@ -7,10 +7,9 @@ the database cannot hold fails alone, without those it shared a transaction with
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from operator import attrgetter
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +18,8 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
-from store.schema import REQUEST_KEY, REQUESTS, SAMPLE_KEY, SAMPLES, fields_of
+from store.rows import Row, flaw, request_values, sample_values
+from store.schema import REQUEST_KEY, REQUESTS, SAMPLE_KEY, SAMPLES
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
 
@@ -27,8 +27,6 @@ __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
 """Rows that may wait; some hundred MB at most, and a few seconds of writing."""
-
-_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(slots=True)
@@ -39,6 +37,11 @@ class _Submission:
 
     def __len__(self) -> int:
         return len(self.requests) + len(self.samples)
+
+    def rows(self) -> Iterator[Row]:
+        """Every row of it."""
+        yield from self.requests
+        yield from self.samples
 
 
 class Writer:
@@ -137,8 +140,8 @@ class Writer:
     def _commit(self, group: list[_Submission]) -> StoreError | None:
         """All of it in one transaction; what went wrong, or None."""
         try:
-            requests = [_REQUEST_VALUES(row) for each in group for row in each.requests]
-            samples = [_SAMPLE_VALUES(row) for each in group for row in each.samples]
+            requests = [request_values(row) for each in group for row in each.requests]
+            samples = [sample_values(row) for each in group for row in each.samples]
             with self._engine.begin() as connection:
                 if requests:
                     connection.exec_driver_sql(self._insert_request, requests)
@@ -149,10 +152,6 @@ class Writer:
             failure.__cause__ = error
             return failure
         return None
-
-
-_REQUEST_VALUES = attrgetter(*REQUESTS.columns.keys())
-_SAMPLE_VALUES = attrgetter(*SAMPLES.columns.keys())
 
 
 def _insert_sql(engine: Engine, table: Table, key: Sequence[str]) -> str:
@@ -172,38 +171,13 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
 
 
 def _failure(group: Sequence[_Submission], error: Exception) -> StoreError:
+    """The rows' fault or the database's; only the latter is worth another try."""
     if isinstance(error, OperationalError):
         return StoreUnavailable(f"the database cannot be written: {error.orig}")
     for each in group:
-        for row in (*each.requests, *each.samples):
-            flaw = _flaw(row)
-            if flaw is not None:
-                return RowRefused(f"{type(row).__name__} refused: {flaw}")
+        for row in each.rows():
+            if reason := flaw(row):
+                return RowRefused(f"{type(row).__name__} refused: {reason}")
     if isinstance(error, IntegrityError | DataError):
         return RowRefused(f"a row was refused: {error.orig}")
     return StoreUnavailable(f"the database cannot be written: {error}")
-
-
-def _flaw(row: object) -> str | None:
-    """Why the database cannot hold this row; None where it can."""
-    for column in fields_of(type(row)):
-        value = getattr(row, column.name)
-        shown = f"{column.name} = {value!r:.60}"
-        if value is None or value != value:
-            if not column.nullable:
-                return f"{shown}: a value is needed"
-        elif not isinstance(value, column.kind.python | int):
-            return f"{shown}: not {column.kind.python.__name__}"
-        elif isinstance(value, int) and value not in _INT64:
-            return f"{shown}: not within 64 bits"
-        elif isinstance(value, str) and not _encodes(value):
-            return f"{shown}: not valid Unicode"
-    return None
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
