@@ -214,6 +214,7 @@ def waterfall(bars: Sequence[Bar], first_byte_s: float | None) -> go.Figure:
                 text=[wording.seconds(bar.length_s)],
                 textposition="auto",
                 insidetextanchor="end",
+                insidetextfont={"color": colours.on(bar.colour)},
                 cliponaxis=False,
                 hovertemplate=(
                     f"{bar.name}: {wording.seconds(bar.from_s)} to "

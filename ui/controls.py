@@ -52,7 +52,7 @@ def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list
         zone: the reader's time zone.
         values: the values of a label to choose from.
     """
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
         st.segmented_control(
             "Time range",

@@ -24,7 +24,7 @@ SIMULATE: Final = "make run"
 
 def no_server() -> None:
     """Nothing has ever been received: how to connect a server, or try without one."""
-    st.subheader("No server has reported yet", anchor=False)
+    st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
         "Install the instrumentation **beside vLLM**, say where Tailspan listens (`HOST` is "
         "this machine, as the server sees it), and start vLLM as always:"

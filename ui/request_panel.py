@@ -44,12 +44,12 @@ def _details(row: Mapping[str, Any]) -> None:
         )
         st.html(f"<p class='note'>Inside prefill and decode: {listed}</p>")
     facts = "".join(_fact(*fact) for fact in waterfall.facts(row))
-    st.html(f"<dl class='facts'>{facts}</dl>")
+    st.html(f"<div class='facts'>{facts}</div>")
 
 
 def _fact(what: str, value: str, why: str) -> str:
     wide = "wide" if len(value) > WIDE else ""
     return (
         f"<div class='{wide}' title='{html.escape(why)}'>"
-        f"<dt>{html.escape(what)}</dt><dd>{wording.for_html(value, 200)}</dd></div>"
+        f"<small>{html.escape(what)}</small>{wording.for_html(value, 200)}</div>"
     )

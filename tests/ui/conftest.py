@@ -1,6 +1,7 @@
 """Made databases: a seeded fleet with an incident in it, for pages and view-models alike."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def _samples(
     ]
 
 
-def fill(url: str, requests: list[RequestTimeline], samples: list[EngineSample]) -> None:
+def fill(url: str, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]) -> None:
     """Write rows to a database, which is made."""
     engine = open_database(url)
     with Writer(engine) as writer:
@@ -160,10 +161,11 @@ def fleet() -> Callable[..., tuple[list[RequestTimeline], list[EngineSample]]]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Callable[..., str]:
-    """Make a database of these rows; its URL."""
+    """Make a database of these rows; its URL. Each call makes another."""
+    numbers = itertools.count()
 
-    def make(requests: list[RequestTimeline] = [], samples: list[EngineSample] = []) -> str:  # noqa: B006 -- read only
-        url = f"sqlite:///{tmp_path / 'made.db'}"
+    def make(requests: Sequence[RequestTimeline] = (), samples: Sequence[EngineSample] = ()) -> str:
+        url = f"sqlite:///{tmp_path / f'made-{next(numbers)}.db'}"
         fill(url, requests, samples)
         return url
 
