@@ -64,7 +64,7 @@ async def start(
         environment: variables added to ours.
         log: where its output goes; None leaves it on ours.
     """
-    output: IO[bytes] | int | None = None
+    output: IO[bytes] | None = None
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         output = log.open("wb")

@@ -138,7 +138,8 @@ def _grpc(host: str, port: int) -> Iterator[Finding]:
 
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         try:
-            TraceServiceStub(channel).Export(ExportTraceServiceRequest(), timeout=3)
+            stub = TraceServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+            stub.Export(ExportTraceServiceRequest(), timeout=3)
         except grpc.RpcError as error:
             yield Finding(
                 "OTLP gRPC",

@@ -50,7 +50,7 @@ class Arrivals:
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Take note; called from whichever thread stored them."""
-        heard = {row.replica for row in (*requests, *samples) if row.replica}
+        heard = {row.replica for row in requests if row.replica} | {row.replica for row in samples}
         self.requests += len(requests)
         if not heard <= self.replicas:
             self.replicas |= heard
