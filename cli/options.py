@@ -1,0 +1,129 @@
+"""What the verbs that ask the store have in common: the options, and the question they make."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+from sqlalchemy import Engine
+
+from cli import times
+from store import queries
+from store.database import ENVIRONMENT_KEY, open_database
+from store.queries import Window
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An open database and the part of it that was asked about."""
+
+    engine: Engine
+    window: Window
+    equals: dict[str, str | None]
+
+
+def question_options(function: _Function) -> _Function:
+    """Add the options whose values `ask` takes."""
+    for option in reversed(
+        (
+            click.option(
+                "--last",
+                metavar="DURATION",
+                help="This long until now (or until --to): 90s, 15m, 2h, 7d."
+                f"  [default: {times.DEFAULT_LAST}]",
+            ),
+            click.option(
+                "--from",
+                "start",
+                metavar="TIME",
+                help="Received at or after: unix seconds, or ISO 8601 (UTC if it has no zone).",
+            ),
+            click.option("--to", "end", metavar="TIME", help="Received before.  [default: now]"),
+            click.option(
+                "--where",
+                multiple=True,
+                metavar="LABEL=VALUE",
+                help="Only these requests; may be repeated, and all must hold."
+                " With nothing after the = those where the label is unknown.",
+            ),
+            click.option(
+                "--format",
+                "form",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                show_default=True,
+                help="A table to read, or one JSON object a line.",
+            ),
+            click.option(
+                "--database",
+                metavar="URL",
+                help="What to read, as a SQLAlchemy URL: sqlite:///PATH."
+                f"  [default: {ENVIRONMENT_KEY}, else sqlite:///var/tailspan.db]",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def ask(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    where: Sequence[str],
+    database: str | None,
+) -> Question:
+    """Open the database and read the options.
+
+    Raises:
+        click.UsageError: a value is malformed.
+        StoreError: there is no such database, or it cannot be read.
+    """
+    try:
+        window = times.window(last, start, end, time.time_ns())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    equals = _equals(where)
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    return Question(engine, window, equals)
+
+
+def _equals(where: Sequence[str]) -> dict[str, str | None]:
+    equals: dict[str, str | None] = {}
+    for condition in where:
+        label, is_, value = condition.partition("=")
+        if not is_:
+            raise click.UsageError(f"--where {condition!r}: must be LABEL=VALUE")
+        if label not in queries.REQUEST_LABELS:
+            raise click.UsageError(
+                f"--where {condition!r}: {label!r} is no label;"
+                f" allowed: {', '.join(queries.REQUEST_LABELS)}"
+            )
+        if label in equals:
+            raise click.UsageError(f"--where {condition!r}: {label} is given twice")
+        equals[label] = value or None
+    return equals
+
+
+def nothing_found(question: Question) -> str:
+    """Why there is nothing to show, and what to do about it."""
+    found = f"No requests received {times.span(question.window)}"
+    if question.equals:
+        labels = ", ".join(f"{key}={value or ''}" for key, value in question.equals.items())
+        found += f" with {labels}"
+    newest = queries.newest_request_unix_ns(question.engine)
+    if newest is None:
+        return (
+            f"{found}. The database holds no request yet: send one to a server that reports"
+            " here, and look again."
+        )
+    if newest < question.window.from_unix_ns or not question.equals:
+        return (
+            f"{found}. The newest was received {times.moment(newest)} UTC:"
+            f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
+        )
+    return f"{found}. Leave out a --where, or ask for a longer --last."

@@ -1,0 +1,71 @@
+"""Tables for people: aligned columns, ms under a second, nothing that moves the cursor."""
+
+from collections.abc import Sequence
+
+UNKNOWN = "-"
+"""Shown for what is not known; never 0."""
+
+WIDEST = 40
+"""Characters of a cell; a longer label is cut, and says so with an ellipsis."""
+
+
+def seconds(value_s: float | None) -> str:
+    """A duration to three digits, in ms under 1 s."""
+    if value_s is None:
+        return UNKNOWN
+    if abs(value_s) < 0.0995:
+        return f"{value_s * 1e3:.1f} ms"
+    if abs(value_s) < 0.9995:
+        return f"{value_s * 1e3:.0f} ms"
+    if abs(value_s) < 9.995:
+        return f"{value_s:.2f} s"
+    return f"{value_s:,.1f} s"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands apart."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """A rate to a sensible number of digits."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def label(value: str | int | bool | None) -> str:
+    """A label as it can be shown in a terminal: no control characters, not endless."""
+    if value is None:
+        return UNKNOWN
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in str(value)[: WIDEST + 1]
+    )
+    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, keep: int = 0
+) -> list[str]:
+    """Lines of an aligned table.
+
+    Args:
+        header: a name per column.
+        rows: the cells.
+        left: so many columns, from the first, are text and set to the left.
+        keep: so many columns, from the first, stay even if all of their cells are unknown.
+    """
+    kept = [
+        place
+        for place in range(len(header))
+        if place < keep or any(row[place] != UNKNOWN for row in rows)
+    ]
+    widths = {place: max(len(row[place]) for row in (header, *rows)) for place in kept}
+    return [
+        "  ".join(
+            row[place].ljust(widths[place]) if place < left else row[place].rjust(widths[place])
+            for place in kept
+        ).rstrip()
+        for row in (header, *rows)
+    ]

@@ -1,0 +1,111 @@
+"""The stretch of time that a command is asked about.
+
+Pure: text and the present in, a window out. Durations are a number and a unit; instants are
+unix seconds or ISO 8601, and UTC where they name no zone, so that the same command asks the
+same question on every machine.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from store.queries import Window
+
+DEFAULT_LAST = "15m"
+
+UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+_NS = 1_000_000_000
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_UNIX_S = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,9})?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def duration_ns(text: str) -> int:
+    """Nanoseconds of "90s", "15m", "1.5h" or "7d".
+
+    Raises:
+        ValueError: not such a duration, or none at all.
+    """
+    match = _DURATION.fullmatch(text)
+    length = Decimal(match[1]) * UNITS_S[match[2]] if match else Decimal(0)
+    if not length:
+        raise ValueError(
+            f"{text!r} is no duration: give a number above 0 and a unit of"
+            f" {', '.join(UNITS_S)}, for instance 90s, 15m, 1.5h, 7d"
+        )
+    return int(length * _NS)
+
+
+def instant_ns(text: str) -> int:
+    """Unix nanoseconds of unix seconds ("1763634000.5") or ISO 8601 ("2026-11-20T10:20:00Z").
+
+    Raises:
+        ValueError: neither of them, or before 1970.
+    """
+    if _UNIX_S.fullmatch(text):
+        return int(Decimal(text) * _NS)
+    try:
+        moment = datetime.fromisoformat(text)
+        since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
+        if since.days < 0:
+            raise ValueError("before 1970")
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{text!r} is no instant: give unix seconds (1763634000) or ISO 8601"
+            " (2026-11-20T10:20:00Z; UTC where it names no zone), from 1970 on"
+        ) from error
+    return (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1_000
+
+
+def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:
+    """The window that `--last`, `--from` and `--to` ask for.
+
+    Without `--to` it ends now; without `--from` it is `--last` long, or 15 minutes.
+
+    Raises:
+        ValueError: a value is malformed, both `--last` and `--from` are given, or the end
+            is not after the start.
+    """
+    if last is not None and start is not None:
+        raise ValueError("give --last or --from, not both")
+    to_unix_ns = now_unix_ns if end is None else _read("--to", instant_ns, end)
+    if start is None:
+        length_ns = _read("--last", duration_ns, DEFAULT_LAST if last is None else last)
+        from_unix_ns = max(0, to_unix_ns - length_ns)
+    else:
+        from_unix_ns = _read("--from", instant_ns, start)
+    if from_unix_ns >= to_unix_ns:
+        raise ValueError(
+            f"the window must end after it begins: --from {moment(from_unix_ns)},"
+            f" --to {moment(to_unix_ns)}{' (now)' if end is None else ''}"
+        )
+    return Window(from_unix_ns, to_unix_ns)
+
+
+def _read(option: str, parse: Callable[[str], int], value: str) -> int:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ValueError(f"{option} {error}") from error
+
+
+def moment(unix_ns: int) -> str:
+    """An instant as people read it, to the second, in UTC."""
+    return f"{datetime.fromtimestamp(unix_ns // _NS, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(asked: Window) -> str:
+    """A window as people read it."""
+    start, end = moment(asked.from_unix_ns), moment(asked.to_unix_ns)
+    if start[:10] == end[:10]:
+        end = end[11:]
+    return f"{start} to {end} UTC ({length(asked.to_unix_ns - asked.from_unix_ns)})"
+
+
+def length(duration: int) -> str:
+    """Nanoseconds in the largest unit that fits: "15m", "1.5h"."""
+    seconds = duration / _NS
+    unit = max((u for u in UNITS_S if UNITS_S[u] <= seconds), key=UNITS_S.__getitem__, default="s")
+    return f"{round(seconds / UNITS_S[unit], 1):g}{unit}"

@@ -1,0 +1,71 @@
+"""`tailspan up`: all of it, until Ctrl-C."""
+
+import asyncio
+import os
+
+import click
+
+EXAMPLES = """\b
+Examples:
+  tailspan up
+  tailspan up --simulate
+  tailspan up --vllm http://gpu-host:8000
+  tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--vllm", metavar="URL", help="The server to watch; says whether it reports here.")
+@click.option("--simulate", is_flag=True, help="Start a simulated fleet with an incident, too.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--grpc-port", default=4317, show_default=True, help="OTLP over gRPC.")
+@click.option("--http-port", default=4318, show_default=True, help="OTLP over HTTP.")
+@click.option("--metrics-port", default=9464, show_default=True, help="/metrics for Prometheus.")
+@click.option("--explorer-port", default=8501, show_default=True, help="The pages.")
+@click.option("--no-explorer", is_flag=True, help="Leave the pages out.")
+@click.option(
+    "--database",
+    metavar="URL",
+    help="Where to keep it all, as a SQLAlchemy URL."
+    "  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
+)
+def up(
+    vllm: str | None,
+    simulate: bool,
+    host: str,
+    grpc_port: int,
+    http_port: int,
+    metrics_port: int,
+    explorer_port: int,
+    no_explorer: bool,
+    database: str | None,
+) -> None:
+    """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
+    # The parts take a while to import: only who runs them waits for it.
+    from cli import running
+    from cli.stack import Ports, Stack
+    from collector.errors import ListenError
+    from store.database import default_url, open_database
+    from store.forgetting import forget_simulated
+
+    if vllm and simulate:
+        raise click.UsageError("--vllm and --simulate: give one of them, not both")
+    if vllm and not vllm.startswith(("http://", "https://")):
+        raise click.UsageError(f"--vllm {vllm!r}: must begin with http:// or https://")
+    url = database or default_url(os.environ)
+    engine = open_database(url)
+    forgotten = forget_simulated(engine)
+    if forgotten and not simulate:
+        click.echo(f"Removed {forgotten:,} rows of an earlier simulation.")
+    ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
+
+    async def run() -> None:
+        stack = Stack(engine, url, host, ports, explorer=not no_explorer)
+        await running.run(stack, simulate=simulate, vllm=vllm)
+
+    try:
+        asyncio.run(run())
+    except ListenError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        engine.dispose()

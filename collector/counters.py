@@ -1,0 +1,116 @@
+"""The collector on itself: what came in, what became of it, and why.
+
+An item is a span or a data point. Each item of an acknowledged message counts once, as
+`stored`, `skipped` or `refused`; of a message that was not acknowledged only the items
+meant for the store count, as `unstored`, for the message will come again.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collector.errors import RESULTS
+from collector.normalise.batch import Batch
+from collector.reasons import Refusal, Unstored
+from collector.signals import SIGNALS, Signal
+
+TRANSPORTS = ("grpc", "http")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The counters at one instant."""
+
+    items: Mapping[tuple[str, str, str], int]
+    """By (signal, result, reason); `stored` has no reason."""
+    messages: Mapping[tuple[str, str, str], int]
+    """By (transport, signal, result)."""
+    truncated_texts: int
+    listener_failures: int
+    waiting_messages: int
+    """Received and not yet answered."""
+    waiting_bytes: int
+    last_commit_unix_ns: int | None
+
+
+class Counters:
+    """Counts from any thread. Every known label set is there from the start, at 0."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._items = {
+            (signal.name, result, reason): 0
+            for signal in SIGNALS
+            for result, reasons in (
+                ("stored", ("",)),
+                ("skipped", signal.skips),
+                ("refused", Refusal),
+                ("unstored", Unstored),
+            )
+            for reason in map(str, reasons)
+        }
+        self._messages = {
+            (transport, signal.name, result): 0
+            for transport in TRANSPORTS
+            for signal in SIGNALS
+            for result in RESULTS
+        }
+        self._truncated_texts = 0
+        self._listener_failures = 0
+        self._waiting_messages = 0
+        self._waiting_bytes = 0
+        self._last_commit_unix_ns: int | None = None
+
+    def message(self, transport: str, signal: Signal, result: str) -> None:
+        """A message was answered."""
+        with self._lock:
+            self._messages[transport, signal.name, result] += 1
+
+    def kept(self, signal: Signal, batch: Batch) -> None:
+        """A batch is about to be acknowledged."""
+        with self._lock:
+            self._items[signal.name, "stored", ""] += batch.accepted
+            for skip, count in batch.skipped.items():
+                self._items[signal.name, "skipped", skip] += count
+            for refusal, count in batch.refused.items():
+                self._items[signal.name, "refused", refusal] += count
+            self._truncated_texts += batch.truncated_texts
+
+    def unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
+        """The store did not keep a batch."""
+        with self._lock:
+            self._items[signal.name, "unstored", reason] += batch.accepted
+
+    def committed(self, at_unix_ns: int) -> None:
+        """The store committed rows."""
+        with self._lock:
+            self._last_commit_unix_ns = at_unix_ns
+
+    def listener_failed(self) -> None:
+        """A listener raised."""
+        with self._lock:
+            self._listener_failures += 1
+
+    def waiting(self, messages: int, size_bytes: int) -> None:
+        """So many more (or fewer) messages and bytes are in the house."""
+        with self._lock:
+            self._waiting_messages += messages
+            self._waiting_bytes += size_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes received and not yet answered."""
+        return self._waiting_bytes
+
+    def report(self) -> Report:
+        """All of it as of now."""
+        with self._lock:
+            return Report(
+                items=dict(self._items),
+                messages=dict(self._messages),
+                truncated_texts=self._truncated_texts,
+                listener_failures=self._listener_failures,
+                waiting_messages=self._waiting_messages,
+                waiting_bytes=self._waiting_bytes,
+                last_commit_unix_ns=self._last_commit_unix_ns,
+            )

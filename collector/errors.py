@@ -1,0 +1,81 @@
+"""What a sender can be told instead of an acknowledgement, in the words of both transports.
+
+Source: OpenTelemetry protocol specification, "OTLP/gRPC response" and "OTLP/HTTP response";
+the codes are google.rpc.Code.
+"""
+
+from typing import ClassVar
+
+RETRY_AFTER_S = 1
+"""A commit takes milliseconds: a second later the queue has moved or the trouble is real."""
+
+
+class CollectorError(Exception):
+    """Anything that the collector says no to."""
+
+
+class ListenError(CollectorError):
+    """The collector cannot listen where it was told to."""
+
+
+class IntakeError(CollectorError):
+    """A message was not acknowledged. The classes below say why and whether to send again."""
+
+    result: ClassVar[str]
+    http_status: ClassVar[int]
+    rpc_code: ClassVar[int]
+    retry_after_s: ClassVar[int | None] = None
+
+
+class MalformedError(IntakeError):
+    """The body is not what it claims to be."""
+
+    result, http_status, rpc_code = "malformed", 400, 3
+
+
+class TooLargeError(IntakeError):
+    """The body exceeds the limit, as sent or once decompressed."""
+
+    result, http_status, rpc_code = "too_large", 413, 8
+
+
+class UnsupportedError(IntakeError):
+    """A content type or encoding that is not spoken here."""
+
+    result, http_status, rpc_code = "unsupported", 415, 3
+
+
+class BusyError(IntakeError):
+    """There is no room just now."""
+
+    result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
+
+
+class StoreFailedError(IntakeError):
+    """The rows were not committed; another time they may be."""
+
+    result, http_status, rpc_code, retry_after_s = "store_failed", 503, 14, RETRY_AFTER_S
+
+
+class StoreRefusedError(IntakeError):
+    """The store cannot keep these rows, now or later."""
+
+    result, http_status, rpc_code = "store_refused", 400, 3
+
+
+RESULTS = (
+    "acknowledged",
+    "failed",
+    *(
+        kind.result
+        for kind in (
+            MalformedError,
+            TooLargeError,
+            UnsupportedError,
+            BusyError,
+            StoreFailedError,
+            StoreRefusedError,
+        )
+    ),
+)
+"""How a message can end; `failed` is a defect of ours."""

@@ -1,0 +1,89 @@
+"""An ASGI application on a port of its own, inside a running event loop.
+
+uvicorn does the serving; this binds first, so that a taken port is an error that names the
+way out, and leaves signals to the program.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from collector.errors import ListenError
+
+_KEEP_ALIVE_S = 75
+"""Longer than senders pause between exports; uvicorn's 5 s would cut them off mid-send."""
+
+
+def listen(host: str, port: int, option: str) -> socket.socket:
+    """A listening socket.
+
+    Args:
+        host: address; loopback unless the user said otherwise.
+        port: 0 for a free one.
+        option: what the user sets to choose another port.
+
+    Raises:
+        ListenError: taken, forbidden or no such address; names `option`.
+    """
+    if not 0 <= port <= 65_535:
+        raise ListenError(f"{option} must be a port from 0 to 65535, not {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "the port is taken by another program" if taken else error.strerror or str(error)
+        raise ListenError(
+            f"cannot listen on {host} port {port}: {why}; choose another with {option}"
+        ) from error
+
+
+class AsgiHost:
+    """Serves one application until stopped."""
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int, option: str) -> None:
+        self._app = app
+        self._host = host
+        self._option = option
+        self._server: _QuietServer | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port = port
+
+    async def start(self) -> None:
+        """Listen; afterwards `port` is the real one."""
+        bound = listen(self._host, self.port, self._option)
+        self.port = bound.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+        )
+        self._server = _QuietServer(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
+
+    async def stop(self, grace_s: float) -> None:
+        """Take nothing new, finish what is under way for up to `grace_s`."""
+        if self._server is None or self._serving is None:
+            return
+        # The setting is whole seconds, and read when the shutdown begins.
+        self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+        self._server.should_exit = True
+        await self._serving
+        self._server = self._serving = None
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the program's own decide when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -1,0 +1,116 @@
+"""From a message's bytes to its acknowledgement: read, keep, tell, and only then answer.
+
+Knows no transport. An answer means committed; anything else is an `IntakeError`, which
+says whether to send again. A sender that hangs up does not stop what it began: rows that
+reach the store are told to the listeners all the same.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from collector.counters import Counters
+from collector.errors import BusyError, StoreFailedError, StoreRefusedError
+from collector.normalise.batch import Batch
+from collector.reasons import Unstored
+from collector.signals import Signal
+from collector.sink import Listener, Sink
+
+_log = logging.getLogger(__name__)
+
+
+class Intake:
+    """Takes messages in, on one event loop.
+
+    Args:
+        sink: keeps the rows.
+        listeners: hear of the rows once they are kept.
+        counters: what became of everything.
+        clock_unix_ns: the present.
+        max_waiting_bytes: bodies held at once; more are told to come again.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        listeners: Sequence[Listener],
+        counters: Counters,
+        clock_unix_ns: Callable[[], int],
+        max_waiting_bytes: int,
+    ) -> None:
+        self._sink = sink
+        self._listeners = listeners
+        self._counters = counters
+        self._clock_unix_ns = clock_unix_ns
+        self._max_waiting_bytes = max_waiting_bytes
+        self._tasks: set[asyncio.Task[bytes]] = set()
+
+    async def receive(self, signal: Signal, body: bytes) -> bytes:
+        """Keep what a message holds.
+
+        Returns:
+            The answer to send: everything that could be kept is committed.
+
+        Raises:
+            IntakeError: nothing is promised; the error says why.
+        """
+        task = asyncio.create_task(self._process(signal, body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def drained(self) -> None:
+        """Wait for what is under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _process(self, signal: Signal, body: bytes) -> bytes:
+        with self._room(len(body)):
+            # A large message takes long to read, and others must not wait for it.
+            batch = await asyncio.to_thread(signal.read, body, self._clock_unix_ns())
+            if not batch.empty:
+                await self._keep(signal, batch)
+            self._counters.kept(signal, batch)
+            return signal.answer(batch)
+
+    @contextmanager
+    def _room(self, size_bytes: int) -> Iterator[None]:
+        held = self._counters.waiting_bytes
+        # An empty house takes any message: the transports have checked its size.
+        if held and held + size_bytes > self._max_waiting_bytes:
+            raise BusyError(
+                f"{held} bytes wait to be stored, and {size_bytes} more would exceed"
+                f" {self._max_waiting_bytes}"
+            )
+        self._counters.waiting(1, size_bytes)
+        try:
+            yield
+        finally:
+            self._counters.waiting(-1, -size_bytes)
+
+    async def _keep(self, signal: Signal, batch: Batch) -> None:
+        try:
+            future = self._sink.submit(batch.requests, batch.samples)
+        except Exception as error:
+            self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
+            raise BusyError(f"the store takes nothing just now: {error}") from error
+        try:
+            await asyncio.wrap_future(future)
+        except ValueError as error:
+            self._counters.unstored(signal, batch, Unstored.STORE_REFUSED)
+            _log.warning(
+                "the store refused a batch of %d %s: %s", batch.accepted, signal.name, error
+            )
+            raise StoreRefusedError(f"the store cannot keep these rows: {error}") from error
+        except (Exception, asyncio.CancelledError) as error:
+            self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
+            _log.warning("the store failed on a batch of %s: %s", signal.name, error)
+            raise StoreFailedError("the store could not commit; send again") from error
+        self._counters.committed(self._clock_unix_ns())
+        for listener in self._listeners:
+            try:
+                listener.on_stored(batch.requests, batch.samples)
+            except Exception:  # the rows are kept, and the sender must hear so
+                self._counters.listener_failed()
+                _log.exception("a listener failed")

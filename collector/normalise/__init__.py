@@ -1,0 +1,1 @@
+"""From OTLP to the nouns of `telemetry/`: total functions, which refuse and never raise."""

@@ -1,0 +1,31 @@
+"""What one OTLP message held: the rows to keep, and the count of what was not kept and why."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from collector.reasons import Refusal, Skip
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+
+@dataclass(slots=True)
+class Batch:
+    """The normalised message. Items are spans or data points, as the protocol counts them:
+    items of the message = `accepted` + skipped + refused."""
+
+    requests: list[RequestTimeline] = field(default_factory=list)
+    samples: list[EngineSample] = field(default_factory=list)
+    accepted: int = 0
+    skipped: Counter[Skip] = field(default_factory=Counter)
+    refused: Counter[Refusal] = field(default_factory=Counter)
+    truncated_texts: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no row to keep."""
+        return not self.requests and not self.samples
+
+    @property
+    def complaint(self) -> str:
+        """What to tell the sender of refused items: `2 ends_before_start, 1 negative`."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.refused.most_common())

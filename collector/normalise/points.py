@@ -1,0 +1,214 @@
+"""OTLP data points → engine samples.
+
+Pure. Points of one (replica, engine, process, instant) make one sample; a refused point
+costs its own value and leaves the others. Nothing that can be decoded makes this raise.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    Metric,
+    NumberDataPoint,
+)
+from tailspan_vllm import names
+
+from collector.normalise.batch import Batch
+from collector.normalise.resources import Origin, origin_of
+from collector.normalise.values import (
+    MAX_DURATION_S,
+    MAX_TOTAL,
+    MAX_TOTAL_S,
+    Reader,
+    RefusalError,
+    attributes_of,
+    count,
+    finite,
+    instant,
+    ratio,
+    seconds,
+)
+from collector.reasons import Refusal, Skip
+from telemetry.engines import EngineSample
+
+Quantity = Literal["count", "ratio", "seconds"]
+
+
+class Field(NamedTuple):
+    """Where a metric goes in an `EngineSample`, and what it is."""
+
+    name: str
+    shape: Literal["gauge", "sum"]
+    quantity: Quantity
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    names.WAITING: Field("waiting", "gauge", "count"),
+    names.RUNNING: Field("running", "gauge", "count"),
+    names.KV_USAGE: Field("kv_usage_ratio", "gauge", "ratio"),
+    names.LONGEST_STEP: Field("longest_step_s", "gauge", "seconds"),
+    names.STEPS: Field("steps_total", "sum", "count"),
+    names.BUSY_TIME: Field("busy_s_total", "sum", "seconds"),
+    names.PREFILL_TOKENS: Field("prefill_tokens_total", "sum", "count"),
+    names.DECODE_TOKENS: Field("decode_tokens_total", "sum", "count"),
+    names.PREFIX_CACHE_QUERIES: Field("prefix_cache_queries_tokens_total", "sum", "count"),
+    names.PREFIX_CACHE_HITS: Field("prefix_cache_hits_tokens_total", "sum", "count"),
+    names.EXTERNAL_CACHE_QUERIES: Field("external_cache_queries_tokens_total", "sum", "count"),
+    names.EXTERNAL_CACHE_HITS: Field("external_cache_hits_tokens_total", "sum", "count"),
+    names.ENGINE_PREEMPTIONS: Field("preemptions_total", "sum", "count"),
+    names.SPANS_DROPPED: Field("spans_dropped_total", "sum", "count"),
+    names.HOOK_FAILURES: Field("hook_failures_total", "sum", "count"),
+}
+"""The one table from the wire's metric names to the sample's fields."""
+
+
+class _Key(NamedTuple):
+    replica: str
+    engine: int
+    process: int
+    at_unix_ns: int
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """A sample in the making. Points told apart by their hook add up to one total."""
+
+    origin: Origin
+    model: str | None = None
+    config: str | None = None
+    started_unix_ns: int = 0
+    values: dict[tuple[str, str | None], float] = field(default_factory=dict)
+
+
+def normalise_points(message: ExportMetricsServiceRequest, now_unix_ns: int) -> Batch:
+    """The engine samples that a metrics export tells of."""
+    batch = Batch()
+    gathered: dict[_Key, _Gathered] = {}
+    for group in message.resource_metrics:
+        origin = origin_of(group.resource.attributes)
+        batch.truncated_texts += origin.truncated_texts
+        for scoped in group.scope_metrics:
+            for metric in scoped.metrics:
+                if scoped.scope.name != names.SCOPE:
+                    batch.skipped[Skip.NOT_OURS] += _points_in(metric)
+                elif metric.name not in FIELDS:
+                    batch.skipped[Skip.UNKNOWN_METRIC] += _points_in(metric)
+                else:
+                    _gather(batch, gathered, metric, origin, now_unix_ns)
+    batch.samples = [_sample(key, each) for key, each in gathered.items()]
+    return batch
+
+
+def _points_in(metric: Metric) -> int:
+    shape = metric.WhichOneof("data")
+    return 0 if shape is None else len(getattr(metric, shape).data_points)
+
+
+def _gather(
+    batch: Batch,
+    gathered: dict[_Key, _Gathered],
+    metric: Metric,
+    origin: Origin,
+    now_unix_ns: int,
+) -> None:
+    target = FIELDS[metric.name]
+    if metric.WhichOneof("data") != target.shape:
+        batch.refused[Refusal.WRONG_TYPE] += _points_in(metric)
+        return
+    if target.shape == "sum" and not (
+        metric.sum.is_monotonic
+        and metric.sum.aggregation_temporality
+        == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    ):
+        batch.refused[Refusal.NOT_CUMULATIVE] += _points_in(metric)
+        return
+    points = metric.sum.data_points if target.shape == "sum" else metric.gauge.data_points
+    for point in points:
+        if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
+            batch.skipped[Skip.NO_RECORDED_VALUE] += 1
+            continue
+        try:
+            _take(batch, gathered, target, point, origin, now_unix_ns)
+        except RefusalError as refusal:
+            batch.refused[refusal.reason] += 1
+        else:
+            batch.accepted += 1
+
+
+def _take(
+    batch: Batch,
+    gathered: dict[_Key, _Gathered],
+    target: Field,
+    point: NumberDataPoint,
+    origin: Origin,
+    now_unix_ns: int,
+) -> None:
+    reader = Reader(attributes_of(point.attributes))
+    engine = reader.count(names.ENGINE)
+    if engine is None:
+        raise RefusalError(Refusal.MISSING_ENGINE)
+    if origin.replica is None:
+        raise RefusalError(Refusal.MISSING_REPLICA)
+    if origin.process is None:
+        raise RefusalError(Refusal.MISSING_PROCESS)
+    at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
+    # OpenTelemetry's exporters give a gauge no start: only totals count from somewhere.
+    started_unix_ns = point.start_time_unix_nano
+    if started_unix_ns == 0 and target.shape == "sum":
+        raise RefusalError(Refusal.MISSING_START)
+    if started_unix_ns and instant(started_unix_ns, now_unix_ns) > at_unix_ns:
+        raise RefusalError(Refusal.ENDS_BEFORE_START)
+    value = _value(point, target)
+    model, config = reader.text(names.REQUEST_MODEL), reader.text(names.CONFIG)
+    hook = reader.text(names.HOOK)
+
+    key = _Key(origin.replica, engine, origin.process, at_unix_ns)
+    each = gathered.setdefault(key, _Gathered(origin))
+    each.model = model or each.model
+    each.config = config or each.config
+    each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
+    each.values[target.name, hook] = value
+    batch.truncated_texts += reader.truncated_texts
+
+
+def _value(point: NumberDataPoint, target: Field) -> float:
+    match point.WhichOneof("value"):
+        case "as_int":
+            value: float = point.as_int
+        case "as_double":
+            value = finite(point.as_double)
+        case _:
+            raise RefusalError(Refusal.MISSING_VALUE)
+    if target.quantity == "count":
+        if value != int(value):
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return count(int(value), MAX_TOTAL)
+    if target.quantity == "ratio":
+        return float(ratio(value))
+    return float(seconds(value, MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S))
+
+
+def _sample(key: _Key, each: _Gathered) -> EngineSample:
+    return EngineSample(
+        **key._asdict(),
+        # With gauges alone nothing has been counted yet, so counting begins now.
+        started_unix_ns=each.started_unix_ns or key.at_unix_ns,
+        simulated=each.origin.simulated,
+        model=each.model,
+        region=each.origin.region,
+        config=each.config,
+        **dict(_totals(each)),
+    )
+
+
+def _totals(each: _Gathered) -> Iterator[tuple[str, Any]]:
+    sums: dict[str, float] = {}
+    for (name, _hook), value in each.values.items():
+        sums[name] = min(sums.get(name, 0) + value, MAX_TOTAL)
+    yield from sums.items()

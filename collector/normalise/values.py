@@ -1,0 +1,154 @@
+"""Typed reading of OTLP attributes: each value checked once, at the door.
+
+A reader raises `RefusalError` with the reason; who reads an item catches it and counts.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from collector.reasons import Refusal
+
+MAX_TEXT_CHARS: Final = 256
+"""A longer text is cut. Names are far shorter; what is longer is a mistake or an attack."""
+MAX_DURATION_S: Final = 7 * 86_400.0
+MAX_COUNT: Final = 2**31 - 1
+"""Of one request or engine: more tokens than any context, more requests than any queue."""
+MAX_TOTAL: Final = 2**63 - 1
+"""Of a running total: what a database's integer holds."""
+MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
+"""Of a running total of seconds: an engine runs for months, none for a century."""
+EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
+"""2020-01-01, before there was a vLLM: an earlier instant is an unset clock."""
+MAX_AHEAD_NS: Final = 86_400 * 10**9
+
+
+class RefusalError(Exception):
+    """An item is meant for us and wrong."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def attributes_of(pairs: Iterable[KeyValue]) -> dict[str, AnyValue]:
+    """Attributes by key; of a repeated key, which the protocol forbids, the last."""
+    return {pair.key: pair.value for pair in pairs}
+
+
+def instant(unix_ns: int, now_unix_ns: int) -> int:
+    """A plausible instant, or a refusal."""
+    if not EARLIEST_UNIX_NS <= unix_ns <= now_unix_ns + MAX_AHEAD_NS:
+        raise RefusalError(Refusal.INSTANT_OUT_OF_RANGE)
+    return unix_ns
+
+
+def finite(value: float) -> float:
+    """A number from zero up, or a refusal."""
+    if not math.isfinite(value):
+        raise RefusalError(Refusal.NOT_FINITE)
+    if value < 0:
+        raise RefusalError(Refusal.NEGATIVE)
+    return value
+
+
+def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
+    """A duration of at most `most_s`, or a refusal."""
+    if finite(value) > most_s:
+        raise RefusalError(Refusal.ABSURD_DURATION)
+    return value
+
+
+def ratio(value: float) -> float:
+    """A share of a whole, or a refusal: a percentage must not pass for a ratio."""
+    if finite(value) > 1:
+        raise RefusalError(Refusal.OUT_OF_RANGE)
+    return value
+
+
+def count(value: int, most: int = MAX_COUNT) -> int:
+    """A whole number from zero to `most`, or a refusal."""
+    if value < 0:
+        raise RefusalError(Refusal.NEGATIVE)
+    if value > most:
+        raise RefusalError(Refusal.OUT_OF_RANGE)
+    return value
+
+
+class Reader:
+    """Reads one set of attributes. An absent one is None; one of the wrong type is refused."""
+
+    __slots__ = ("_attributes", "truncated_texts")
+
+    def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
+        self._attributes = attributes
+        self.truncated_texts = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._attributes
+
+    def text(self, name: str) -> str | None:
+        """A text, cut to `MAX_TEXT_CHARS`; an empty one says nothing and is None."""
+        value = self._attributes.get(name)
+        if value is None:
+            return None
+        if value.WhichOneof("value") != "string_value":
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return self._clean(value.string_value)
+
+    def label(self, name: str) -> str | None:
+        """A text as a person may have configured it: a number will do, the rest is unknown."""
+        value = self._attributes.get(name)
+        kind = None if value is None else value.WhichOneof("value")
+        if value is None or kind not in ("string_value", "int_value"):
+            return None
+        return self._clean(value.string_value if kind == "string_value" else str(value.int_value))
+
+    def flag(self, name: str) -> bool | None:
+        """A truth value."""
+        value = self._attributes.get(name)
+        if value is None:
+            return None
+        if value.WhichOneof("value") != "bool_value":
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return value.bool_value
+
+    def count(self, name: str) -> int | None:
+        """A whole number from zero up."""
+        value = self._attributes.get(name)
+        if value is None:
+            return None
+        if value.WhichOneof("value") != "int_value":
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return count(value.int_value)
+
+    def seconds(self, name: str) -> float | None:
+        """A duration."""
+        value = self._number(name)
+        return None if value is None else seconds(value)
+
+    def ratio(self, name: str) -> float | None:
+        """A share of a whole."""
+        value = self._number(name)
+        return None if value is None else ratio(value)
+
+    def _number(self, name: str) -> float | None:
+        value = self._attributes.get(name)
+        if value is None:
+            return None
+        match value.WhichOneof("value"):
+            case "double_value":
+                return value.double_value
+            case "int_value":
+                return float(value.int_value)
+            case _:
+                raise RefusalError(Refusal.WRONG_TYPE)
+
+    def _clean(self, text: str) -> str | None:
+        if len(text) > MAX_TEXT_CHARS:
+            self.truncated_texts += 1
+            text = text[:MAX_TEXT_CHARS]
+        # PostgreSQL cannot hold a zero character.
+        return text.replace("\x00", "\ufffd") or None

@@ -1,0 +1,52 @@
+"""Why an item was not kept: each reason spelled once, as the counters and senders hear it."""
+
+from enum import StrEnum
+
+
+class Skip(StrEnum):
+    """Not for us, and no fault of the sender's: acknowledged, ignored, counted."""
+
+    NOT_A_REQUEST = "not_a_request"
+    """A span that is not a request's: another scope, or ours without an outcome."""
+    NOT_OURS = "not_ours"
+    """A data point of another instrumentation scope."""
+    UNKNOWN_METRIC = "unknown_metric"
+    """A data point of our scope under a name that this version does not know."""
+    NO_RECORDED_VALUE = "no_recorded_value"
+    """A data point that says itself that it has no value."""
+
+
+class Refusal(StrEnum):
+    """Meant for us and wrong: refused, told to the sender as a partial success, counted."""
+
+    MISSING_ID = "missing_id"
+    MISSING_REPLICA = "missing_replica"
+    MISSING_PROCESS = "missing_process"
+    MISSING_ENGINE = "missing_engine"
+    MISSING_START = "missing_start"
+    """A total that does not say since when it counts."""
+    MISSING_VALUE = "missing_value"
+    INSTANT_OUT_OF_RANGE = "instant_out_of_range"
+    """Before 2020, or more than a day ahead of this machine's clock."""
+    ENDS_BEFORE_START = "ends_before_start"
+    ABSURD_DURATION = "absurd_duration"
+    """More than seven days."""
+    NEGATIVE = "negative"
+    NOT_FINITE = "not_finite"
+    OUT_OF_RANGE = "out_of_range"
+    WRONG_TYPE = "wrong_type"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    UNKNOWN_BASIS = "unknown_basis"
+    PHASES_DO_NOT_SUM = "phases_do_not_sum"
+    """The phases differ from end − start by more than a millisecond."""
+    NOT_CUMULATIVE = "not_cumulative"
+    """A sum that is not monotonic and cumulative: a lost export would lose counts."""
+
+
+class Unstored(StrEnum):
+    """The store did not keep a whole batch, so it was not acknowledged."""
+
+    STORE_BUSY = "store_busy"
+    STORE_FAILED = "store_failed"
+    STORE_REFUSED = "store_refused"
+    """The rows themselves cannot be kept; the sender is told not to repeat them."""

@@ -1,0 +1,37 @@
+"""The two ways on from the collector: the sink that keeps rows, the listeners that watch."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+
+class Sink(Protocol):
+    """Keeps rows. A repeated row is no error, so a sender may always send again."""
+
+    def submit(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> Future[None]:
+        """Take rows without waiting.
+
+        Returns:
+            Resolves once the rows are committed. Its exception is a ValueError where the
+            rows themselves cannot be kept; any other may pass, and the rows are sent again.
+
+        Raises:
+            Exception: nothing was taken, there is no room now; the rows are sent again.
+        """
+
+
+class Listener(Protocol):
+    """Hears of rows after their commit, on the collector's event loop: be quick.
+
+    A batch that a sender repeats is heard of again; who counts tells repeats apart.
+    """
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """These rows have been committed."""

@@ -1,0 +1,90 @@
+"""For tests of what sends to a collector: a sink in memory, a collector in the background."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from collector.server import Collector
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+
+class MemorySink:
+    """Keeps rows in lists.
+
+    `held` keeps them back: commits wait for `release`. `failure` is what a commit fails
+    with, `refusal` what `submit` raises; both last until set to None.
+    """
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.requests: list[RequestTimeline] = []
+        self.samples: list[EngineSample] = []
+        self.failure: BaseException | None = None
+        self.refusal: Exception | None = None
+        self.submitted = threading.Semaphore(0)
+        """One permit a submission, for tests that wait for one."""
+        self._held = held
+        self._waiting: list[
+            tuple[Sequence[RequestTimeline], Sequence[EngineSample], Future[None]]
+        ] = []
+
+    def submit(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> Future[None]:
+        """Take rows, as a writer would."""
+        if self.refusal is not None:
+            raise self.refusal
+        done: Future[None] = Future()
+        self._waiting.append((requests, samples, done))
+        if not self._held:
+            self._commit()
+        self.submitted.release()
+        return done
+
+    def release(self) -> None:
+        """Commit what was held, and hold nothing from now on."""
+        self._held = False
+        self._commit()
+
+    def _commit(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for requests, samples, done in waiting:
+            if self.failure is not None:
+                done.set_exception(self.failure)
+                continue
+            self.requests.extend(requests)
+            self.samples.extend(samples)
+            done.set_result(None)
+
+
+@contextmanager
+def background_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop on a thread of its own, for blocking clients to talk to."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="background-loop")
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+@contextmanager
+def running(collector: Collector) -> Iterator[Collector]:
+    """A started collector on a background loop; stopped at the end."""
+    with background_loop() as loop:
+
+        def wait(step: Coroutine[Any, Any, None]) -> None:
+            asyncio.run_coroutine_threadsafe(step, loop).result(timeout=30)
+
+        wait(collector.start())
+        try:
+            yield collector
+        finally:
+            wait(collector.stop())

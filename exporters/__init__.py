@@ -1,0 +1,1 @@
+"""Gets telemetry out: Prometheus `/metrics`."""

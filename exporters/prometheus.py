@@ -1,0 +1,129 @@
+"""Stored telemetry as Prometheus metrics.
+
+`PrometheusExporter` listens to the collector and is itself one of prometheus_client's
+collectors, in a registry of its own: a scrape copies the totals under a lock, some tens of
+microseconds a replica, and writes them out without it.
+"""
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from exporters import series
+from exporters.engines import EngineTotals
+from exporters.families import (
+    counter,
+    engine_families,
+    gauge,
+    report_families,
+    request_families,
+)
+from exporters.health import CollectorReport
+from exporters.labels import Labels
+from exporters.recent import RecentIds
+from exporters.requests import Pair, RequestTotals
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline, Source
+
+
+class PrometheusExporter(Collector):
+    """Counts what was stored, and tells it to who scrapes.
+
+    Args:
+        report: the collector's own counters; without it those series are absent.
+        clock_unix_ns: the present.
+        labels: caps on label values.
+        recent: memory of requests counted.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[], CollectorReport] | None = None,
+        *,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        labels: Labels | None = None,
+        recent: RecentIds | None = None,
+    ) -> None:
+        self._report = report
+        self._clock_unix_ns = clock_unix_ns
+        self._labels = labels or Labels()
+        self._recent = recent or RecentIds()
+        self._requests = RequestTotals()
+        self._engines = EngineTotals(clock_unix_ns)
+        self._repeated_requests = 0
+        self._simulated = False
+        self._lock = threading.Lock()
+        self._build = (_version(), platform.python_version())
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Count stored rows; a request heard of before is not counted again, and a repeated
+        sample changes nothing."""
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            for sample in samples:
+                self._add_sample(sample, now_unix_ns)
+            for request in requests:
+                self._add_request(request, now_unix_ns)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every series as of now."""
+        with self._lock:
+            self._forget_what_made_way()
+            requests = self._requests.copy()
+            engines = {
+                (self._labels.held_model(view.model), replica, str(engine)): view
+                for (replica, engine), view in self._engines.view().items()
+            }
+            overflows = self._labels.overflows()
+            repeated, simulated = self._repeated_requests, self._simulated
+        yield from request_families(requests)
+        yield from engine_families(engines)
+        yield counter(
+            series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
+        )
+        yield counter(series.REPEATED_REQUESTS, {(): repeated})
+        yield gauge(series.SIMULATED, {(): int(simulated)})
+        yield gauge(series.BUILD, {self._build: 1})
+        if self._report is not None:
+            yield from report_families(self._report())
+
+    def _add_request(self, request: RequestTimeline, now_unix_ns: int) -> None:
+        if not self._recent.is_new(request.trace_id, request.span_id):
+            self._repeated_requests += 1
+            return
+        self._simulated |= request.source is Source.SIMULATOR
+        self._requests.add(self._pair(request.model, request.replica, now_unix_ns), request)
+
+    def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
+        self._simulated |= sample.simulated
+        if self._labels.engine(sample.replica, sample.engine, now_unix_ns):
+            self._engines.add(sample)
+        if sample.model is not None:
+            self._requests.expect(self._pair(sample.model, sample.replica, now_unix_ns))
+
+    def _pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> Pair:
+        return self._labels.pair(model, replica, now_unix_ns)
+
+    def _forget_what_made_way(self) -> None:
+        self._requests.forget(
+            {pair for pair in self._requests.pairs if not self._labels.holds_pair(pair)}
+        )
+        self._engines.forget(
+            {key for key in self._engines.keys if not self._labels.holds_engine(key)}
+        )
+
+
+def _version() -> str:
+    try:
+        return version("tailspan")
+    except PackageNotFoundError:
+        return "unknown"

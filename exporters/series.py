@@ -1,0 +1,272 @@
+"""Every series of `/metrics`: name, meaning, unit and labels, as data.
+
+Bounds of the histograms: six a decade (1, 1.5, 2, 3, 5, 7.5), so that two neighbours are
+never more than a factor 1.67 apart, and 100, 200, 300 and 500 ms, 1, 2 and 5 s, which
+objectives are written in, are bounds and not between two. Each begins where its quantity
+does: a queue at 0.1 ms (an idle server's, where vLLM's own first bound is 300 ms), what
+takes at least a step at 1 ms. Quantiles and objectives do not come from these buckets;
+heatmaps and a first look do.
+
+A value that is unknown makes no observation and an unknown label is empty, which to
+Prometheus is the same as no label.
+"""
+
+from typing import Final, NamedTuple
+
+OTHER: Final = "other"
+"""The label value that takes in what is beyond the cap."""
+
+
+class Series(NamedTuple):
+    """A counter or gauge."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+class Histogram(NamedTuple):
+    """A histogram of one latency of `RequestTimeline`."""
+
+    name: str
+    help: str
+    field: str
+    answered_only: bool
+    """For durations that an abort or error cuts short: there, short is not fast."""
+    bounds_s: tuple[float, ...]
+
+
+def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
+    """Six bounds a decade from `lowest` to `highest`.
+
+    Args:
+        lowest: exponent of ten of the first decade, as text.
+        highest: the last bound, as text.
+    """
+    # Parsed from text, each bound is the double nearest to what is written: 0.3 is 0.3.
+    steps = (
+        float(f"{mantissa}e{exponent}")
+        for exponent in range(int(lowest), 5)
+        for mantissa in ("1", "1.5", "2", "3", "5", "7.5")
+    )
+    return tuple(bound for bound in steps if bound <= float(highest))
+
+
+REQUEST_LABELS: Final = ("model", "replica")
+ENGINE_LABELS: Final = ("model", "replica", "engine")
+
+HISTOGRAMS: Final = (
+    Histogram(
+        "tailspan_ttft_seconds",
+        "Time from the request's receipt to the first byte of its answer, in seconds.",
+        "ttft_s",
+        False,
+        bounds_s("-3", "300"),
+    ),
+    Histogram(
+        "tailspan_itl_max_seconds",
+        "Longest gap between two tokens of an answer, in seconds.",
+        "itl_max_s",
+        False,
+        bounds_s("-3", "100"),
+    ),
+    Histogram(
+        "tailspan_tpot_seconds",
+        "Mean time per output token after the first, in seconds; answers of one token have none.",
+        "tpot_s",
+        False,
+        bounds_s("-3", "10"),
+    ),
+    Histogram(
+        "tailspan_e2e_seconds",
+        "Time from receipt to delivery of requests answered in full, in seconds.",
+        "e2e_s",
+        True,
+        bounds_s("-3", "1000"),
+    ),
+    Histogram(
+        "tailspan_queue_seconds",
+        "Time waited in the engine's queue, also by requests that left it unserved, in seconds.",
+        "queue_s",
+        False,
+        bounds_s("-4", "300"),
+    ),
+    Histogram(
+        "tailspan_prefill_seconds",
+        "Time from first scheduling to first token of requests answered in full, in seconds.",
+        "prefill_s",
+        True,
+        bounds_s("-3", "300"),
+    ),
+    Histogram(
+        "tailspan_decode_seconds",
+        "Time from first to last token of requests answered in full, in seconds.",
+        "decode_s",
+        True,
+        bounds_s("-3", "1000"),
+    ),
+)
+
+REQUESTS: Final = Series(
+    "tailspan_requests_total",
+    "Requests ended, by outcome: stop, length, abort, error or rejected.",
+    (*REQUEST_LABELS, "outcome"),
+)
+
+TOKENS: Final = {
+    "prompt_tokens": Series(
+        "tailspan_prompt_tokens_total", "Prompt tokens of ended requests.", REQUEST_LABELS
+    ),
+    "cached_tokens": Series(
+        "tailspan_cached_prompt_tokens_total",
+        "Prompt tokens of ended requests that a prefix cache spared.",
+        REQUEST_LABELS,
+    ),
+    "output_tokens": Series(
+        "tailspan_output_tokens_total", "Output tokens of ended requests.", REQUEST_LABELS
+    ),
+}
+"""By field of `RequestTimeline`."""
+
+ENGINE_GAUGES: Final = {
+    "waiting": Series(
+        "tailspan_engine_waiting_requests", "Requests in the engine's queue.", ENGINE_LABELS
+    ),
+    "running": Series(
+        "tailspan_engine_running_requests", "Requests in the engine's batch.", ENGINE_LABELS
+    ),
+    "kv_usage_ratio": Series(
+        "tailspan_engine_kv_cache_usage_ratio",
+        "Share of KV-cache blocks in use, 0 to 1.",
+        ENGINE_LABELS,
+    ),
+    "longest_step_s": Series(
+        "tailspan_engine_longest_step_seconds",
+        "Longest engine step since the sample before, in seconds.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `EngineSample`; absent once the engine has been silent for a while."""
+
+ENGINE_TOTALS: Final = {
+    "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
+    "busy_s_total": Series(
+        "tailspan_engine_busy_seconds_total", "Seconds spent in engine steps.", ENGINE_LABELS
+    ),
+    "prefill_tokens_total": Series(
+        "tailspan_engine_prefill_tokens_total", "Prompt tokens computed.", ENGINE_LABELS
+    ),
+    "decode_tokens_total": Series(
+        "tailspan_engine_decode_tokens_total", "Output tokens generated.", ENGINE_LABELS
+    ),
+    "prefix_cache_queries_tokens_total": Series(
+        "tailspan_engine_prefix_cache_queries_tokens_total",
+        "Prompt tokens looked up in the prefix cache.",
+        ENGINE_LABELS,
+    ),
+    "prefix_cache_hits_tokens_total": Series(
+        "tailspan_engine_prefix_cache_hits_tokens_total",
+        "Prompt tokens found in the prefix cache.",
+        ENGINE_LABELS,
+    ),
+    "external_cache_queries_tokens_total": Series(
+        "tailspan_engine_external_cache_queries_tokens_total",
+        "Prompt tokens looked up in an external KV cache.",
+        ENGINE_LABELS,
+    ),
+    "external_cache_hits_tokens_total": Series(
+        "tailspan_engine_external_cache_hits_tokens_total",
+        "Prompt tokens found in an external KV cache.",
+        ENGINE_LABELS,
+    ),
+    "preemptions_total": Series(
+        "tailspan_engine_preemptions_total",
+        "Requests evicted from the batch to be computed again.",
+        ENGINE_LABELS,
+    ),
+    "spans_dropped_total": Series(
+        "tailspan_instrumentation_spans_dropped_total",
+        "Requests that the instrumentation could not tell of. Told with every engine of a"
+        " process: take the maximum over engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+    "hook_failures_total": Series(
+        "tailspan_instrumentation_hook_failures_total",
+        "Failures inside the instrumentation's hooks, all contained. Told with every engine of a"
+        " process: take the maximum over engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `EngineSample`; each engine's own count since it started."""
+
+LAST_SAMPLE: Final = Series(
+    "tailspan_engine_last_sample_timestamp_seconds",
+    "When the engine's newest sample was taken by its own clock, in unix seconds.",
+    ENGINE_LABELS,
+)
+
+ITEMS: Final = Series(
+    "tailspan_collector_items_total",
+    "Spans and data points received, by what became of them: stored (repeats included),"
+    " skipped (not for us), refused (wrong) or unstored (to be sent again).",
+    ("signal", "result", "reason"),
+)
+MESSAGES: Final = Series(
+    "tailspan_collector_messages_total",
+    "Export messages answered, by how.",
+    ("transport", "signal", "result"),
+)
+TRUNCATED_TEXTS: Final = Series(
+    "tailspan_collector_truncated_texts_total", "Label values cut because they were too long."
+)
+LISTENER_FAILURES: Final = Series(
+    "tailspan_collector_listener_failures_total",
+    "Batches that were stored but missed by a listener, so that series here may lack them.",
+)
+WAITING_MESSAGES: Final = Series(
+    "tailspan_collector_waiting_messages", "Messages received and not yet answered."
+)
+WAITING_BYTES: Final = Series(
+    "tailspan_collector_waiting_bytes", "Size of the messages not yet answered, in bytes."
+)
+LAST_COMMIT: Final = Series(
+    "tailspan_collector_last_commit_timestamp_seconds",
+    "When the store last committed rows, in unix seconds; absent before the first time.",
+)
+LABEL_OVERFLOWS: Final = Series(
+    "tailspan_exporter_label_overflows_total",
+    "Rows whose label value was beyond the cap: counted as 'other', or for engines left out.",
+    ("label",),
+)
+REPEATED_REQUESTS: Final = Series(
+    "tailspan_exporter_repeated_requests_total",
+    "Requests received again, as after a retry, and not counted again.",
+)
+SIMULATED: Final = Series(
+    "tailspan_simulated_data",
+    "1 once any simulated request or engine has been received since start, otherwise 0.",
+)
+BUILD: Final = Series(
+    "tailspan_build_info", "Always 1; the version that is running.", ("version", "python")
+)
+
+ALL: Final[tuple[Series | Histogram, ...]] = (
+    *HISTOGRAMS,
+    REQUESTS,
+    *TOKENS.values(),
+    *ENGINE_GAUGES.values(),
+    *ENGINE_TOTALS.values(),
+    LAST_SAMPLE,
+    ITEMS,
+    MESSAGES,
+    TRUNCATED_TEXTS,
+    LISTENER_FAILURES,
+    WAITING_MESSAGES,
+    WAITING_BYTES,
+    LAST_COMMIT,
+    LABEL_OVERFLOWS,
+    REPEATED_REQUESTS,
+    SIMULATED,
+    BUILD,
+)
+"""The whole vocabulary of `/metrics`."""

@@ -1,0 +1,1 @@
+"""A discrete-event vLLM fleet that speaks the instrumentation's own OTLP."""

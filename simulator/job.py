@@ -1,0 +1,63 @@
+"""A request as the engine sees it: lengths and a prefix in, instants and shares out."""
+
+from dataclasses import dataclass, field
+
+from simulator.kv_cache import BLOCK_TOKENS, Lease
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request in an engine. Instants in virtual seconds; None = not reached.
+
+    Args:
+        number: its own in the engine.
+        prompt_tokens: at least 1.
+        output_tokens: how many it makes before it ends, at least 1.
+        queued: when it reaches the engine.
+        prefix: the name of the prompt's shared beginning.
+        prefix_tokens: how long that is; whole blocks of it short of the last prompt token
+            are shared.
+    """
+
+    number: int
+    prompt_tokens: int
+    output_tokens: int
+    queued: float
+    prefix: str | None = None
+    prefix_tokens: int = 0
+
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    preempted_at: list[float] = field(default_factory=list)
+    resumed_at: list[float] = field(default_factory=list)
+    cached_tokens: int | None = None
+    itl_max_s: float | None = None
+    preempted_s: float = 0.0
+    others_prefill_s: float = 0.0
+    stall_s: float = 0.0
+
+    made_tokens: int = 0
+    """Output tokens, up to the last time it joined or left the decodes."""
+    target_tokens: int = 0
+    """Tokens to compute before the next token can be made."""
+    computed_tokens: int = 0
+    joined: int = -1
+    """The step after which it decodes; −1 while it does not."""
+    evicted: float | None = None
+    """Since when it makes up for a preemption; None when it has."""
+    lost_tokens: int = 0
+    """Tokens it had computed when it was preempted."""
+    others_prefill_before_s: float = 0.0
+    stall_before_s: float = 0.0
+    lease: Lease = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.target_tokens = self.prompt_tokens
+        shared = min(self.prefix_tokens, self.prompt_tokens - 1) if self.prefix else 0
+        self.lease = Lease(self.number, self.prefix, shared // BLOCK_TOKENS)
+
+    def saw_gap(self, gap_s: float) -> None:
+        """Note the time between two of its tokens."""
+        if self.itl_max_s is None or gap_s > self.itl_max_s:
+            self.itl_max_s = gap_s

@@ -1,0 +1,198 @@
+"""A fleet that has been running for a while and goes on: the past at once, then live.
+
+The simulation is pure; this is its shell, with a clock and a collector. Virtual time is
+bound to the wall clock at the start. Seconds that lie in the past are sent as fast as the
+collector takes them, later ones when they are over.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.record import RequestRecord
+
+from simulator.fleet import FleetConfig, ReplicaSecond, Second, simulate
+from simulator.sending import OtlpExport, Requests, Samples, Sender, Sent
+
+SPANS_PER_BATCH = 512
+SAMPLES_PER_BATCH = 120
+CLOSE_S = 5.0
+"""How long a stop waits for the collector to take what is left."""
+_BEHIND_S = 2.0
+"""Further behind the clock than this, batches are filled; closer, each second is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to simulate, and whom to tell."""
+
+    endpoint: str
+    """Base address of an OTLP/HTTP collector."""
+    fleet: FleetConfig
+    """`started_unix_ns` and `duration_s` are decided here, from the two below."""
+    backfill_s: float = 3600.0
+    duration_s: float | None = None
+    """How long requests go on arriving after the start; None = until stopped, and 0 with a
+    backfill sends only the past."""
+    service: str = "vllm"
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.endpoint)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError(
+                f"endpoint: {self.endpoint!r}; allowed: http://HOST:PORT or https://HOST:PORT"
+            )
+        if not self.backfill_s >= 0:
+            raise ValueError(f"backfill_s: {self.backfill_s}; allowed: 0 or more")
+        if self.duration_s is not None and not self.backfill_s + self.duration_s > 0:
+            raise ValueError(
+                f"duration_s: {self.duration_s}; allowed: more than 0, or None for no end"
+            )
+
+
+def run(
+    plan: Plan,
+    stop: threading.Event,
+    say: Callable[[str], None],
+    *,
+    clock_ns: Callable[[], int] = time.time_ns,
+    wait: Callable[[float], object] | None = None,
+) -> Sent:
+    """Simulate and send until the plan's end, or until `stop` is set; then flush.
+
+    Args:
+        plan: what to simulate, and whom to tell.
+        stop: set it, from any thread or a signal's handler, to end.
+        say: told of progress and trouble, a line at a time.
+        clock_ns: the wall clock.
+        wait: waits for some seconds, or until `stop`.
+
+    Returns: what was sent and what was dropped.
+    """
+    sent = Sent()
+    export = OtlpExport(plan.endpoint, sent)
+    sender = Sender(export.prepare, say, sent)
+    batches = _Batches(sender, plan.service, stop)
+    try:
+        _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
+    finally:
+        batches.flush()
+        sender.close(CLOSE_S, export.close)
+        export.close()
+        say(_summary(sent))
+    return sent
+
+
+def _run(
+    plan: Plan,
+    batches: "_Batches",
+    stop: threading.Event,
+    say: Callable[[str], None],
+    clock_ns: Callable[[], int],
+    wait: Callable[[float], object],
+) -> None:
+    began_ns = clock_ns()
+    started_unix_ns = began_ns - round(plan.backfill_s * 1e9)
+    fleet = replace(
+        plan.fleet,
+        started_unix_ns=started_unix_ns,
+        duration_s=None if plan.duration_s is None else plan.backfill_s + plan.duration_s,
+    )
+    caught_up = plan.backfill_s == 0
+    tell_at_s = 600.0
+    for second in simulate(fleet):
+        if stop.is_set():
+            return
+        at_unix_ns = started_unix_ns + round(second.at_s * 1e9)
+        if not caught_up and at_unix_ns > clock_ns():
+            caught_up = True
+            batches.drain()
+            if stop.is_set():
+                return
+            took_s = (clock_ns() - began_ns) / 1e9
+            say(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
+        if not caught_up and second.at_s >= tell_at_s:
+            tell_at_s += 600.0
+            say(f"backfill: simulated {second.at_s / 60:.0f} of {plan.backfill_s / 60:.0f} min")
+        behind_s = (clock_ns() - at_unix_ns) / 1e9
+        if behind_s < 0:
+            wait(-behind_s)
+        batches.add(second, at_unix_ns)
+        if behind_s < _BEHIND_S:
+            batches.flush()
+
+
+def _resource(service: str, replica: str, region: str) -> Resource:
+    return Resource(
+        {
+            names.SERVICE_NAME: service,
+            names.SERVICE_INSTANCE_ID: replica,
+            names.CLOUD_REGION: region,
+            names.PROCESS_PID: os.getpid(),
+            names.SIMULATED: True,
+        }
+    )
+
+
+class _Batches:
+    """Seconds in; full batches out, in order of time."""
+
+    def __init__(self, sender: Sender, service: str, stop: threading.Event) -> None:
+        self._sender = sender
+        self._service = service
+        self._stop = stop
+        self._resources: dict[str, Resource] = {}
+        self._records: list[tuple[RequestRecord, Resource]] = []
+        self._states: list[tuple[EngineState, Resource, int]] = []
+
+    def add(self, second: Second, at_unix_ns: int) -> None:
+        """Take a second; send what has filled a batch, waiting for room."""
+        ended = []
+        for told in second.replicas:
+            resource = self._resource(told)
+            ended += [(record, resource) for record in told.records]
+            self._states.append((told.state, resource, at_unix_ns))
+        self._records += sorted(ended, key=lambda pair: pair[0].delivered)
+        while len(self._records) >= SPANS_PER_BATCH:
+            self._sender.put(Requests(self._records[:SPANS_PER_BATCH]), self._stop)
+            del self._records[:SPANS_PER_BATCH]
+        if len(self._states) >= SAMPLES_PER_BATCH:
+            self._sender.put(Samples(self._states), self._stop)
+            self._states = []
+
+    def flush(self) -> None:
+        """Send what there is; where the queue is full, drop and count it."""
+        if self._records:
+            self._sender.offer(Requests(self._records))
+            self._records = []
+        if self._states:
+            self._sender.offer(Samples(self._states))
+            self._states = []
+
+    def drain(self) -> None:
+        """Send what there is, and wait until the collector has had its say on all of it."""
+        if self._records:
+            self._sender.put(Requests(self._records), self._stop)
+            self._records = []
+        if self._states:
+            self._sender.put(Samples(self._states), self._stop)
+            self._states = []
+        self._sender.drain(self._stop)
+
+    def _resource(self, told: ReplicaSecond) -> Resource:
+        if told.replica not in self._resources:
+            self._resources[told.replica] = _resource(self._service, told.replica, told.region)
+        return self._resources[told.replica]
+
+
+def _summary(sent: Sent) -> str:
+    return (
+        f"sent {sent.requests} requests and {sent.samples} samples; dropped "
+        f"{sent.dropped_requests} requests and {sent.dropped_samples} samples"
+    )

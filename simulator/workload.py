@@ -1,0 +1,116 @@
+"""Who asks for what, and when: a fleet's traffic as a stream of requests.
+
+Pure: the seed decides. Arrivals are Poisson; lengths are a conversation service's.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.lengths import ANSWERS, PROMPTS, Lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A system prompt that many requests share."""
+
+    name: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A customer: its weight in the traffic, and its system prompts."""
+
+    name: str
+    weight: float
+    prefixes: tuple[Prefix, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as its client sends it."""
+
+    at_s: float
+    tenant: str
+    prompt_tokens: int
+    output_tokens: int
+    """What the whole answer would have."""
+    cut: bool = False
+    """Whether max_tokens cuts the answer."""
+    prefix: Prefix | None = None
+    chat: bool = True
+    streamed: bool = True
+    leaves_after_tokens: int | None = None
+    """How much of the answer the client stays for; None = all of it."""
+    malformed: bool = False
+
+
+TENANTS = (
+    Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
+    Tenant("globex", 2.5, (Prefix("globex/assistant", 480),)),
+    Tenant("initech", 2.0, (Prefix("initech/code", 912),)),
+    Tenant("umbrella", 1.5, (Prefix("umbrella/triage", 352),)),
+    Tenant("hooli", 1.0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The traffic of a fleet on an ordinary day."""
+
+    rate_per_s: float
+    tenants: tuple[Tenant, ...] = TENANTS
+    prompts: Lengths = PROMPTS
+    answers: Lengths = ANSWERS
+    prefix_share: float = 0.7
+    """Of the requests long enough for it, how many begin with a system prompt."""
+    chat_share: float = 0.85
+    streamed_share: float = 0.92
+    cut_share: float = 0.08
+    abort_share: float = 0.01
+    malformed_share: float = 0.003
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate_per_s < float("inf"):
+            raise ValueError(f"rate_per_s: {self.rate_per_s}; allowed: more than 0, finite")
+        if not self.tenants or any(not tenant.weight > 0 for tenant in self.tenants):
+            raise ValueError(
+                f"tenants: {self.tenants}; allowed: one or more, each with a weight above 0"
+            )
+
+    def arrivals(
+        self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
+    ) -> Iterator[Request]:
+        """The requests of [from_s, to_s), in order of time."""
+        chance = random.Random(seed)
+        at_s = from_s
+        while (at_s := at_s + chance.expovariate(self.rate_per_s)) < to_s:
+            yield self.request(chance, at_s)
+
+    def request(self, chance: random.Random, at_s: float) -> Request:
+        """One request, drawn with `chance`."""
+        weights = [tenant.weight for tenant in self.tenants]
+        tenant = chance.choices(self.tenants, weights)[0]
+        prompt_tokens = self.prompts.draw(chance)
+        output_tokens = self.answers.draw(chance)
+        prefix = None
+        if tenant.prefixes and chance.random() < self.prefix_share:
+            prefix = chance.choice(tenant.prefixes)
+        if prefix is not None and prefix.tokens >= prompt_tokens:
+            prefix = None
+        leaves = None
+        if chance.random() < self.abort_share:
+            leaves = chance.randint(1, output_tokens)
+        return Request(
+            at_s=at_s,
+            tenant=tenant.name,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            cut=chance.random() < self.cut_share,
+            prefix=prefix,
+            chat=chance.random() < self.chat_share,
+            streamed=chance.random() < self.streamed_share,
+            leaves_after_tokens=leaves,
+            malformed=chance.random() < self.malformed_share,
+        )

@@ -1,0 +1,22 @@
+"""What can go wrong in the store: one root, and a leaf for each thing a caller would do."""
+# ruff: noqa: N818 -- StoreBusy says what is the case; the root already says that it is an error
+
+
+class StoreError(Exception):
+    """The store cannot be used as asked; the message says why and what is allowed."""
+
+
+class DatabaseMissing(StoreError):
+    """There is no database to read."""
+
+
+class StoreBusy(StoreError):
+    """The writer's queue is full: send again later."""
+
+
+class StoreUnavailable(StoreError):
+    """The database does not answer just now (locked, full, read-only): try again later."""
+
+
+class RowRefused(StoreError, ValueError):
+    """A row that the database cannot hold; sending it again will not help."""

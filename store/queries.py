@@ -1,0 +1,265 @@
+"""Questions to the store, each about a window of time, answered as Arrow tables.
+
+Values are always bound, names are checked against the schema: nothing a caller says
+becomes SQL text.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    select,
+)
+from sqlalchemy.exc import DatabaseError
+
+from store.errors import StoreUnavailable
+from store.schema import REQUESTS, SAMPLES, arrow_type, labels_of
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline, Source
+
+BATCH_ROWS = 1_000
+"""Rows that are Python objects at one time: few enough to stay in the processor's cache and
+out of the garbage collector's sight, which makes a long read a third quicker."""
+
+_INT64 = range(-(2**63), 2**63)
+_ALL: Mapping[str, str | None] = MappingProxyType({})
+
+REQUEST_COLUMNS = (*REQUESTS.columns.keys(), "tpot_s")
+REQUEST_LABELS = labels_of(RequestTimeline)
+SAMPLE_COLUMNS = tuple(SAMPLES.columns.keys())
+SAMPLE_LABELS = labels_of(EngineSample)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The instants t with from ≤ t < to, in unix nanoseconds."""
+
+    from_unix_ns: int
+    to_unix_ns: int
+
+    def __post_init__(self) -> None:
+        for value in (self.from_unix_ns, self.to_unix_ns):
+            if value not in _INT64:
+                raise ValueError(f"{value} is no instant: nanoseconds must fit 64 bits")
+        if self.from_unix_ns > self.to_unix_ns:
+            raise ValueError(
+                f"a window must not end before it begins: {self.from_unix_ns} > {self.to_unix_ns}"
+            )
+
+
+def request_table(
+    engine: Engine,
+    window: Window,
+    *,
+    equals: Mapping[str, str | None] = _ALL,
+    columns: Sequence[str] | None = None,
+    order_by: str | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """The requests received in a window.
+
+    Args:
+        engine: from `open_database`.
+        window: of `received_unix_ns`.
+        equals: label → value; None picks the rows where the label is unknown.
+        columns: those wanted, of `REQUEST_COLUMNS`; None for all.
+        order_by: a column, or "-column" for descending; unknown values come last. None
+            for the order of receipt, which also breaks ties.
+        limit: at most so many rows.
+
+    Raises:
+        ValueError: an unknown column or label, or a negative limit.
+    """
+    wanted = _known(columns, REQUEST_COLUMNS)
+    statement = select(*(_request_column(name) for name in wanted)).where(
+        _in(window, REQUESTS.c.received_unix_ns), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+    )
+    if order_by is not None:
+        (name,) = _known([order_by.removeprefix("-")], REQUEST_COLUMNS)
+        key = _request_column(name)
+        statement = statement.order_by(
+            (key.desc() if order_by.startswith("-") else key.asc()).nulls_last()
+        )
+    statement = statement.order_by(REQUESTS.c.received_unix_ns)
+    if limit is not None:
+        if limit < 0:
+            raise ValueError(f"limit must be 0 or more, not {limit}")
+        statement = statement.limit(limit)
+    types = [
+        pa.float64() if name == "tpot_s" else arrow_type(name, RequestTimeline) for name in wanted
+    ]
+    return _fetch(engine, statement, pa.schema(list(zip(wanted, types, strict=True))))
+
+
+def sample_table(
+    engine: Engine,
+    window: Window,
+    *,
+    equals: Mapping[str, str | None] = _ALL,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """The engine samples of a window, in the order of `at_unix_ns`; arguments as above."""
+    wanted = _known(columns, SAMPLE_COLUMNS)
+    statement = (
+        select(*(SAMPLES.c[name] for name in wanted))
+        .where(_in(window, SAMPLES.c.at_unix_ns), *_conditions(SAMPLES, equals, SAMPLE_LABELS))
+        .order_by(SAMPLES.c.at_unix_ns)
+    )
+    schema = pa.schema([(name, arrow_type(name, EngineSample)) for name in wanted])
+    return _fetch(engine, statement, schema)
+
+
+def request_count(
+    engine: Engine, window: Window, *, equals: Mapping[str, str | None] = _ALL
+) -> int:
+    """How many requests were received in a window; arguments as above."""
+    statement = select(func.count()).where(
+        _in(window, REQUESTS.c.received_unix_ns), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+    )
+    with _reading(engine) as connection:
+        return connection.scalar(statement) or 0
+
+
+def label_values(engine: Engine, window: Window, label: str) -> list[str]:
+    """The known values of a request's label in a window, sorted.
+
+    Raises:
+        ValueError: no such label.
+    """
+    _known([label], REQUEST_LABELS, "label")
+    column = REQUESTS.c[label]
+    statement = (
+        select(column)
+        .distinct()
+        .where(_in(window, REQUESTS.c.received_unix_ns), column.is_not(None))
+        .order_by(column)
+    )
+    with _reading(engine) as connection:
+        values = connection.scalars(statement).all()
+    return [_text(value) for value in values]
+
+
+def newest_unix_ns(engine: Engine) -> int | None:
+    """When the latest request was received or the latest sample taken; None in an empty store."""
+    instants = (_newest(engine, REQUESTS.c.received_unix_ns), _newest(engine, SAMPLES.c.at_unix_ns))
+    return max((instant for instant in instants if instant is not None), default=None)
+
+
+def newest_request_unix_ns(engine: Engine) -> int | None:
+    """When the latest request was received; None where there is none."""
+    return _newest(engine, REQUESTS.c.received_unix_ns)
+
+
+def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
+    with _reading(engine) as connection:
+        return connection.scalar(select(func.max(instant)))
+
+
+def simulated(engine: Engine, window: Window) -> bool:
+    """Whether anything in the window comes from a simulator rather than a server."""
+    found = (
+        exists().where(
+            _in(window, REQUESTS.c.received_unix_ns), REQUESTS.c.source == Source.SIMULATOR.value
+        ),
+        exists().where(_in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated),
+    )
+    with _reading(engine) as connection:
+        return any(connection.scalar(select(each)) for each in found)
+
+
+def _known(
+    given: Sequence[str] | None, allowed: Sequence[str], what: str = "column"
+) -> Sequence[str]:
+    for name in given or ():
+        if name not in allowed:
+            raise ValueError(f"{name!r} is no {what}; allowed: {', '.join(allowed)}")
+    return allowed if given is None else given
+
+
+def _request_column(name: str) -> ColumnElement[Any]:
+    if name != "tpot_s":
+        return REQUESTS.c[name]
+    return tpot(REQUESTS.c.decode_s, REQUESTS.c.output_tokens).label("tpot_s")
+
+
+def tpot(
+    decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
+) -> ColumnElement[float | None]:
+    """`telemetry.requests.tpot_s` in SQL, so that the database can sort by it."""
+    return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
+
+
+def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
+    return and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
+
+
+def _conditions(
+    table: Table, equals: Mapping[str, str | None], labels: Sequence[str]
+) -> list[ColumnElement[bool]]:
+    _known(list(equals), labels, "label")
+    return [
+        table.c[label].is_(None) if text is None else table.c[label] == _value(table, label, text)
+        for label, text in equals.items()
+    ]
+
+
+def _value(table: Table, label: str, text: str) -> str | int | bool:
+    """A label's value as its column holds it; the inverse of `_text`."""
+    kind = table.c[label].type.python_type
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ValueError(f"{label} = {text!r}: must be true or false")
+        return text == "true"
+    if kind is int:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text):
+            raise ValueError(f"{label} = {text!r}: must be a whole number")
+        return int(text)
+    return text
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fetch(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Table:
+    """Run a query and turn its rows to columns, batch by batch."""
+    batches = []
+    with _reading(engine) as connection:
+        # The driver's own rows: SQLAlchemy's would be made only to be taken apart.
+        cursor = connection.execute(statement).cursor
+        while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
+            arrays = map(_array, zip(*rows, strict=True), schema.types)
+            batches.append(pa.record_batch(list(arrays), schema=schema))
+    return pa.Table.from_batches(batches, schema).combine_chunks()
+
+
+def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_boolean(kind):
+        return pa.array(values, pa.int64()).cast(kind)  # SQLite has no booleans of its own
+    return pa.array(values, kind)
+
+
+@contextmanager
+def _reading(engine: Engine) -> Iterator[Connection]:
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except DatabaseError as error:
+        raise StoreUnavailable(f"the database cannot be read: {error.orig}") from error
+    except sqlite3.DatabaseError as error:  # while rows are fetched, past SQLAlchemy
+        raise StoreUnavailable(f"the database cannot be read: {error}") from error

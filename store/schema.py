@@ -1,0 +1,103 @@
+"""Tables and Arrow types, derived from the nouns of `telemetry/`: names are spelled there.
+
+A column is a field; a field that may be None is a nullable column. To add one, add the
+field, raise `VERSION` and say in `database.py` how an older database gets it.
+"""
+
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import pyarrow as pa
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Table, Text
+from sqlalchemy.types import TypeEngine
+
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+VERSION = 1
+"""Of the schema; kept in the database, and a newer one is refused."""
+
+REQUEST_KEY = ("trace_id", "span_id")
+SAMPLE_KEY = ("replica", "process", "engine", "at_unix_ns")
+
+
+class Kind(NamedTuple):
+    """How one Python type is kept in SQL and handed out in Arrow."""
+
+    python: type
+    sql: type[TypeEngine[Any]]
+    arrow: pa.DataType
+
+
+KINDS = (
+    Kind(str, Text, pa.string()),
+    Kind(bool, Boolean, pa.bool_()),
+    Kind(int, BigInteger, pa.int64()),
+    Kind(float, Double, pa.float64()),
+)
+
+
+class Field(NamedTuple):
+    """One field of a noun: its name, its kind, whether it may be unknown."""
+
+    name: str
+    kind: Kind
+    nullable: bool
+
+
+def fields_of(noun: type) -> tuple[Field, ...]:
+    """The fields of a dataclass, in its order.
+
+    Raises:
+        TypeError: a field's type has no column type here.
+    """
+    return tuple(_field(name, hint) for name, hint in get_type_hints(noun).items())
+
+
+def _field(name: str, hint: Any) -> Field:
+    nullable = isinstance(hint, UnionType) and NoneType in get_args(hint)
+    python = next(arm for arm in get_args(hint) if arm is not NoneType) if nullable else hint
+    if isinstance(python, type) and issubclass(python, Enum) and issubclass(python, str):
+        python = str
+    for kind in KINDS:
+        if kind.python is python:
+            return Field(name, kind, nullable)
+    allowed = ", ".join(kind.python.__name__ for kind in KINDS)
+    raise TypeError(f"{name}: no column type for {hint}; allowed: {allowed}, each or None")
+
+
+def _table(name: str, noun: type, key: tuple[str, ...], instant: str) -> Table:
+    return Table(
+        name,
+        METADATA,
+        *(
+            Column(
+                field.name,
+                field.kind.sql(),
+                nullable=field.nullable,
+                primary_key=field.name in key,
+                autoincrement=False,
+            )
+            for field in fields_of(noun)
+        ),
+        # Every question has a window of time.
+        Index(f"{name}_{instant}", instant),
+    )
+
+
+METADATA = MetaData()
+REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
+SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
+SCHEMA_VERSION = Table("tailspan_schema", METADATA, Column("version", BigInteger, primary_key=True))
+
+
+def arrow_type(column: str, noun: type) -> pa.DataType:
+    """The Arrow type of a noun's column."""
+    return next(field.kind.arrow for field in fields_of(noun) if field.name == column)
+
+
+def labels_of(noun: type) -> tuple[str, ...]:
+    """The columns that rows may be picked by: those that name a thing, or number one."""
+    numbered = {"engine", "process", "http_status", "streamed", "simulated"}
+    return tuple(f.name for f in fields_of(noun) if f.kind.python is str or f.name in numbered)

@@ -1,0 +1,183 @@
+"""The one writer: rows in from any thread, a future that resolves once they are on disk.
+
+Group commit: while one transaction is flushed to disk, what arrives waits together and
+becomes the next. A submission is whole: all its rows are kept or none. One with a row that
+the database cannot hold fails alone, without those it shared a transaction with.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Engine, Table
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+
+from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
+from store.rows import Row, flaw, request_values, sample_values
+from store.schema import REQUEST_KEY, REQUESTS, SAMPLE_KEY, SAMPLES
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+__all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
+
+CAPACITY_ROWS = 200_000
+"""Rows that may wait; some hundred MB at most, and a few seconds of writing."""
+
+
+@dataclass(slots=True)
+class _Submission:
+    requests: Sequence[RequestTimeline]
+    samples: Sequence[EngineSample]
+    done: Future[None] = field(default_factory=Future)
+
+    def __len__(self) -> int:
+        return len(self.requests) + len(self.samples)
+
+    def rows(self) -> Iterator[Row]:
+        """Every row of it."""
+        yield from self.requests
+        yield from self.samples
+
+
+class Writer:
+    """Writes rows to a database from a thread of its own.
+
+    Args:
+        engine: from `open_database`; it stays the caller's to dispose of.
+        capacity_rows: rows that may wait before `submit` refuses.
+    """
+
+    def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
+        self._engine = engine
+        self._capacity_rows = capacity_rows
+        self._insert_request = _insert_sql(engine, REQUESTS, REQUEST_KEY)
+        self._insert_sample = _insert_sql(engine, SAMPLES, SAMPLE_KEY)
+        self._waiting: deque[_Submission] = deque()
+        self._waiting_rows = 0
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> Future[None]:
+        """Hand over rows; never waits for the disk.
+
+        A row that is already there (same key) is left as it is, and is no error.
+
+        Returns:
+            Resolves after the commit; carries `StoreUnavailable` where sending again may
+            help, `RowRefused` where it will not.
+
+        Raises:
+            StoreBusy: too many rows wait already.
+            StoreUnavailable: the writer is closed.
+        """
+        submission = _Submission(requests, samples)
+        if not len(submission):
+            submission.done.set_result(None)
+            return submission.done
+        with self._changed:
+            if self._closing:
+                raise StoreUnavailable("the writer is closed")
+            # An empty queue takes any submission: one larger than the queue could never enter.
+            if self._waiting and self._waiting_rows + len(submission) > self._capacity_rows:
+                raise StoreBusy(
+                    f"{self._waiting_rows} rows wait to be written, and {len(submission)} more"
+                    f" would exceed {self._capacity_rows}"
+                )
+            self._waiting.append(submission)
+            self._waiting_rows += len(submission)
+            self._changed.notify()
+        return submission.done
+
+    def close(self) -> None:
+        """Write what waits, then stop. May be called again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while group := self._take():
+            self._write(group)
+
+    def _take(self) -> list[_Submission]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            group = list(self._waiting)
+            self._waiting.clear()
+            self._waiting_rows = 0
+        return group
+
+    def _write(self, group: list[_Submission]) -> None:
+        group = [each for each in group if each.done.set_running_or_notify_cancel()]
+        failure = self._commit(group)
+        if isinstance(failure, RowRefused) and len(group) > 1:
+            for each in group:
+                _settle(each, self._commit([each]))
+        else:
+            for each in group:
+                _settle(each, failure)
+
+    def _commit(self, group: list[_Submission]) -> StoreError | None:
+        """All of it in one transaction; what went wrong, or None."""
+        try:
+            requests = [request_values(row) for each in group for row in each.requests]
+            samples = [sample_values(row) for each in group for row in each.samples]
+            with self._engine.begin() as connection:
+                if requests:
+                    connection.exec_driver_sql(self._insert_request, requests)
+                if samples:
+                    connection.exec_driver_sql(self._insert_sample, samples)
+        except Exception as error:  # whatever it is, its senders hear of it and the thread lives
+            failure = _failure(group, error)
+            failure.__cause__ = error
+            return failure
+        return None
+
+
+def _insert_sql(engine: Engine, table: Table, key: Sequence[str]) -> str:
+    """The statement with places for a row's values, in the table's order of columns.
+
+    Sent to the driver as text with plain tuples: a dictionary per row would double the cost.
+    """
+    statement = insert(table).on_conflict_do_nothing(index_elements=key)
+    return str(statement.compile(engine))
+
+
+def _settle(submission: _Submission, failure: StoreError | None) -> None:
+    if failure is None:
+        submission.done.set_result(None)
+    else:
+        submission.done.set_exception(failure)
+
+
+def _failure(group: Sequence[_Submission], error: Exception) -> StoreError:
+    """The rows' fault or the database's; only the latter is worth another try."""
+    if isinstance(error, OperationalError):
+        return StoreUnavailable(f"the database cannot be written: {error.orig}")
+    for each in group:
+        for row in each.rows():
+            if reason := flaw(row):
+                return RowRefused(f"{type(row).__name__} refused: {reason}")
+    if isinstance(error, IntegrityError | DataError):
+        return RowRefused(f"a row was refused: {error.orig}")
+    return StoreUnavailable(f"the database cannot be written: {error}")

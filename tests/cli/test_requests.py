@@ -1,0 +1,274 @@
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+Run = Callable[..., Result]
+Fill = Callable[..., None]
+Requests = Callable[..., RequestTimeline]
+
+KEYS = [
+    "request_id",
+    "trace_id",
+    "started_at",
+    "model",
+    "lora",
+    "route",
+    "tenant",
+    "region",
+    "replica",
+    "outcome",
+    "basis",
+    "source",
+    "frontend_s",
+    "queue_s",
+    "prefill_s",
+    "decode_s",
+    "delivery_s",
+    "preempted_s",
+    "others_prefill_s",
+    "stall_s",
+    "ttft_s",
+    "tpot_s",
+    "itl_max_s",
+    "e2e_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "preemptions",
+    "waiting_at_arrival",
+    "running_at_arrival",
+    "kv_usage_at_arrival",
+    "cost_usd",
+    "config",
+]
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    """What was printed, a JSON object a line."""
+    assert result.exit_code == 0
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_json_has_the_contracts_keys_in_its_order(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """Others parse this; it does not change by the way."""
+    about: dict[str, Any] = {
+        "trace_id": "ab" * 16,
+        "request_id": "chatcmpl-x",
+        "received_unix_ns": 1_763_634_001_500_000_000,
+        "outcome": Outcome.LENGTH,
+        "source": Source.SIMULATOR,
+        "basis": Basis.ENGINE,
+        **{name: name for name in ("model", "lora", "route", "tenant", "region", "replica")},
+        **{f"{phase}_s": 0.25 for phase in ("frontend", "queue", "prefill", "delivery")},
+        "decode_s": 2.0,
+        "preempted_s": 0.1,
+        "others_prefill_s": 0.2,
+        "stall_s": 0.3,
+        "ttft_s": 0.75,
+        "itl_max_s": 0.5,
+        "e2e_s": 3.0,
+        "prompt_tokens": 11,
+        "cached_tokens": 0,
+        "output_tokens": 5,
+        "preemptions": 1,
+        "waiting_at_arrival": 2,
+        "running_at_arrival": 3,
+        "kv_usage_at_arrival": 0.5,
+        "cost_usd": 0.001,
+        "config": "f00",
+    }
+    fill(request_row(1, **about))
+    (found,) = objects(run("requests", "--format", "json"))
+    assert list(found) == KEYS
+    assert found == {
+        **{key: about.get(key) for key in KEYS},
+        "started_at": 1_763_634_001.5,
+        "tpot_s": 0.5,
+        "outcome": "length",
+        "source": "simulator",
+        "basis": "engine",
+    }
+
+
+def test_unknown_is_null(run: Run, fill: Fill, request_row: Requests) -> None:
+    """Every key is there all the same."""
+    fill(request_row(1))
+    (found,) = objects(run("requests", "--format", "json"))
+    known = {"request_id", "trace_id", "started_at", "outcome", "basis", "source", "e2e_s"}
+    assert list(found) == KEYS
+    assert {key for key in KEYS if found[key] is not None} == known
+
+
+def test_rows_are_picked_sorted_and_limited(run: Run, fill: Fill, request_row: Requests) -> None:
+    """The newest first unless told; unknown last."""
+    fill(
+        request_row(1, tenant="a", ttft_s=0.1),
+        request_row(2, tenant="b", ttft_s=0.3),
+        request_row(3, tenant="a", ttft_s=0.2, outcome=Outcome.ABORT),
+        request_row(4, tenant="a"),
+        request_row(601, tenant="a"),
+    )
+
+    def numbers(*words: str) -> list[str]:
+        found = objects(run("requests", "--format", "json", *words))
+        return [each["request_id"].removeprefix("chatcmpl-") for each in found]
+
+    assert numbers() == ["4", "3", "2", "1"]
+    assert numbers("--sort", "-ttft_s") == ["2", "3", "1", "4"]
+    assert numbers("--sort", "ttft_s", "--limit", "2") == ["1", "3"]
+    assert numbers("--sort", "started_at", "--where", "tenant=a") == ["1", "3", "4"]
+    assert numbers("--where", "tenant=a", "--where", "outcome=abort") == ["3"]
+    assert numbers("--where", "model=", "--limit", "1") == ["4"]
+
+
+def test_text_says_the_window_the_number_and_aligns(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """The columns of which nothing is known are not shown."""
+    fill(
+        request_row(1, tenant="acme", ttft_s=0.25, e2e_s=0.5),
+        request_row(2, tenant="b", e2e_s=12.3456),
+    )
+    assert run("requests").stdout.splitlines() == [
+        "Requests received 2025-11-20 10:20:00 to 10:30:00 UTC (10m)",
+        "2 of 2, newest first",
+        "",
+        "received (UTC)       request_id  tenant  outcome    TTFT     E2E",
+        "2025-11-20 10:20:02  chatcmpl-2  b       stop          -  12.3 s",
+        "2025-11-20 10:20:01  chatcmpl-1  acme    stop     250 ms  500 ms",
+    ]
+
+
+def test_text_shows_some_and_says_of_how_many(run: Run, fill: Fill, request_row: Requests) -> None:
+    """A screenful; JSON gives all."""
+    fill(*(request_row(i) for i in range(30)))
+    lines = run("requests").stdout.splitlines()
+    assert lines[1] == "20 of 30, newest first"
+    assert len(lines) == 4 + 20
+    assert len(objects(run("requests", "--format", "json"))) == 30
+    assert "5 of 30, sorted by -e2e_s" in run("requests", "--limit", "5", "--sort", "-e2e_s").stdout
+
+
+def test_simulated_data_says_so(run: Run, fill: Fill, request_row: Requests) -> None:
+    """In text by a line of its own; in JSON by `source`."""
+    fill(request_row(1, source=Source.SIMULATOR))
+    assert "simulated data" in run("requests").stdout.splitlines()
+
+
+def test_a_clients_label_does_not_reach_the_terminal_as_a_command(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """In JSON it is escaped, in text it is spelled out."""
+    fill(request_row(1, tenant="\x1b[2J\n\u202e"))
+    assert "\x1b" not in run("requests").stdout
+    assert r"\x1b[2J\n\u202e" in run("requests").stdout
+    (found,) = objects(run("requests", "--format", "json"))
+    assert found["tenant"] == "\x1b[2J\n\u202e"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_nothing_found_says_what_to_do_and_is_no_failure(
+    run: Run, fill: Fill, request_row: Requests, form: str
+) -> None:
+    """On standard error, so that a program reads an empty list of lines."""
+
+    def said(*words: str, window: bool = True) -> str:
+        result = run("requests", "--format", form, *words, window=window)
+        assert (result.exit_code, result.stdout) == (0, "")
+        return result.stderr
+
+    fill()
+    assert "holds no request yet" in said()
+    fill(request_row(1))
+    assert "try --from 1763633101 --to 1763634002" in said(window=False)
+    assert "with tenant=x. Leave out a --where" in said("--where", "tenant=x")
+    assert (
+        "chatcmpl-1"
+        in run("requests", *["--from", "1763633101", "--to", "1763634002"], window=False).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--where", "tenant"], "'tenant': must be LABEL=VALUE"),
+        (["--where", "colour=red"], "'colour' is no label; allowed: trace_id"),
+        (["--where", "e2e_s=1"], "'e2e_s' is no label"),
+        (["--where", "tenant=a", "--where", "tenant=b"], "tenant is given twice"),
+        (["--where", "engine=x"], "engine = 'x': must be a whole number"),
+        (["--sort", "colour"], "'colour' is no key; allowed: request_id"),
+        (["--sort", "--e2e_s"], "'-e2e_s' is no key"),
+        (["--sort", "received_unix_ns"], "is no key"),
+        (["--limit", "0"], "0 is not in the range x>=1"),
+        (["--format", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["--last", "15m"], "--last or --from, not both"),
+    ],
+)
+def test_wrong_usage_exits_2_naming_the_value_and_what_is_allowed(
+    run: Run, fill: Fill, words: list[str], said: str
+) -> None:
+    """No traceback, nothing on standard output."""
+    fill()
+    result = run("requests", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_a_database_that_is_not_there_exits_2_and_is_not_made(run: Run, tmp_path: Path) -> None:
+    """A question never changes anything."""
+    result = run("requests")
+    assert result.exit_code == 2
+    assert "there is no database at" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_exits_2(run: Run, tmp_path: Path) -> None:
+    """One sentence, no traceback."""
+    (tmp_path / "tailspan.db").write_text("a letter, " * 1000)
+    result = run("requests")
+    assert result.exit_code == 2
+    assert "file is not a database" in result.stderr
+
+
+def test_without_a_window_it_is_the_last_quarter_of_an_hour(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """`tailspan requests` alone shows what just happened."""
+    now = time.time_ns()
+    fill(
+        request_row(1, received_unix_ns=now - 60 * 10**9),
+        request_row(2, received_unix_ns=now - 3600 * 10**9),
+    )
+    assert len(objects(run("requests", "--format", "json", window=False))) == 1
+    assert len(objects(run("requests", "--format", "json", "--last", "2h", window=False))) == 2
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(
+    url: str, fill: Fill, request_row: Requests
+) -> None:
+    """`tailspan requests --format json | head -1`: no traceback, and no failure."""
+    fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
+    words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
+    with subprocess.Popen(
+        [sys.executable, "-c", "from cli.main import main; main()", *words],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["request_id"] == "chatcmpl-499"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0

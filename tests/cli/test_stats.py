@@ -1,0 +1,166 @@
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.stats import group_stats
+from store.queries import Window
+from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+
+Run = Callable[..., Result]
+Fill = Callable[..., None]
+Requests = Callable[..., RequestTimeline]
+
+COUNTS = ["requests", "errors", "aborted", "throughput_rps", "output_tokens_per_s"]
+POINTS = ["p50", "p90", "p95", "p99", "p99_low", "p99_high"]
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    """What was printed, a JSON object a line."""
+    assert result.exit_code == 0
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_json_has_the_contracts_keys_in_its_order(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """The labels first, in the order asked for."""
+    fill(request_row(1, tenant="a", model="m"))
+    (group,) = objects(run("stats", "--by", "tenant,model", "--format", "json"))
+    assert list(group) == ["tenant", "model", *COUNTS, *LATENCIES]
+    assert all(list(group[latency]) == POINTS for latency in LATENCIES)
+
+
+def test_each_group_has_its_own_counts_rates_and_percentiles(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """The window is ten minutes; the largest group comes first, unknown is a group."""
+    fill(
+        *(request_row(i, tenant="a", e2e_s=i / 100, output_tokens=6) for i in range(1, 501)),
+        request_row(501, tenant="b", outcome=Outcome.ERROR, e2e_s=0.5),
+        request_row(502, tenant="b", outcome=Outcome.ABORT, e2e_s=0.7, output_tokens=60),
+        request_row(503, outcome=Outcome.REJECTED, e2e_s=0.1),
+    )
+    a, b, unknown = objects(run("stats", "--by", "tenant", "--format", "json"))
+    assert [a["tenant"], b["tenant"], unknown["tenant"]] == ["a", "b", None]
+    assert [a[name] for name in COUNTS] == [500, 0, 0, 500 / 600, 5.0]
+    assert [b[name] for name in COUNTS] == [2, 1, 1, 2 / 600, 0.1]
+    assert [unknown[name] for name in COUNTS] == [1, 0, 0, 1 / 600, None]
+    assert a["e2e_s"] == {
+        "p50": 2.5, "p90": 4.5, "p95": 4.75, "p99": 4.95, "p99_low": 4.9, "p99_high": 5.0,
+    }  # fmt: skip
+    assert b["e2e_s"]["p50"] == 0.5
+    assert b["e2e_s"]["p99_low"] is None  # too few to know
+    assert set(a["ttft_s"].values()) == {None}  # no request had one
+
+
+def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requests) -> None:
+    """And `--where` narrows it."""
+    fill(request_row(1, tenant="a"), request_row(2, tenant="b"))
+    (group,) = objects(run("stats", "--format", "json"))
+    assert group["requests"] == 2
+    (group,) = objects(run("stats", "--format", "json", "--where", "tenant=b"))
+    assert group["requests"] == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", None]),
+            st.sampled_from([0, 1, None]),
+            st.sampled_from(list(Outcome)),
+            st.none() | st.floats(0, 100),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_the_groups_partition_the_requests(
+    rows: list[tuple[str | None, int | None, Outcome, float | None]],
+) -> None:
+    """Every request is in one group, by its labels, unknown ones among them."""
+    found = pa.table(
+        {
+            "tenant": pa.array([row[0] for row in rows], pa.string()),
+            "engine": pa.array([row[1] for row in rows], pa.int64()),
+            "outcome": [row[2].value for row in rows],
+            "output_tokens": pa.array([row[1] for row in rows], pa.int64()),
+            **{name: pa.array([row[3] for row in rows], pa.float64()) for name in LATENCIES},
+        }
+    )
+    expected: dict[tuple[object, object], list[Outcome]] = defaultdict(list)
+    for tenant, engine, outcome, _ in rows:
+        expected[tenant, engine].append(outcome)
+    groups = group_stats(found, ["tenant", "engine"], Window(0, 10**9))
+    assert {
+        (g["tenant"], g["engine"]): (g["requests"], g["errors"], g["aborted"]) for g in groups
+    } == {
+        labels: (len(ended), ended.count(Outcome.ERROR), ended.count(Outcome.ABORT))
+        for labels, ended in expected.items()
+    }
+    assert [g["requests"] for g in groups] == sorted((g["requests"] for g in groups), reverse=True)
+
+
+def test_text_is_two_tables_under_a_heading(run: Run, fill: Fill, request_row: Requests) -> None:
+    """Counts by group, then each latency with the groups one under the other."""
+    fill(
+        *(request_row(i, tenant="a", queue_s=i / 1000) for i in range(1, 501)),
+        request_row(501, tenant="b", source=Source.SIMULATOR, queue_s=2.0),
+    )
+    lines = run("stats", "--by", "tenant").stdout.splitlines()
+    assert lines[:9] == [
+        "Requests received 2025-11-20 10:20:00 to 10:30:00 UTC (10m)",
+        "501 in 2 groups",
+        "simulated data",
+        "",
+        "tenant  requests  errors  aborted    req/s  output tokens/s",
+        "a            500       0        0    0.833                -",
+        "b              1       0        0  0.00167                -",
+        "",
+        "latency  tenant     p50     p90     p95     p99  p99 lies in (95 %)",
+    ]
+    assert lines[-2:] == [
+        "queue    a       250 ms  450 ms  475 ms  495 ms    490 ms to 500 ms",
+        "queue    b       2.00 s  2.00 s  2.00 s  2.00 s     too few to know",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("colour", "'colour' is no label to group by; allowed: outcome"),
+        ("tenant,", "'' is no label"),
+        ("request_id", "'request_id' is no label to group by"),
+        ("e2e_s", "'e2e_s' is no label"),
+        ("tenant,tenant", "tenant is given twice"),
+    ],
+)
+def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, said: str) -> None:
+    """A group per request would be no statistics."""
+    fill()
+    result = run("stats", "--by", by)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_nothing_found_says_what_to_do(run: Run, fill: Fill) -> None:
+    """No row of zeros: no data is not zero."""
+    fill()
+    result = run("stats", "--format", "json")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "holds no request yet" in result.stderr
+
+
+def test_grouping_by_what_is_also_counted_works(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """`outcome` is both a label and what errors are counted by."""
+    fill(request_row(1), request_row(2, outcome=Outcome.ERROR))
+    found = objects(run("stats", "--by", "outcome,streamed", "--format", "json"))
+    assert [(group["outcome"], group["errors"]) for group in found] == [("error", 1), ("stop", 0)]

@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.text import UNKNOWN, WIDEST, count, label, rate, seconds, table
+
+
+@pytest.mark.parametrize(
+    ("value_s", "shown"),
+    [
+        (None, "-"),
+        (0.0, "0.0 ms"),
+        (0.00042, "0.4 ms"),
+        (0.0123, "12.3 ms"),
+        (0.09949, "99.5 ms"),
+        (0.0996, "100 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (1.234, "1.23 s"),
+        (9.996, "10.0 s"),
+        (1234.56, "1,234.6 s"),
+        (-0.012, "-12.0 ms"),
+    ],
+)
+def test_a_duration_is_in_ms_under_a_second(value_s: float | None, shown: str) -> None:
+    """Rounding never shows 1000 ms."""
+    assert seconds(value_s) == shown
+
+
+def test_unknown_is_shown_as_such_and_nothing_as_0() -> None:
+    """No data is not zero."""
+    assert count(None) == rate(None) == label(None) == seconds(None) == UNKNOWN
+    assert count(0) == rate(0.0) == "0"
+    assert (count(1234), rate(1234.5), rate(0.5556)) == ("1,234", "1,234", "0.556")
+
+
+@given(st.text())
+def test_a_label_cannot_command_the_terminal_nor_fill_it(text: str) -> None:
+    """Labels come from clients: an escape sequence is shown, not obeyed."""
+    shown = label(text)
+    assert shown.isprintable()
+    assert len(shown) <= WIDEST
+
+
+def test_a_long_label_says_that_it_was_cut() -> None:
+    """By an ellipsis."""
+    assert label("x" * 1_000_000) == "x" * (WIDEST - 1) + "…"
+    assert label("x" * WIDEST) == "x" * WIDEST
+    assert label("a\x1b[2Jb\n") == r"a\x1b[2Jb\n"
+
+
+def test_columns_are_aligned_and_the_wholly_unknown_left_out() -> None:
+    """Text to the left, numbers to the right."""
+    rows = [["a", "-", "1 ms", "-"], ["longer", "-", "100 ms", "7"]]
+    assert table(["name", "lora", "queue", "n"], rows, left=2) == [
+        "name     queue  n",
+        "a         1 ms  -",
+        "longer  100 ms  7",
+    ]
+    assert table(["name", "lora"], [["a", "-"]], left=2, keep=2) == ["name  lora", "a     -"]

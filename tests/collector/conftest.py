@@ -1,0 +1,133 @@
+"""What the collector's tests send: real spans and samples, whole unless a test spoils them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.metrics.export import MetricsData
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from tailspan_vllm import names
+from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.spans import span_of
+
+NOW_UNIX_NS = 1_790_000_000 * 10**9
+
+
+@pytest.fixture
+def now_unix_ns() -> int:
+    """The present of these tests."""
+    return NOW_UNIX_NS
+
+
+@pytest.fixture
+def resource() -> Resource:
+    """One replica of a real server."""
+    return Resource(
+        {
+            names.SERVICE_NAME: "vllm",
+            names.SERVICE_INSTANCE_ID: "replica-1",
+            names.CLOUD_REGION: "eu-north-1",
+            names.PROCESS_PID: 4242,
+        }
+    )
+
+
+@pytest.fixture
+def record() -> Callable[..., RequestRecord]:
+    """A factory of answered requests: 1.5 s from received to delivered."""
+
+    def make(**changes: Any) -> RequestRecord:
+        given: dict[str, Any] = {
+            "received": 100.0,
+            "arrived": 100.01,
+            "queued": 100.05,
+            "scheduled": 100.25,
+            "first_token": 100.5,
+            "first_byte": 100.51,
+            "last_token": 101.45,
+            "delivered": 101.5,
+            "wall_offset_ns": NOW_UNIX_NS - 200 * 10**9,
+            "outcome": "stop",
+            "basis": "http",
+            "request_id": "chatcmpl-1",
+            "model": "llama",
+            "tenant": "acme",
+            "route": "/v1/chat/completions",
+            "engine": 0,
+            "streamed": True,
+            "http_status": 200,
+            "prompt_tokens": 512,
+            "cached_tokens": 128,
+            "output_tokens": 20,
+            "preemptions": 0,
+            "itl_max_s": 0.08,
+            "preempted_s": 0.0,
+            "waiting_at_arrival": 3,
+            "running_at_arrival": 8,
+            "kv_usage_at_arrival": 0.4,
+        }
+        return RequestRecord(**{**given, **changes})
+
+    return make
+
+
+@pytest.fixture
+def span(record: Callable[..., RequestRecord], resource: Resource) -> Callable[..., ReadableSpan]:
+    """A factory of the spans that the instrumentation makes of them."""
+    return lambda **changes: span_of(record(**changes), resource)
+
+
+@pytest.fixture
+def trace_message(
+    span: Callable[..., ReadableSpan],
+) -> Callable[..., ExportTraceServiceRequest]:
+    """A factory of one-span messages."""
+    return lambda **changes: encode_spans([span(**changes)])
+
+
+@pytest.fixture
+def metrics(resource: Resource) -> Callable[..., MetricsData]:
+    """A factory of one engine's export."""
+
+    def make(**changes: Any) -> MetricsData:
+        state = EngineState(
+            engine=0,
+            started_unix_ns=NOW_UNIX_NS - 60 * 10**9,
+            model="llama",
+            gauges={
+                names.WAITING: 3,
+                names.RUNNING: 8,
+                names.KV_USAGE: 0.5,
+                names.LONGEST_STEP: 0.02,
+            },
+            totals={
+                names.STEPS: 1000,
+                names.BUSY_TIME: 12.5,
+                names.PREFILL_TOKENS: 5000,
+                names.DECODE_TOKENS: 900,
+                names.PREFIX_CACHE_QUERIES: 4000,
+                names.PREFIX_CACHE_HITS: 1000,
+                names.ENGINE_PREEMPTIONS: 2,
+            },
+        )
+        for name, value in changes.items():
+            setattr(state, name, value)
+        return metrics_of([state], resource, NOW_UNIX_NS, {names.SPANS_DROPPED: 0})
+
+    return make
+
+
+@pytest.fixture
+def metrics_message(
+    metrics: Callable[..., MetricsData],
+) -> Callable[..., ExportMetricsServiceRequest]:
+    """A factory of the messages of such exports."""
+    return lambda **changes: encode_metrics(metrics(**changes))

@@ -1,0 +1,513 @@
+"""The collector at work: real clients over both transports, and everything they do wrong."""
+
+import asyncio
+import gzip
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.status_pb2 import Status
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
+    OTLPMetricExporter as GrpcMetricExporter,
+)
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+    OTLPSpanExporter as GrpcSpanExporter,
+)
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+    OTLPMetricExporter as HttpMetricExporter,
+)
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+    OTLPSpanExporter as HttpSpanExporter,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from collector.errors import ListenError
+from collector.server import Collector
+from collector.testing import MemorySink, background_loop, running
+
+MAX_BODY_BYTES = 64 * 1024
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+
+Message = Callable[..., ExportTraceServiceRequest]
+Stub: Any = TraceServiceStub  # its constructor is not typed
+
+
+class _Listener:
+    """Remembers what it heard; fails when told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.samples: list[Any] = []
+        self.fails = False
+
+    def on_stored(self, requests: Any, samples: Any) -> None:
+        if self.fails:
+            raise RuntimeError("a listener's bug")
+        self.requests.extend(requests)
+        self.samples.extend(samples)
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    """Where the rows go."""
+    return MemorySink()
+
+
+@pytest.fixture
+def listener() -> _Listener:
+    """Who hears of them."""
+    return _Listener()
+
+
+@pytest.fixture
+def collector(sink: MemorySink, listener: _Listener, now_unix_ns: int) -> Iterator[Collector]:
+    """A running collector on free ports, with a small limit."""
+    made = Collector(
+        sink,
+        [listener],
+        grpc_port=0,
+        http_port=0,
+        max_body_bytes=MAX_BODY_BYTES,
+        clock_unix_ns=lambda: now_unix_ns,
+    )
+    with running(made):
+        yield made
+
+
+def _post(
+    collector: Collector, body: bytes, headers: dict[str, str], path: str = "/v1/traces"
+) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection("127.0.0.1", collector.http_port, timeout=30)
+    try:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+def _status(body: bytes) -> Any:
+    return Status.FromString(body)
+
+
+def _count(collector: Collector, *key: str) -> int:
+    report = collector.counters.report()
+    return {**report.items, **report.messages}[key[0], key[1], key[2]]
+
+
+@pytest.fixture
+def call(collector: Collector) -> Iterator[Callable[..., ExportTraceServiceResponse]]:
+    """Export over gRPC by the generated stub."""
+    with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        yield lambda message, **options: Stub(channel).Export(message, timeout=30, **options)
+
+
+# --- Real clients ---------------------------------------------------------------------
+
+
+def _span_exporter(kind: str, collector: Collector) -> Any:
+    if kind == "grpc":
+        return GrpcSpanExporter(endpoint=f"http://127.0.0.1:{collector.grpc_port}", insecure=True)
+    if kind == "grpc-gzip":
+        return GrpcSpanExporter(
+            endpoint=f"http://127.0.0.1:{collector.grpc_port}",
+            insecure=True,
+            compression=grpc.Compression.Gzip,
+        )
+    compression = {"http": None, "http-gzip": Compression.Gzip, "http-deflate": Compression.Deflate}
+    return HttpSpanExporter(
+        endpoint=f"http://127.0.0.1:{collector.http_port}/v1/traces", compression=compression[kind]
+    )
+
+
+@pytest.mark.parametrize("kind", ["grpc", "grpc-gzip", "http", "http-gzip", "http-deflate"])
+def test_the_sdks_spans_reach_sink_and_listener(
+    collector: Collector,
+    sink: MemorySink,
+    listener: _Listener,
+    span: Callable[..., ReadableSpan],
+    kind: str,
+) -> None:
+    """OpenTelemetry's own exporters are served over both transports, compressed or not."""
+    exporter = _span_exporter(kind, collector)
+    spans = [span(request_id=f"chatcmpl-{n}") for n in range(20)]
+    assert exporter.export(spans) is SpanExportResult.SUCCESS
+    exporter.shutdown()
+    assert [row.request_id for row in sink.requests] == [f"chatcmpl-{n}" for n in range(20)]
+    assert listener.requests == sink.requests
+    assert _count(collector, "traces", "stored", "") == 20
+    assert _count(collector, kind[:4], "traces", "acknowledged") == 1
+
+
+@pytest.mark.parametrize("kind", ["grpc", "http"])
+def test_the_sdks_metrics_reach_sink_and_listener(
+    collector: Collector,
+    sink: MemorySink,
+    listener: _Listener,
+    metrics: Callable[..., MetricsData],
+    kind: str,
+) -> None:
+    """An engine's export is one sample."""
+    exporter: Any = (
+        GrpcMetricExporter(endpoint=f"http://127.0.0.1:{collector.grpc_port}", insecure=True)
+        if kind == "grpc"
+        else HttpMetricExporter(endpoint=f"http://127.0.0.1:{collector.http_port}/v1/metrics")
+    )
+    assert exporter.export(metrics()) is MetricExportResult.SUCCESS
+    exporter.shutdown()
+    [sample] = sink.samples
+    assert (sample.replica, sample.waiting, sample.steps_total) == ("replica-1", 3, 1000)
+    assert listener.samples == [sample]
+    assert _count(collector, "metrics", "stored", "") == 12
+
+
+# --- Acknowledged only after the commit -------------------------------------------------
+
+
+def test_nothing_is_acknowledged_before_the_commit(
+    now_unix_ns: int, trace_message: Message
+) -> None:
+    """While the sink holds its future both clients wait; when it resolves both are answered."""
+    sink, listener = MemorySink(held=True), _Listener()
+    collector = Collector(
+        sink, [listener], grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns
+    )
+    answered: list[int] = []
+    with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        body = trace_message().SerializeToString()
+        by_http = threading.Thread(
+            target=lambda: answered.append(_post(collector, body, PROTOBUF)[0].status)
+        )
+        by_http.start()
+        by_grpc = Stub(channel).Export.future(trace_message(), timeout=30)
+        assert sink.submitted.acquire(timeout=30)
+        assert sink.submitted.acquire(timeout=30)
+        assert not answered
+        assert not by_grpc.done()
+        assert not listener.requests
+        assert collector.counters.report().waiting_messages == 2
+        sink.release()
+        by_http.join(timeout=30)
+        assert answered == [200]
+        assert not by_grpc.result(timeout=30).HasField("partial_success")
+        assert len(listener.requests) == len(sink.requests) == 2
+        assert collector.counters.report().waiting_messages == 0
+        assert collector.counters.report().last_commit_unix_ns == now_unix_ns
+
+
+def test_a_sender_that_hangs_up_does_not_undo_the_commit(
+    now_unix_ns: int, trace_message: Message
+) -> None:
+    """Rows that reach the store are told to the listeners though nobody waits for the answer."""
+    sink, listener = MemorySink(held=True), _Listener()
+    collector = Collector(
+        sink, [listener], grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns
+    )
+    with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        pending = Stub(channel).Export.future(trace_message(), timeout=30)
+        assert sink.submitted.acquire(timeout=30)
+        pending.cancel()
+        sink.release()
+    # Stopping waits for what is under way.
+    assert len(listener.requests) == len(sink.requests) == 1
+
+
+def test_a_failing_store_is_told_as_a_failure_to_send_again(
+    collector: Collector,
+    sink: MemorySink,
+    listener: _Listener,
+    call: Callable[..., Any],
+    trace_message: Message,
+) -> None:
+    """503 with Retry-After, UNAVAILABLE with RetryInfo; nobody hears of the rows; then it heals."""
+    sink.failure = OSError("disk full")
+    body = trace_message().SerializeToString()
+    response, answer = _post(collector, body, PROTOBUF)
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert _status(answer).code == 14
+    with pytest.raises(grpc.RpcError) as failed:
+        call(trace_message())
+    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "google.rpc.retryinfo-bin" in dict(failed.value.trailing_metadata())
+    assert not listener.requests
+    assert _count(collector, "traces", "unstored", "store_failed") == 2
+    assert _count(collector, "traces", "stored", "") == 0
+
+    sink.failure = None
+    assert _post(collector, body, PROTOBUF)[0].status == 200
+    assert len(sink.requests) == 1
+
+
+def test_a_busy_store_is_told_as_back_pressure(
+    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+) -> None:
+    """503 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, without which it means never."""
+    sink.refusal = RuntimeError("200000 rows wait")
+    response, answer = _post(collector, trace_message().SerializeToString(), PROTOBUF)
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert _status(answer).code == 8
+    with pytest.raises(grpc.RpcError) as failed:
+        call(trace_message())
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    metadata = dict(failed.value.trailing_metadata())
+    details = _status(metadata["grpc-status-details-bin"]).details
+    assert [detail.type_url for detail in details] == ["type.googleapis.com/google.rpc.RetryInfo"]
+    assert _count(collector, "traces", "unstored", "store_busy") == 2
+
+
+def test_rows_that_the_store_can_never_keep_are_not_sent_again(
+    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+) -> None:
+    """A ValueError from the sink is final: 400, INVALID_ARGUMENT."""
+    sink.failure = ValueError("a row was refused")
+    response, _ = _post(collector, trace_message().SerializeToString(), PROTOBUF)
+    assert response.status == 400
+    with pytest.raises(grpc.RpcError) as failed:
+        call(trace_message())
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert _count(collector, "traces", "unstored", "store_refused") == 2
+
+
+def test_a_failing_listener_costs_no_acknowledgement(
+    collector: Collector, sink: MemorySink, listener: _Listener, trace_message: Message
+) -> None:
+    """The rows are committed, so the sender hears so; the failure is counted."""
+    listener.fails = True
+    assert _post(collector, trace_message().SerializeToString(), PROTOBUF)[0].status == 200
+    assert len(sink.requests) == 1
+    assert collector.counters.report().listener_failures == 1
+
+
+# --- Partial success ---------------------------------------------------------------------
+
+
+def test_refused_items_are_told_with_their_reasons(
+    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+) -> None:
+    """A partial success names how many and why; the rest is kept."""
+    message = trace_message()
+    spans = message.resource_spans[0].scope_spans[0].spans
+    for _ in range(2):
+        spans.append(trace_message().resource_spans[0].scope_spans[0].spans[0])
+        spans[-1].trace_id = b""
+    _, answer = _post(collector, message.SerializeToString(), PROTOBUF)
+    for response in (ExportTraceServiceResponse.FromString(answer), call(message)):
+        assert response.partial_success.rejected_spans == 2
+        assert response.partial_success.error_message == "2 missing_id"
+    assert len(sink.requests) == 2
+    assert _count(collector, "traces", "refused", "missing_id") == 4
+
+
+def test_skipped_spans_are_no_complaint(
+    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+) -> None:
+    """A server's other spans are acknowledged and ignored, and the store is not troubled."""
+    message = trace_message()
+    message.resource_spans[0].scope_spans[0].scope.name = "another"
+    assert not call(message).HasField("partial_success")
+    assert not sink.submitted.acquire(blocking=False)
+    assert _count(collector, "traces", "skipped", "not_a_request") == 1
+
+
+def test_an_empty_message_is_acknowledged(collector: Collector) -> None:
+    """Nothing to keep is nothing wrong."""
+    response, answer = _post(collector, b"", PROTOBUF)
+    assert (response.status, answer) == (200, b"")
+
+
+# --- Bad input ------------------------------------------------------------------------
+
+
+def _bomb() -> bytes:
+    return gzip.compress(bytes(50 * 2**20))
+
+
+GZIP = {**PROTOBUF, "Content-Encoding": "gzip"}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "result"),
+    [
+        (b"\xff" * 100, PROTOBUF, 400, "malformed"),
+        (b"not gzip", GZIP, 400, "malformed"),
+        (gzip.compress(b"\x0a" * 100)[:-12], GZIP, 400, "malformed"),
+        (b"", GZIP, 400, "malformed"),
+        (zlib.compress(b"\x0a"), {**PROTOBUF, "Content-Encoding": "deflate"}, 400, "malformed"),
+        (bytes(MAX_BODY_BYTES + 1), PROTOBUF, 413, "too_large"),
+        (_bomb(), GZIP, 413, "too_large"),
+        (gzip.compress(bytes(MAX_BODY_BYTES)) * 2, GZIP, 413, "too_large"),
+        (b"{}", {"Content-Type": "application/json"}, 415, "unsupported"),
+        (b"", {}, 415, "unsupported"),
+        (b"", {**PROTOBUF, "Content-Encoding": "br"}, 415, "unsupported"),
+    ],
+    ids=[
+        "garbage",
+        "not gzip",
+        "truncated gzip",
+        "empty gzip",
+        "truncated message",
+        "too large",
+        "gzip bomb",
+        "two gzip streams too large together",
+        "json",
+        "no content type",
+        "unknown encoding",
+    ],
+)
+def test_a_bad_body_is_refused_and_the_next_one_served(
+    collector: Collector,
+    sink: MemorySink,
+    trace_message: Message,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    result: str,
+) -> None:
+    """The right code, a google.rpc.Status that says why, a count; and the collector lives on."""
+    response, answer = _post(collector, body, headers)
+    assert response.status == status
+    assert response.headers["Content-Type"] == "application/x-protobuf"
+    assert response.headers["Retry-After"] is None
+    assert _status(answer).message
+    assert _count(collector, "http", "traces", result) == 1
+    good = gzip.compress(trace_message().SerializeToString())
+    assert _post(collector, good, GZIP)[0].status == 200
+    assert len(sink.requests) == 1
+
+
+def test_a_truncated_message_is_malformed_wherever_it_is_cut(
+    collector: Collector, trace_message: Message
+) -> None:
+    """A cut is 400 or, where it happens to fall between fields, a smaller valid message."""
+    body = trace_message().SerializeToString()
+    statuses = {_post(collector, body[:at], PROTOBUF)[0].status for at in range(1, len(body), 97)}
+    assert statuses <= {200, 400}
+    assert 400 in statuses
+
+
+def test_a_body_of_undeclared_length_is_limited_too(collector: Collector) -> None:
+    """Chunked sending does not get round the limit."""
+    connection = HTTPConnection("127.0.0.1", collector.http_port, timeout=30)
+    chunks = (bytes(1024) for _ in range(MAX_BODY_BYTES // 1024 + 1))
+    connection.request("POST", "/v1/traces", chunks, PROTOBUF, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_sender_that_hangs_up_mid_body_harms_nobody(
+    collector: Collector, trace_message: Message
+) -> None:
+    """Half a body and gone; the next is served."""
+    with socket.create_connection(("127.0.0.1", collector.http_port)) as half:
+        half.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+            b"Content-Length: 1000\r\n\r\nhalf"
+        )
+    assert _post(collector, trace_message().SerializeToString(), PROTOBUF)[0].status == 200
+
+
+def test_logs_are_not_received(collector: Collector) -> None:
+    """There is no such path yet."""
+    assert _post(collector, b"", PROTOBUF, "/v1/logs")[0].status == 404
+
+
+def test_bad_messages_over_grpc_are_refused_and_the_next_one_served(
+    collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
+) -> None:
+    """INVALID_ARGUMENT for garbage, RESOURCE_EXHAUSTED for size, a bomb included."""
+    with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        with pytest.raises(grpc.RpcError) as malformed:
+            export(b"\xff" * 100, timeout=30)
+        with pytest.raises(grpc.RpcError) as large:
+            export(bytes(MAX_BODY_BYTES + 1), timeout=30)
+        with pytest.raises(grpc.RpcError) as bomb:
+            export(bytes(50 * 2**20), timeout=30, compression=grpc.Compression.Gzip)
+    assert malformed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert large.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert bomb.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert _count(collector, "grpc", "traces", "malformed") == 1
+    call(trace_message())
+    assert len(sink.requests) == 1
+
+
+def test_more_than_there_is_room_for_is_told_to_come_again(
+    now_unix_ns: int, trace_message: Message
+) -> None:
+    """Bodies that wait for a slow store are bounded together, not only one by one."""
+    sink = MemorySink(held=True)
+    body = trace_message().SerializeToString()
+    collector = Collector(
+        sink,
+        grpc_port=0,
+        http_port=0,
+        max_waiting_bytes=len(body) + 1,
+        clock_unix_ns=lambda: now_unix_ns,
+    )
+    with running(collector):
+        first = threading.Thread(target=lambda: _post(collector, body, PROTOBUF))
+        first.start()
+        assert sink.submitted.acquire(timeout=30)
+        response, _ = _post(collector, body, PROTOBUF)
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+        sink.release()
+        first.join(timeout=30)
+        assert _post(collector, body, PROTOBUF)[0].status == 200
+        assert collector.counters.report().waiting_bytes == 0
+
+
+# --- Ports and stopping -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["grpc_port", "http_port"])
+def test_a_taken_port_is_an_error_that_names_the_way_out(option: str) -> None:
+    """Which port, and which option to change; nothing keeps listening."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, background_loop() as loop:
+        port = taken.getsockname()[1]
+        collector = Collector(MemorySink(), **{"grpc_port": 0, "http_port": 0, option: port})
+        flag = "--" + option.replace("_", "-")
+        with pytest.raises(ListenError, match=f"port {port}: the port is taken .*{flag}"):
+            asyncio.run_coroutine_threadsafe(collector.start(), loop).result(timeout=30)
+        assert not collector.ready
+
+
+def test_a_port_out_of_range_is_refused() -> None:
+    """The error names the option and the range."""
+    collector = Collector(MemorySink(), grpc_port=70_000, http_port=0)
+    with pytest.raises(ListenError, match="--grpc-port must be a port from 0 to 65535, not 70000"):
+        asyncio.run(collector.start())
+
+
+def test_stopping_answers_what_is_under_way(now_unix_ns: int, trace_message: Message) -> None:
+    """A sender that waits for the commit is answered before the collector is gone."""
+    sink = MemorySink(held=True)
+    collector = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns)
+    statuses: list[int] = []
+    with background_loop() as loop:
+        asyncio.run_coroutine_threadsafe(collector.start(), loop).result(timeout=30)
+        body = trace_message().SerializeToString()
+        sender = threading.Thread(
+            target=lambda: statuses.append(_post(collector, body, PROTOBUF)[0].status)
+        )
+        sender.start()
+        assert sink.submitted.acquire(timeout=30)
+        stopping = asyncio.run_coroutine_threadsafe(collector.stop(), loop)
+        sink.release()
+        stopping.result(timeout=30)
+        sender.join(timeout=30)
+    assert statuses == [200]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", collector.http_port))

@@ -1,0 +1,108 @@
+"""`/metrics` over HTTP, as Prometheus and an orchestrator ask for it."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics import parser
+
+from collector.counters import Counters
+from collector.hosting import AsgiHost
+from collector.testing import background_loop
+from exporters.app import metrics_app
+from exporters.prometheus import PrometheusExporter
+from telemetry.engines import EngineSample
+from telemetry.requests import Outcome, RequestTimeline
+
+OPENMETRICS: Any = parser  # its functions are not typed
+Get = Callable[..., tuple[int, dict[str, str], bytes]]
+
+
+@pytest.fixture
+def exporter(
+    clock: Any,
+    request_row: Callable[..., RequestTimeline],
+    sample_row: Callable[..., EngineSample],
+) -> PrometheusExporter:
+    """An exporter that has seen something of everything."""
+    counters = Counters()
+    counters.committed(clock())
+    exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
+    whole = {name: 1 for name in EngineSample.__dataclass_fields__ if name.endswith("_total")}
+    exporter.on_stored([request_row(outcome=outcome) for outcome in Outcome], [sample_row(**whole)])
+    return exporter
+
+
+@pytest.fixture
+def readiness() -> dict[str, bool]:
+    """What `/readyz` goes by."""
+    return {"ready": True}
+
+
+@pytest.fixture
+def get(exporter: PrometheusExporter, readiness: dict[str, bool]) -> Iterator[Get]:
+    """GET a path of a running exporter."""
+    app = metrics_app(exporter.registry, lambda: readiness["ready"])
+    host = AsgiHost(app, host="127.0.0.1", port=0, option="--metrics-port")
+
+    def fetch(path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection("127.0.0.1", host.port, timeout=30)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
+        finally:
+            connection.close()
+
+    with background_loop() as loop:
+        asyncio.run_coroutine_threadsafe(host.start(), loop).result(timeout=30)
+        yield fetch
+        asyncio.run_coroutine_threadsafe(host.stop(1), loop).result(timeout=30)
+
+
+def test_metrics_come_as_text(get: Get) -> None:
+    """What a plain scrape gets."""
+    status, headers, body = get("/metrics")
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1.0' in body
+
+
+def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
+    """And are valid as such."""
+    _, headers, body = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
+    assert {"tailspan_ttft_seconds", "tailspan_requests"} <= names
+
+
+def test_metrics_are_compressed_where_asked(get: Get) -> None:
+    """Prometheus always asks."""
+    _, headers, body = get("/metrics", **{"Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert body[:2] == b"\x1f\x8b"
+
+
+def test_health_is_life_and_readiness_is_receiving(get: Get, readiness: dict[str, bool]) -> None:
+    """A process that lives and does not receive is healthy and not ready."""
+    assert get("/healthz")[0] == get("/readyz")[0] == 200
+    readiness["ready"] = False
+    assert get("/healthz")[0] == 200
+    assert get("/readyz")[0] == 503
+
+
+@pytest.mark.real
+def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
+    """Prometheus' own linter, on everything the exporter can say."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    _, _, body = get("/metrics")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=body, capture_output=True, timeout=60, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

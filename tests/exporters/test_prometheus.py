@@ -1,0 +1,184 @@
+"""What a scrape reads."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from collector.counters import Counters
+from exporters.labels import Labels
+from exporters.prometheus import PrometheusExporter
+from exporters.series import ALL
+from telemetry.engines import EngineSample
+from telemetry.requests import Outcome, RequestTimeline, Source
+
+Row = Callable[..., RequestTimeline]
+Sample = Callable[..., EngineSample]
+PAIR = {"model": "llama", "replica": "r1"}
+ENGINE = {**PAIR, "engine": "0"}
+
+
+@pytest.fixture
+def exporter(clock: Any) -> PrometheusExporter:
+    """An exporter that has seen nothing."""
+    return PrometheusExporter(clock_unix_ns=clock)
+
+
+def _value(exporter: PrometheusExporter, name: str, **labels: str) -> float | None:
+    return exporter.registry.get_sample_value(name, labels)
+
+
+def test_a_request_is_counted_where_it_belongs(
+    exporter: PrometheusExporter, request_row: Row
+) -> None:
+    """Histogram, outcome and tokens, under model and replica."""
+    exporter.on_stored([request_row(ttft_s=0.51)], [])
+    assert _value(exporter, "tailspan_ttft_seconds_bucket", **PAIR, le="0.5") == 0
+    assert _value(exporter, "tailspan_ttft_seconds_bucket", **PAIR, le="0.75") == 1
+    assert _value(exporter, "tailspan_ttft_seconds_bucket", **PAIR, le="+Inf") == 1
+    assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 1
+    assert _value(exporter, "tailspan_ttft_seconds_sum", **PAIR) == 0.51
+    assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") == 1
+    assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="error") == 0
+    assert _value(exporter, "tailspan_output_tokens_total", **PAIR) == 20
+
+
+def test_what_was_never_seen_has_no_series(exporter: PrometheusExporter, request_row: Row) -> None:
+    """Absent is absent, not 0."""
+    text = generate_latest(exporter.registry).decode()
+    assert "tailspan_ttft_seconds" not in text
+    assert "tailspan_engine_waiting_requests" not in text
+    exporter.on_stored([request_row(ttft_s=None)], [])
+    assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) is None
+
+
+def test_outcomes_stand_at_zero_from_the_first_sample(
+    exporter: PrometheusExporter, sample_row: Sample
+) -> None:
+    """The engine is heard of before its first request ends."""
+    exporter.on_stored([], [sample_row()])
+    for outcome in Outcome:
+        assert _value(exporter, "tailspan_requests_total", **PAIR, outcome=outcome) == 0
+
+
+def test_a_repeated_batch_is_not_counted_twice(
+    exporter: PrometheusExporter, request_row: Row, sample_row: Sample
+) -> None:
+    """A sender that missed its answer sends again; the store knows, and so does the exporter."""
+    batch = [request_row(), request_row()], [sample_row()]
+    exporter.on_stored(*batch)
+    once = generate_latest(exporter.registry).decode()
+    exporter.on_stored(*batch)
+    again = generate_latest(exporter.registry).decode()
+    assert _value(exporter, "tailspan_exporter_repeated_requests_total") == 2
+    assert set(once.splitlines()) ^ set(again.splitlines()) == {
+        "tailspan_exporter_repeated_requests_total 0.0",
+        "tailspan_exporter_repeated_requests_total 2.0",
+    }
+
+
+def test_an_engine_is_told_until_it_falls_silent(
+    exporter: PrometheusExporter, sample_row: Sample, clock: Any
+) -> None:
+    """Gauges go; totals and the time of the last sample stay."""
+    exporter.on_stored([], [sample_row()])
+    assert _value(exporter, "tailspan_engine_waiting_requests", **ENGINE) == 3
+    assert _value(exporter, "tailspan_engine_kv_cache_usage_ratio", **ENGINE) == 0.5
+    clock.advance(61)
+    assert _value(exporter, "tailspan_engine_waiting_requests", **ENGINE) is None
+    assert _value(exporter, "tailspan_engine_steps_total", **ENGINE) == 100
+    last = _value(exporter, "tailspan_engine_last_sample_timestamp_seconds", **ENGINE)
+    assert last == 1_790_000_000
+
+
+def test_simulated_data_is_marked(exporter: PrometheusExporter, request_row: Row) -> None:
+    """Whoever scrapes can tell."""
+    exporter.on_stored([request_row()], [])
+    assert _value(exporter, "tailspan_simulated_data") == 0
+    exporter.on_stored([request_row(source=Source.SIMULATOR)], [])
+    assert _value(exporter, "tailspan_simulated_data") == 1
+
+
+def test_hostile_label_values_neither_multiply_nor_break_the_text(
+    clock: Any, request_row: Row
+) -> None:
+    """Ten thousand models and a line break are one `other` and an escape."""
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
+    exporter.on_stored([request_row(model='evil"\n} 1\n')], [])
+    exporter.on_stored([request_row(model=f"m{n}") for n in range(10_000)], [])
+    families = list(text_string_to_metric_families(generate_latest(exporter.registry).decode()))
+    models = {
+        sample.labels["model"]
+        for family in families
+        for sample in family.samples
+        if "model" in sample.labels
+    }
+    assert models == {'evil"\n} 1\n', "m0", "m1", "other"}
+    other = {"model": "other", "replica": "r1", "outcome": "stop"}
+    assert _value(exporter, "tailspan_requests_total", **other) == 9_998
+    assert _value(exporter, "tailspan_exporter_label_overflows_total", label="model") == 9_998
+
+
+def test_a_replica_that_made_way_takes_its_series_along(
+    clock: Any, request_row: Row, sample_row: Sample
+) -> None:
+    """Memory stays bounded through any number of rollouts."""
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=1))
+    exporter.on_stored([request_row()], [sample_row()])
+    clock.advance(7 * 3600)
+    exporter.on_stored([request_row(replica="r2")], [sample_row(replica="r2")])
+    assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") is None
+    assert _value(exporter, "tailspan_engine_steps_total", **ENGINE) is None
+    labels = {**PAIR, "replica": "r2"}
+    assert _value(exporter, "tailspan_requests_total", **labels, outcome="stop") == 1
+    assert _value(exporter, "tailspan_engine_steps_total", **labels, engine="0") == 100
+
+
+def test_the_collector_tells_of_itself(clock: Any) -> None:
+    """Every known reason stands at 0; a commit that never was has no time."""
+    counters = Counters()
+    exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
+    items = {"signal": "traces", "result": "refused", "reason": "missing_id"}
+    assert _value(exporter, "tailspan_collector_items_total", **items) == 0
+    assert _value(exporter, "tailspan_collector_last_commit_timestamp_seconds") is None
+    counters.committed(1_790_000_000 * 10**9)
+    committed = _value(exporter, "tailspan_collector_last_commit_timestamp_seconds")
+    assert committed == 1_790_000_000
+
+
+def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: Sample) -> None:
+    """Nothing global, nothing unnamed; and every name of it can be had."""
+    counters = Counters()
+    counters.committed(1)
+    exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
+    whole = {name: 1 for name in EngineSample.__dataclass_fields__ if name.endswith("_total")}
+    exporter.on_stored([request_row()], [sample_row(**whole)])
+    told = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in exporter.registry.collect()
+    }
+    assert told == {each.name for each in ALL}
+
+
+def test_scrapes_and_counting_do_not_disturb_each_other(
+    exporter: PrometheusExporter, request_row: Row
+) -> None:
+    """Totals read amid counting are those of one moment."""
+    rows = [request_row() for _ in range(2_000)]
+    writer = threading.Thread(
+        target=lambda: [exporter.on_stored([row], []) for row in rows]  # type: ignore[func-returns-value]
+    )
+    writer.start()
+    while writer.is_alive():
+        told = {
+            sample.value
+            for family in exporter.collect()
+            for sample in family.samples
+            if sample.name in ("tailspan_ttft_seconds_count", "tailspan_e2e_seconds_count")
+        }
+        assert len(told) <= 1
+    writer.join()
+    assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 2_000

@@ -1,0 +1,85 @@
+"""Totals over requests: each counted once, under what is known of it."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.requests import PairTotals, RequestTotals
+from exporters.series import HISTOGRAMS
+from telemetry.requests import Outcome, RequestTimeline
+
+Factory = Callable[..., RequestTimeline]
+PAIR = ("llama", "r1")
+
+
+def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None:
+    """Seven latencies, three token counts, one outcome."""
+    totals = PairTotals()
+    totals.add(request_row())
+    assert set(totals.histograms) == {histogram.name for histogram in HISTOGRAMS}
+    assert totals.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
+    assert totals.outcomes[Outcome.STOP] == 1
+
+
+def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
+    """`le` means at most."""
+    totals = PairTotals()
+    totals.add(request_row(queue_s=0.3))
+    counts = totals.histograms["tailspan_queue_seconds"].counts
+    bounds = next(each.bounds_s for each in HISTOGRAMS if each.field == "queue_s")
+    assert counts[bounds.index(0.3)] == 1
+
+
+def test_the_unknown_is_not_observed(request_row: Factory) -> None:
+    """None makes no observation and no token; a one-token answer has no TPOT."""
+    totals = PairTotals()
+    totals.add(request_row(output_tokens=1, itl_max_s=None, cached_tokens=None))
+    assert "tailspan_tpot_seconds" not in totals.histograms
+    assert "tailspan_itl_max_seconds" not in totals.histograms
+    assert "cached_tokens" not in totals.tokens
+
+
+def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
+    """An abort's wait in the queue is a wait; its end-to-end time is not an answer's."""
+    totals = PairTotals()
+    totals.add(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
+    assert set(totals.histograms) == {"tailspan_queue_seconds"}
+    assert totals.outcomes[Outcome.ABORT] == 1
+
+
+def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> None:
+    """It never reached the engine."""
+    totals = PairTotals()
+    totals.add(request_row(outcome=Outcome.REJECTED))
+    assert not totals.histograms
+    assert totals.outcomes[Outcome.REJECTED] == 1
+
+
+def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
+    """A counter born at 1 loses its first event to every rate."""
+    totals = RequestTotals()
+    totals.expect(PAIR)
+    assert totals.copy()[PAIR].outcomes == dict.fromkeys(Outcome, 0)
+    assert totals.copy()[PAIR].histograms == {}
+
+
+def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
+    """A scrape in progress does not see what is counted meanwhile."""
+    totals = RequestTotals()
+    totals.add(PAIR, request_row())
+    copy = totals.copy()
+    totals.add(PAIR, request_row())
+    assert copy[PAIR].outcomes[Outcome.STOP] == 1
+    assert sum(copy[PAIR].histograms["tailspan_e2e_seconds"].counts) == 1
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e6)))
+def test_every_observation_is_in_one_bucket(values: list[float]) -> None:
+    """Buckets sum to the count, values to the sum."""
+    totals = PairTotals()
+    for value in values:
+        totals._observe(HISTOGRAMS[0], value)
+    for each in totals.histograms.values():
+        assert sum(each.counts) == len(values)
+        assert abs(each.sum_s - sum(values)) <= 1e-9 * sum(values)

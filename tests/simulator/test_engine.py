@@ -1,0 +1,290 @@
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.engine import Engine, EngineConfig, Stall
+from simulator.job import Job
+from simulator.kv_cache import blocks_for
+
+SMALL = EngineConfig(
+    max_num_batched_tokens=64, max_num_seqs=6, max_model_len=320, num_gpu_blocks=24
+)
+ROOMY = EngineConfig()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request to make, `gap_s` after the last."""
+
+    gap_s: float
+    prompt: int
+    output: int
+    prefix: int
+
+
+ASKS = st.lists(
+    st.builds(
+        Ask,
+        gap_s=st.floats(0.0, 0.08),
+        prompt=st.integers(1, 200),
+        output=st.integers(1, 120),
+        prefix=st.sampled_from([0, 40, 100]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def _jobs(asks: list[Ask]) -> list[Job]:
+    at, jobs = 0.0, []
+    for number, ask in enumerate(asks):
+        at += ask.gap_s
+        prefix = f"p{ask.prefix}" if 0 < ask.prefix < ask.prompt else None
+        jobs.append(Job(number, ask.prompt, ask.output, at, prefix, ask.prefix))
+    return jobs
+
+
+def _run(engine: Engine, jobs: list[Job], look: Callable[[], None] = lambda: None) -> list[Job]:
+    ended = []
+    for job in jobs:
+        ended += engine.advance(job.queued)
+        engine.submit(job)
+        look()
+    until = jobs[-1].queued
+    while engine.outstanding:
+        until += 0.05
+        ended += engine.advance(until)
+        look()
+    return ended
+
+
+def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
+    """An engine that takes every step the long way."""
+    engine = Engine(config, "seed", stalls)
+    engine._run_plain_decodes = lambda until: None  # type: ignore[method-assign]
+    return engine
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
+    """However short of blocks the engine is, nothing is lost, doubled or half done."""
+    jobs = _jobs(asks)
+    engine = Engine(SMALL, "seed")
+    ended = _run(engine, jobs)
+    assert sorted(job.number for job in ended) == list(range(len(asks)))
+    for job, ask in zip(jobs, asks, strict=True):
+        assert job.made_tokens == ask.output
+        assert job.computed_tokens == ask.prompt + ask.output - 1
+        assert len(job.preempted_at) == len(job.resumed_at)
+        assert job.cached_tokens is not None
+        assert job.cached_tokens < ask.prompt
+    assert engine.totals.preemptions == sum(len(job.preempted_at) for job in jobs)
+    assert engine.kv.free == SMALL.num_gpu_blocks
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_the_instants_are_in_order(asks: list[Ask]) -> None:
+    """Queued, scheduled, first token, last token; each eviction before its resumption."""
+    for job in _run(Engine(SMALL, "seed"), _jobs(asks)):
+        assert job.scheduled is not None
+        assert job.first_token is not None
+        assert job.last_token is not None
+        assert job.queued <= job.scheduled < job.first_token <= job.last_token
+        moves = [at for pair in zip(job.preempted_at, job.resumed_at, strict=True) for at in pair]
+        assert moves == sorted(moves)
+        assert all(job.scheduled <= at <= job.last_token for at in moves)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_the_parts_fit_into_prefill_and_decode(asks: list[Ask]) -> None:
+    """Preempted, others' prefill and stall are shares of one time, none of them negative."""
+    stalls = (Stall(0.1, 0.2), Stall(0.5, 0.3))
+    for job in _run(Engine(SMALL, "seed", stalls), _jobs(asks)):
+        assert job.scheduled is not None
+        assert job.last_token is not None
+        parts = (job.preempted_s, job.others_prefill_s, job.stall_s)
+        assert min(parts) >= -1e-12
+        assert sum(parts) <= job.last_token - job.scheduled + 1e-9
+        assert (job.preempted_s > 0) == bool(job.preempted_at)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
+    """At any instant the blocks held are those that the running jobs' tokens need."""
+    engine = Engine(SMALL, "seed")
+
+    def look() -> None:
+        kv = engine.kv
+        assert min(kv.free, kv.blank) >= 0
+        assert kv.free == kv.idle_blocks() + kv.blank
+        held = SMALL.num_gpu_blocks - kv.free
+        needed = sum(
+            blocks_for(job.computed_tokens + (engine._count - job.joined if job.joined >= 0 else 0))
+            for job in engine._running.values()
+        )
+        in_flight = len(engine._running) + blocks_for(SMALL.max_num_batched_tokens)
+        shared = sum(job.lease.shared for job in engine._running.values())
+        assert needed - shared <= held <= needed + in_flight + kv.held_prefix_blocks()
+        assert engine.running <= SMALL.max_num_seqs
+
+    _run(engine, _jobs(asks), look)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask]) -> None:
+    """What is skipped is the setting up of a step, never the step."""
+    stalls = (Stall(0.1, 0.2), Stall(0.7, 0.3))
+    short = Engine(SMALL, "seed", stalls)
+    long = _unhurried(SMALL, stalls)
+    for quick, slow in zip(_run(short, _jobs(asks)), _run(long, _jobs(asks)), strict=True):
+        assert quick.number == slow.number
+        for name in ("scheduled", "first_token", "last_token", "itl_max_s", "preempted_s"):
+            assert getattr(quick, name) == pytest.approx(getattr(slow, name), abs=1e-9)
+        assert quick.others_prefill_s == pytest.approx(slow.others_prefill_s, abs=1e-9)
+        assert quick.stall_s == pytest.approx(slow.stall_s, abs=1e-9)
+    assert short.totals.steps == long.totals.steps
+    assert short.totals.decode_tokens == long.totals.decode_tokens
+    assert short.totals.prefill_tokens == long.totals.prefill_tokens
+    assert short.totals.busy_s == pytest.approx(long.totals.busy_s)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ASKS)
+def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) -> None:
+    """What others' prefill cost a job is the sum of it over the steps that the job was in."""
+    engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
+    steps = []
+    end_step = engine._end_step
+
+    def watch(step, ended):  # type: ignore[no-untyped-def]
+        own = {job.number: share for job, _, share in step.chunks}
+        steps.append((step.start, step.end, step.prefill_s, step.stall_s, own))
+        end_step(step, ended)
+
+    engine._end_step = watch  # type: ignore[method-assign]
+    jobs = _jobs(asks)
+    _run(engine, jobs)
+    assert all(one[1] <= other[0] for one, other in pairwise(steps))
+    assert engine.totals.busy_s == pytest.approx(sum(end - start for start, end, *_ in steps))
+    for job in jobs:
+        assert job.scheduled is not None
+        assert job.last_token is not None
+        mine = [step for step in steps if job.scheduled <= step[0] and step[1] <= job.last_token]
+        others = sum(prefill - own.get(job.number, 0.0) for _, _, prefill, _, own in mine)
+        assert job.others_prefill_s == pytest.approx(others, abs=1e-9)
+        assert job.stall_s == pytest.approx(sum(stall for *_, stall, _ in mine), abs=1e-9)
+        gaps = [end - start for start, end, *_ in mine if start >= (job.first_token or 0.0)]
+        assert job.itl_max_s == (pytest.approx(max(gaps)) if gaps else None)
+
+
+def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
+    """Eight answers that outgrow the cache together: the newest make way, and come back."""
+    asks = [Ask(0.0, 60, 120, 0) for _ in range(8)]
+    engine = Engine(SMALL, "seed")
+    jobs = _run(engine, _jobs(asks))
+    assert engine.totals.preemptions > 0
+    assert len(jobs) == 8
+    evicted = [job for job in jobs if job.preempted_at]
+    assert evicted
+    assert all((job.itl_max_s or 0.0) > 0.05 for job in evicted)
+    # The oldest never makes way.
+    assert not next(job for job in jobs if job.number == 0).preempted_at
+
+
+def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
+    """And a decode beside it gets its token in each of those steps."""
+    engine = Engine(replace(ROOMY, max_num_batched_tokens=512, step_noise_ratio=0.0), "seed")
+    beside, long = Job(0, 16, 400, 0.0), Job(1, 5110, 2, 0.5)
+    _run(engine, [beside, long])
+    assert long.scheduled is not None
+    assert long.first_token is not None
+    # One token of each step's budget is the decode's: ten chunks of at most 511.
+    step = ROOMY.step
+    least_s = 10 * step.base_s + 5110 * step.prefill_token_s
+    assert least_s < long.first_token - long.scheduled < least_s * 1.2
+    assert 0.02 < (beside.itl_max_s or 0.0) < 0.04
+
+
+def test_alone_a_request_waits_for_no_one() -> None:
+    """No queue, no others, no stall; its time is the step model's."""
+    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    job = Job(0, 1000, 11, 3.0)
+    _run(engine, [job])
+    assert (job.scheduled, job.others_prefill_s, job.stall_s, job.preempted_s) == (3.0, 0, 0, 0)
+    step = ROOMY.step
+    assert job.first_token == pytest.approx(3.0 + step.step_s(step.prefill_s(1000, 0), 0, 0))
+    decode_s = sum(step.step_s(0.0, 1000 + made, 1) for made in range(10))
+    assert (job.last_token or 0) - (job.first_token or 0) == pytest.approx(decode_s)
+    assert job.itl_max_s == pytest.approx(step.step_s(0.0, 1009, 1))
+
+
+def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
+    """One simultaneous gap for all who were there."""
+    engine = Engine(ROOMY, "seed", [Stall(1.0, 0.4)])
+    there = [Job(0, 10, 300, 0.5), Job(1, 10, 300, 0.6)]
+    later = Job(2, 10, 20, 2.0)
+    _run(engine, [*there, later])
+    for job in there:
+        assert 0.38 < job.stall_s <= 0.4
+        assert (job.itl_max_s or 0.0) > 0.39
+    assert later.stall_s == 0.0
+
+
+def test_a_shared_prefix_is_found_in_whole_blocks() -> None:
+    """100 shared tokens are six whole blocks: 96 of them are found."""
+    engine = Engine(ROOMY, "seed")
+    first, second = Job(0, 200, 2, 0.0, "p", 100), Job(1, 300, 2, 1.0, "p", 100)
+    _run(engine, [first, second])
+    assert (first.cached_tokens, second.cached_tokens) == (0, 96)
+    assert (engine.totals.cache_query_tokens, engine.totals.cache_hit_tokens) == (500, 96)
+
+
+def test_at_most_max_num_seqs_run_together() -> None:
+    """Who comes beyond it waits until one ends."""
+    engine = Engine(replace(ROOMY, max_num_seqs=2), "seed")
+    jobs = [Job(number, 10, 50, 0.0) for number in range(3)]
+    _run(engine, jobs)
+    assert (jobs[2].scheduled or 0.0) >= min(jobs[0].last_token or 0, jobs[1].last_token or 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_num_batched_tokens", 0),
+        ("max_num_batched_tokens", 100),
+        ("max_num_seqs", 0),
+        ("num_gpu_blocks", 10),
+        ("max_model_len", -1),
+        ("step_noise_ratio", 1.0),
+    ],
+)
+def test_a_configuration_that_cannot_run_is_refused(key: str, value: float) -> None:
+    """The error names the key, the value given and the values allowed."""
+    with pytest.raises(ValueError, match=f"{key}: {value}; allowed: "):
+        replace(ROOMY, **{key: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        (Job(1, 0, 5, 2.0), "prompt_tokens"),
+        (Job(1, 5, 0, 2.0), "output_tokens"),
+        (Job(1, 32_768, 1, 2.0), "32769"),
+        (Job(1, 5, 5, 0.5), "queued"),
+    ],
+)
+def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
+    """Empty, longer than the model can take, or earlier than the one before it."""
+    engine = Engine(ROOMY, "seed")
+    engine.submit(Job(0, 5, 5, 1.0))
+    with pytest.raises(ValueError, match=f"{key}.*allowed"):
+        engine.submit(job)

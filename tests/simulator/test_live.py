@@ -1,0 +1,135 @@
+import threading
+from itertools import pairwise
+
+import pytest
+from tailspan_vllm import names
+
+from simulator.fleet import FleetConfig
+from simulator.live import SPANS_PER_BATCH, Plan, run
+from simulator.workload import Workload
+
+START_NS = 1_700_000_000_000_000_000
+
+
+class Clock:
+    """A wall clock that waiting moves, and nothing else."""
+
+    def __init__(self) -> None:
+        self.now_ns = START_NS
+        self.waited_s: list[float] = []
+
+    def __call__(self) -> int:
+        """Now."""
+        return self.now_ns
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.waited_s.append(seconds)
+        self.now_ns += round(seconds * 1e9)
+
+
+def _plan(endpoint: str, backfill_s: float, duration_s: float | None) -> Plan:
+    return Plan(
+        endpoint=endpoint,
+        fleet=FleetConfig(workload=Workload(rate_per_s=10.0)),
+        backfill_s=backfill_s,
+        duration_s=duration_s,
+    )
+
+
+def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
+    said: list[str] = []
+    sent = run(plan, threading.Event(), said.append, clock_ns=clock, wait=clock.wait)
+    return sent, said
+
+
+def test_the_past_arrives_at_once_and_the_present_second_by_second(collector) -> None:  # type: ignore[no-untyped-def]
+    """In full batches first, then one a second; all of it, in order of time."""
+    clock = Clock()
+    sent, said = _run(_plan(collector.url, 120.0, 10.0), clock)
+    batches = [
+        [span for of in t.resource_spans for ss in of.scope_spans for span in ss.spans]
+        for t in collector.traces
+    ]
+    spans = [span for batch in batches for span in batch]
+    assert len(spans) == sent.requests
+    assert sent.dropped_requests == sent.dropped_samples == 0
+    assert max(len(batch) for batch in batches) <= SPANS_PER_BATCH
+    assert len(batches[0]) == SPANS_PER_BATCH
+    ends = [
+        (min(s.end_time_unix_nano for s in b), max(s.end_time_unix_nano for s in b))
+        for b in batches
+    ]
+    assert all(one[1] <= other[0] for one, other in pairwise(ends))
+    assert len({span.span_id for span in spans}) == len(spans)
+    assert min(span.start_time_unix_nano for span in spans) >= START_NS - 120 * 10**9
+    # One wait a second from the start on, until the last request has ended.
+    assert len(clock.waited_s) >= 10
+    assert all(0 < seconds <= 1.0 for seconds in clock.waited_s)
+    assert any("now live" in line for line in said)
+    assert said[-1] == (
+        f"sent {sent.requests} requests and {sent.samples} samples; "
+        "dropped 0 requests and 0 samples"
+    )
+
+
+def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(collector) -> None:  # type: ignore[no-untyped-def]
+    """The resource names replica, region and process, and says that no server stands behind."""
+    sent, _ = _run(_plan(collector.url, 60.0, 0.0), Clock())
+    seen = []
+    for export in collector.metrics:
+        for of in export.resource_metrics:
+            resource = {a.key: a.value for a in of.resource.attributes}
+            assert resource[names.SIMULATED].bool_value
+            assert resource[names.SERVICE_NAME].string_value == "vllm"
+            assert resource[names.CLOUD_REGION].string_value in ("eu-west-1", "us-east-1")
+            assert resource[names.PROCESS_PID].int_value > 0
+            (waiting,) = (m for s in of.scope_metrics for m in s.metrics if m.name == names.WAITING)
+            replica = resource[names.SERVICE_INSTANCE_ID].string_value
+            seen += [(replica, point.time_unix_nano) for point in waiting.gauge.data_points]
+    assert len(set(seen)) == len(seen)
+    for replica in ("sim-0", "sim-1"):
+        instants = [at for name, at in seen if name == replica]
+        assert instants == sorted(instants)
+    assert len(seen) == sent.samples
+    assert len(seen) >= 2 * 60
+
+
+def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ignore[no-untyped-def]
+    """Without an end of its own, it goes on until told."""
+    clock, stop = Clock(), threading.Event()
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        if len(clock.waited_s) == 5:
+            stop.set()
+
+    sent = run(_plan(collector.url, 0.0, None), stop, lambda _: None, clock_ns=clock, wait=wait)
+    assert sent.samples == 2 * 5
+    assert sent.requests == sum(
+        len(ss.spans) for t in collector.traces for of in t.resource_spans for ss in of.scope_spans
+    )
+
+
+def test_a_collector_that_refuses_at_first_gets_everything(collector) -> None:  # type: ignore[no-untyped-def]
+    """A collector still starting costs no data."""
+    collector.refusals = [503, 503, 503]
+    sent, _ = _run(_plan(collector.url, 30.0, 0.0), Clock())
+    assert collector.refused == 3
+    assert sent.requests > 0
+    assert sent.dropped_requests == sent.dropped_samples == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "plan"),
+    [
+        ("endpoint", lambda: _plan("localhost:4318", 60.0, None)),
+        ("endpoint", lambda: _plan("ftp://localhost", 60.0, None)),
+        ("backfill_s", lambda: _plan("http://localhost", -1.0, None)),
+        ("duration_s", lambda: _plan("http://localhost", 0.0, 0.0)),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(key: str, plan) -> None:  # type: ignore[no-untyped-def]
+    """The error names the key, the value given and the values allowed."""
+    with pytest.raises(ValueError, match=f"{key}: .*allowed: "):
+        plan()

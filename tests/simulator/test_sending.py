@@ -1,0 +1,202 @@
+import threading
+from collections.abc import Callable
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.record import RequestRecord
+
+from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
+
+RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
+
+
+def _requests(count: int = 2) -> Requests:
+    record = RequestRecord(
+        received=1.0, delivered=2.0, wall_offset_ns=10**18, outcome="stop", basis="http"
+    )
+    return Requests([(record, RESOURCE)] * count)
+
+
+def _samples() -> Samples:
+    return Samples([(EngineState(0, 10**18, gauges={names.WAITING: 3}), RESOURCE, 10**18 + 5)])
+
+
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Now."""
+        return self.now
+
+    def pause(self, seconds: float) -> bool:
+        """Let time pass."""
+        self.now += seconds
+        return False
+
+
+def _sender(
+    answers: Callable[[], bool],
+    patience_s: float = 10.0,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Sender, Sent, Clock]:
+    clock, sent = Clock(), Sent()
+
+    def prepare(_batch: Batch) -> Callable[[], bool]:
+        return answers
+
+    sender = Sender(prepare, say, sent, patience_s=patience_s, clock=clock, pause=clock.pause)
+    return sender, sent, clock
+
+
+def _finish(sender: Sender) -> None:
+    sender.drain(threading.Event())
+    sender.close(5.0, lambda: None)
+
+
+def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type: ignore[no-untyped-def]
+    """Resource, attributes and instants survive the wire."""
+    export = OtlpExport(collector.url, Sent(dropped_requests=7))
+    assert export.prepare(_requests(2))()
+    assert export.prepare(_samples())()
+    export.close()
+    (spans,) = collector.traces[0].resource_spans
+    assert {a.key for a in spans.resource.attributes} >= {
+        names.SERVICE_INSTANCE_ID,
+        names.SIMULATED,
+    }
+    assert len(spans.scope_spans[0].spans) == 2
+    assert spans.scope_spans[0].spans[0].start_time_unix_nano == 10**18 + 10**9
+    metrics = {m.name: m for m in collector.metrics[0].resource_metrics[0].scope_metrics[0].metrics}
+    assert metrics[names.WAITING].gauge.data_points[0].as_int == 3
+    assert metrics[names.WAITING].gauge.data_points[0].time_unix_nano == 10**18 + 5
+    assert metrics[names.SPANS_DROPPED].sum.data_points[0].as_int == 7
+
+
+def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # type: ignore[no-untyped-def]
+    """Two 503 and then a yes: nothing lost, nothing doubled."""
+    collector.refusals = [503, 503]
+    sent = Sent()
+    export = OtlpExport(collector.url, sent)
+    sender = Sender(export.prepare, lambda _: None, sent)
+    assert sender.offer(_requests(3))
+    _finish(sender)
+    export.close()
+    assert collector.refused == 2
+    assert len(collector.traces) == 1
+    assert sent == Sent(requests=3)
+
+
+def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
+    """So that a collector that had stored it already stores it once."""
+    export = OtlpExport(collector.url, Sent())
+    send = export.prepare(_requests(1))
+    assert send()
+    assert send()
+    export.close()
+    assert collector.traces[0] == collector.traces[1]
+
+
+def test_what_is_never_taken_is_dropped_and_counted() -> None:
+    """After its time; and while the collector is away each further batch gets one try."""
+    tries = 0
+
+    def refuse() -> bool:
+        nonlocal tries
+        tries += 1
+        return False
+
+    sender, sent, clock = _sender(refuse, patience_s=10.0)
+    sender.offer(_requests(5))
+    sender.drain(threading.Event())
+    first_tries, first_s = tries, clock.now
+    assert first_tries > 2
+    assert 10.0 <= first_s < 20.0
+    for _ in range(3):
+        sender.offer(_samples())
+    _finish(sender)
+    assert tries == first_tries + 3
+    assert clock.now == first_s
+    assert sent == Sent(dropped_requests=5, dropped_samples=3)
+
+
+def test_a_collector_that_comes_back_gets_the_rest() -> None:
+    """An outage costs what happened in it, and no more."""
+    answers, said = iter([False, True, True]), list[str]()
+    sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
+    for _ in range(3):
+        sender.offer(_requests(1))
+    _finish(sender)
+    # Each turn of events once: it fails, what that costs, it is over.
+    assert len(said) == 3
+    assert "1 requests and 0 samples dropped so far" in said[-1]
+    assert sent == Sent(requests=2, dropped_requests=1)
+
+
+def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
+    """Whatever the transport throws, the next batch is tried."""
+    answers = iter([OSError("no route"), True])
+
+    def answer() -> bool:
+        one = next(answers)
+        if isinstance(one, OSError):
+            raise one
+        return bool(one)
+
+    sender, sent, _ = _sender(answer)
+    sender.offer(_requests(4))
+    _finish(sender)
+    assert sent == Sent(requests=4)
+
+
+def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
+    """Bounded: live seconds do not pile up behind a collector that hangs."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        begun.set()
+        return gate.wait(30)
+
+    sent = Sent()
+    sender = Sender(lambda _batch: hang, lambda _: None, sent, capacity=1)
+    assert sender.offer(_requests(1))
+    assert begun.wait(30)
+    assert sender.offer(_requests(1))
+    assert not sender.offer(_requests(1))
+    stop = threading.Event()
+    stop.set()
+    assert not sender.put(_samples(), stop)
+    gate.set()
+    _finish(sender)
+    assert sent == Sent(requests=2, dropped_requests=1, dropped_samples=1)
+
+
+def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
+    """What is left when the time is up is dropped and counted."""
+    abandoned, begun = threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        begun.set()
+        abandoned.wait(30)
+        return False
+
+    sent = Sent()
+    sender = Sender(lambda _batch: hang, lambda _: None, sent)
+    for _ in range(3):
+        sender.offer(_requests(1))
+    assert begun.wait(30)
+    sender.close(0.0, abandoned.set)
+    assert sent == Sent(dropped_requests=3)
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_plain_no_is_a_failure(collector, status: int) -> None:  # type: ignore[no-untyped-def]
+    """What the collector calls malformed did not arrive."""
+    collector.refusals = [status]
+    export = OtlpExport(collector.url, Sent())
+    assert not export.prepare(_requests(1))()
+    export.close()

@@ -1,0 +1,266 @@
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import BigInteger, Double, Engine, create_engine, literal, select
+
+from store.errors import StoreUnavailable
+from store.queries import (
+    BATCH_ROWS,
+    Window,
+    label_values,
+    newest_request_unix_ns,
+    newest_unix_ns,
+    request_count,
+    request_table,
+    sample_table,
+    simulated,
+    tpot,
+)
+from telemetry.engines import EngineSample
+from telemetry.requests import Outcome, RequestTimeline, Source, tpot_s
+
+S = 1_000_000_000
+START_NS = 1_763_634_000 * S
+EVER = Window(0, 2**63 - 1)
+
+Requests = Callable[..., RequestTimeline]
+Samples = Callable[..., EngineSample]
+Write = Callable[..., None]
+
+
+def ids(table: pa.Table) -> list[str]:
+    """The numbers that the factory gave."""
+    return [name.removeprefix("chatcmpl-") for name in table["request_id"].to_pylist()]
+
+
+def test_a_window_holds_its_start_and_not_its_end(
+    engine: Engine, write: Write, request_row: Requests, sample_row: Samples
+) -> None:
+    """Two windows side by side share no row and miss none."""
+    write(*(request_row(i) for i in range(4)), *(sample_row(i) for i in range(4)))
+    window = Window(START_NS + S, START_NS + 3 * S)
+    assert ids(request_table(engine, window)) == ["1", "2"]
+    assert request_count(engine, window) == 2
+    assert sample_table(engine, window).num_rows == 2
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    """And one that no clock can show."""
+    with pytest.raises(ValueError, match="2 > 1"):
+        Window(2, 1)
+    with pytest.raises(ValueError, match="64 bits"):
+        Window(0, 2**63)
+
+
+def test_unknown_is_null_and_known_nothing_is_not(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """0, False and "" are values; None is none, in Arrow as in the dataclass."""
+    write(request_row(1, queue_s=0.0, preemptions=0, streamed=False, tenant=""), request_row(2))
+    found = request_table(engine, EVER, columns=["queue_s", "preemptions", "streamed", "tenant"])
+    assert found.to_pylist()[0] == {
+        "queue_s": 0.0,
+        "preemptions": 0,
+        "streamed": False,
+        "tenant": "",
+    }
+    assert all(column.null_count == 1 for column in found.columns)
+
+
+@given(st.none() | st.floats(0, 1e6), st.none() | st.integers(0, 10**6))
+def test_tpot_is_the_same_in_sql_as_in_python(
+    decode_s: float | None, output_tokens: int | None
+) -> None:
+    """One definition, two languages."""
+    row = select(
+        literal(decode_s, Double()).label("decode_s"),
+        literal(output_tokens, BigInteger()).label("output_tokens"),
+    ).subquery()
+    in_sql = tpot(row.c.decode_s, row.c.output_tokens)
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        assert connection.scalar(select(in_sql)) == tpot_s(decode_s, output_tokens)
+    engine.dispose()
+
+
+def test_rows_can_be_picked_by_several_labels(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """All must hold; None picks the unknown."""
+    write(
+        request_row(1, tenant="a", engine=0, streamed=True),
+        request_row(2, tenant="a", engine=1, streamed=False),
+        request_row(3, engine=0),
+        request_row(4, tenant="a", engine=0, outcome=Outcome.ABORT),
+    )
+
+    def picked(**equals: str | None) -> list[str]:
+        return ids(request_table(engine, EVER, equals=equals))
+
+    assert picked(tenant="a", engine="0") == ["1", "4"]
+    assert picked(tenant="a", outcome="abort") == ["4"]
+    assert picked(tenant=None) == ["3"]
+    assert picked(streamed="false") == ["2"]
+    assert picked(tenant="A") == []
+
+
+def test_samples_are_picked_by_label_in_the_order_of_time(
+    engine: Engine, write: Write, sample_row: Samples
+) -> None:
+    """Whatever the order in which they came."""
+    write(sample_row(3), sample_row(1), sample_row(2, replica="b"), sample_row(1, engine=1))
+    found = sample_table(engine, EVER, equals={"engine": "0"}, columns=["at_unix_ns", "replica"])
+    assert found.to_pylist() == [
+        {"at_unix_ns": START_NS + 1 * S, "replica": "a"},
+        {"at_unix_ns": START_NS + 2 * S, "replica": "b"},
+        {"at_unix_ns": START_NS + 3 * S, "replica": "a"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("order_by", "expected"),
+    [
+        (None, ["1", "2", "3", "4"]),
+        ("-received_unix_ns", ["4", "3", "2", "1"]),
+        ("ttft_s", ["3", "1", "2", "4"]),
+        ("-ttft_s", ["1", "3", "2", "4"]),
+        ("-tpot_s", ["2", "1", "3", "4"]),
+    ],
+)
+def test_rows_come_in_the_order_asked_for_and_unknown_ones_last(
+    engine: Engine,
+    write: Write,
+    request_row: Requests,
+    order_by: str | None,
+    expected: list[str],
+) -> None:
+    """Unknown is neither the smallest nor the largest; receipt breaks ties."""
+    write(
+        request_row(4),
+        request_row(2, decode_s=1.0, output_tokens=2),
+        request_row(3, ttft_s=0.1, decode_s=1.0, output_tokens=1),
+        request_row(1, ttft_s=0.5),
+    )
+    assert ids(request_table(engine, EVER, order_by=order_by)) == expected
+    assert ids(request_table(engine, EVER, order_by=order_by, limit=2)) == expected[:2]
+
+
+def test_more_rows_than_a_batch_come_whole_and_in_order(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Batches are the store's affair."""
+    n = BATCH_ROWS + 1
+    write(*(request_row(i) for i in range(n)))
+    found = request_table(engine, Window(0, 2**63 - 1), columns=["received_unix_ns"])
+    assert found["received_unix_ns"].to_pylist() == [START_NS + i * S for i in range(n)]
+
+
+@pytest.mark.parametrize("hostile", ["nope", "e2e_s; DROP TABLE requests", "", "--e2e_s", "*"])
+def test_a_name_that_is_no_column_is_refused_with_those_that_are(
+    engine: Engine, hostile: str
+) -> None:
+    """Names become SQL text, so only the schema's own may."""
+    said = re.escape(repr(hostile.removeprefix("-"))) + " is no column; allowed: .*tpot_s"
+    with pytest.raises(ValueError, match=said):
+        request_table(engine, EVER, order_by=hostile)
+    with pytest.raises(ValueError, match=r"is no column; allowed: .*tpot_s"):
+        request_table(engine, EVER, columns=[hostile])
+    with pytest.raises(ValueError, match=r"is no column; allowed: .*kv_usage_ratio"):
+        sample_table(engine, EVER, columns=[hostile])
+    with pytest.raises(ValueError, match=r"is no label; allowed: .*tenant"):
+        request_table(engine, EVER, equals={hostile: "a"})
+    with pytest.raises(ValueError, match=r"is no label; allowed: .*replica"):
+        sample_table(engine, EVER, equals={hostile: "a"})
+    with pytest.raises(ValueError, match=r"is no label; allowed: .*tenant"):
+        label_values(engine, EVER, hostile)
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [("engine", "zero"), ("engine", "1" * 30), ("engine", "1 OR 1"), ("streamed", "1")],
+)
+def test_a_value_that_its_label_cannot_have_is_refused(
+    engine: Engine, label: str, value: str
+) -> None:
+    """Not an empty answer, which would read as "no such requests"."""
+    with pytest.raises(ValueError, match=f"{label} = '{value}': must be"):
+        request_table(engine, EVER, equals={label: value})
+
+
+def test_a_negative_limit_is_refused_and_0_is_none(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """SQL would read a negative one as "all"."""
+    write(request_row(1))
+    assert request_table(engine, EVER, limit=0).num_rows == 0
+    with pytest.raises(ValueError, match="not -1"):
+        request_table(engine, EVER, limit=-1)
+
+
+def test_the_values_of_a_label_are_those_of_the_window(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Each once, sorted, without the unknown; written as `equals` takes them."""
+    write(
+        request_row(1, tenant="b", engine=10, streamed=True),
+        request_row(2, tenant="a", engine=9),
+        request_row(3, tenant="b"),
+        request_row(4),
+        request_row(9, tenant="late"),
+    )
+    window = Window(START_NS, START_NS + 5 * S)
+    assert label_values(engine, window, "tenant") == ["a", "b"]
+    assert label_values(engine, window, "engine") == ["9", "10"]
+    assert label_values(engine, window, "streamed") == ["true"]
+    assert label_values(engine, window, "outcome") == ["stop"]
+    assert label_values(engine, window, "lora") == []
+
+
+def test_the_newest_is_the_latest_of_requests_and_samples(
+    engine: Engine, write: Write, request_row: Requests, sample_row: Samples
+) -> None:
+    """An empty store has none, which is not 1970."""
+    assert newest_unix_ns(engine) is None
+    write(request_row(5))
+    assert newest_unix_ns(engine) == START_NS + 5 * S
+    write(sample_row(7))
+    assert newest_unix_ns(engine) == START_NS + 7 * S
+    assert newest_request_unix_ns(engine) == START_NS + 5 * S
+
+
+def test_simulated_data_is_known_from_a_request_or_a_sample_in_the_window(
+    engine: Engine, write: Write, request_row: Requests, sample_row: Samples
+) -> None:
+    """A page must never pass off a simulated fleet as a real one."""
+    write(
+        request_row(1),
+        sample_row(1),
+        request_row(2, source=Source.SIMULATOR),
+        sample_row(3, simulated=True),
+    )
+    for second, expected in enumerate([False, False, True, True, False]):
+        window = Window(START_NS + second * S, START_NS + (second + 1) * S)
+        assert simulated(engine, window) is expected
+
+
+def test_a_window_is_answered_from_the_index(engine: Engine) -> None:
+    """A quarter of an hour must not cost a month."""
+    with engine.connect() as connection:
+        for table, instant in (("requests", "received_unix_ns"), ("engine_samples", "at_unix_ns")):
+            plan = connection.exec_driver_sql(
+                f"EXPLAIN QUERY PLAN SELECT * FROM {table} WHERE {instant} >= 1 ORDER BY {instant}"
+            ).all()
+            assert f"USING INDEX {table}_{instant}" in str(plan)
+            assert "TEMP B-TREE" not in str(plan)
+
+
+def test_a_database_that_cannot_be_read_is_said_in_the_stores_words(engine: Engine) -> None:
+    """No caller needs to know the driver's errors."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE requests")
+    with pytest.raises(StoreUnavailable, match="cannot be read: no such table"):
+        request_table(engine, EVER)

@@ -1,0 +1,65 @@
+from dataclasses import dataclass, fields
+from hashlib import sha256
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import Table
+
+from store.schema import METADATA, REQUESTS, SAMPLES, VERSION, arrow_type, fields_of, labels_of
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+NOUNS = [(REQUESTS, RequestTimeline), (SAMPLES, EngineSample)]
+
+
+@pytest.mark.parametrize(("table", "noun"), NOUNS)
+def test_a_table_has_the_fields_of_its_noun_in_their_order(table: Table, noun: type) -> None:
+    """A field is spelled once; the columns follow."""
+    assert [column.name for column in table.columns] == [f.name for f in fields(noun)]
+
+
+@pytest.mark.parametrize(("table", "noun"), NOUNS)
+def test_what_may_be_unknown_may_be_null_and_nothing_else(table: Table, noun: type) -> None:
+    """`T | None` is a nullable column, `T` is not."""
+    may_be_unknown = {f.name for f in fields(noun) if "None" in str(f.type)}
+    assert {column.name for column in table.columns if column.nullable} == may_be_unknown
+
+
+@pytest.mark.parametrize(("table", "noun"), NOUNS)
+def test_sql_and_arrow_agree_on_the_type(table: Table, noun: type) -> None:
+    """Both come from the dataclass's annotation."""
+    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    for column in table.columns:
+        assert arrow_type(column.name, noun) == arrow[column.type.python_type], column.name
+
+
+def test_the_columns_are_those_of_this_version() -> None:
+    """A database outlives a release: where this fails, raise VERSION, say in `database.py`
+    what becomes of a database of the version before, and put the new digest here."""
+    columns = [
+        f"{table.name}.{column.name} {column.type} {column.nullable} {column.primary_key}"
+        for table in METADATA.sorted_tables
+        for column in table.columns
+    ]
+    assert (VERSION, sha256("\n".join(columns).encode()).hexdigest()[:16]) == (
+        1,
+        "ac19305eca48fa5f",
+    )
+
+
+def test_labels_are_names_and_numbers_that_name() -> None:
+    """Rows are picked by what something is called, never by a measurement."""
+    labels = labels_of(RequestTimeline)
+    assert {"tenant", "outcome", "engine", "http_status", "streamed"} <= set(labels)
+    assert not {"e2e_s", "prompt_tokens", "received_unix_ns"} & set(labels)
+
+
+def test_a_type_without_a_column_is_refused_by_name() -> None:
+    """A new kind of field is a decision, not a guess."""
+
+    @dataclass(frozen=True)
+    class Odd:
+        blob: bytes
+
+    with pytest.raises(TypeError, match=r"blob: no column type for .*bytes.*allowed: str, bool"):
+        fields_of(Odd)

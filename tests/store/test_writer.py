@@ -1,0 +1,306 @@
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from store.database import open_database
+from store.errors import RowRefused, StoreBusy, StoreUnavailable
+from store.queries import REQUEST_COLUMNS, Window, request_count, request_table, sample_table
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+EVER = Window(-(2**63), 2**63 - 1)
+
+Requests = Callable[..., RequestTimeline]
+Samples = Callable[..., EngineSample]
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FLOAT = st.floats(allow_nan=False, allow_infinity=False)
+FIELDS = {int: INT64, float: FLOAT, int | None: INT64 | st.none(), float | None: FLOAT | st.none()}
+
+
+@contextmanager
+def another_writing(tmp_path: Path) -> Iterator[None]:
+    """While another process holds the write lock."""
+    connection = sqlite3.connect(tmp_path / "tailspan.db", isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
+    """Rows of any content, each with a key of its own."""
+    # The last nanosecond lies in no half-open window of 64 bits.
+    within = st.integers(-(2**63), 2**63 - 2)
+    hints = {
+        name: FIELDS[hint]
+        for name, hint in noun.__annotations__.items()
+        if hint in FIELDS and name != instant
+    }
+    return st.lists(st.builds(noun, **hints, **{instant: within}), max_size=6)
+
+
+def key(row: Any) -> tuple[object, ...]:
+    """What makes it this row."""
+    if isinstance(row, RequestTimeline):
+        return row.trace_id, row.span_id
+    return row.replica, row.process, row.engine, row.at_unix_ns
+
+
+def everything(row: Any) -> dict[str, Any]:
+    """A row's fields and what is derived of them."""
+    derived = {"tpot_s": row.tpot_s} if isinstance(row, RequestTimeline) else {}
+    return {**asdict(row), **derived}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows_of(RequestTimeline, "received_unix_ns"),
+    rows_of(EngineSample, "at_unix_ns"),
+)
+def test_what_is_written_is_what_is_read(
+    requests: list[RequestTimeline], samples: list[EngineSample]
+) -> None:
+    """Every field of every row, unknown ones as unknown; of two with one key, the first."""
+    with TemporaryDirectory() as folder:
+        engine = open_database(f"sqlite:///{folder}/tailspan.db")
+        with Writer(engine) as writer:
+            for _ in range(2):  # a repeat changes nothing
+                writer.submit(requests, samples).result(10)
+        found: list[tuple[pa.Table, Sequence[Any], str]] = [
+            (request_table(engine, EVER), requests, "received_unix_ns"),
+            (sample_table(engine, EVER), samples, "at_unix_ns"),
+        ]
+        engine.dispose()
+    for table, rows, instant in found:
+        first = {key(row): row for row in reversed(rows)}.values()
+        expected = sorted((everything(row) for row in first), key=str)
+        assert sorted(table.to_pylist(), key=str) == expected
+        assert table[instant].to_pylist() == sorted(row[instant] for row in expected)
+
+
+def test_a_repeat_is_no_error_and_changes_nothing(
+    engine: Engine, request_row: Requests, sample_row: Samples
+) -> None:
+    """A client that saw no answer sends again; the first telling stands."""
+    with Writer(engine) as writer:
+        writer.submit([request_row(1)], [sample_row(1)]).result(10)
+        writer.submit([request_row(1, e2e_s=9.0), request_row(2)], [sample_row(1)]).result(10)
+    assert request_table(engine, EVER)["e2e_s"].to_pylist() == [1.5, 1.5]
+    assert sample_table(engine, EVER).num_rows == 1
+
+
+def test_many_threads_write_while_others_read(engine: Engine, request_row: Requests) -> None:
+    """Nothing is lost, nothing doubled, and a reader sees whole submissions only."""
+
+    def send(thread: int) -> None:
+        for turn in range(10):
+            first = (thread * 10 + turn) * 5
+            writer.submit([request_row(first + i) for i in range(5)], []).result(10)
+
+    with Writer(engine) as writer, ThreadPoolExecutor(8) as pool:
+        sending = [pool.submit(send, thread) for thread in range(6)]
+        while not all(each.done() for each in sending):
+            assert request_count(engine, EVER) % 5 == 0
+        for each in sending:
+            each.result()
+    assert request_count(engine, EVER) == 300
+
+
+def test_nothing_to_write_is_done_at_once(engine: Engine) -> None:
+    """An empty export is acknowledged."""
+    with Writer(engine) as writer:
+        assert writer.submit([], []).done()
+
+
+def test_closing_writes_what_waits(engine: Engine, tmp_path: Path, request_row: Requests) -> None:
+    """A stop of the collector loses nothing that it took."""
+    writer = Writer(engine)
+    waiting = [writer.submit([request_row(i)], []) for i in range(200)]
+    writer.close()
+    writer.close()
+    assert all(each.done() and each.exception() is None for each in waiting)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        writer.submit([request_row(201)], [])
+    assert request_count(engine, EVER) == 200
+
+
+def test_a_row_acknowledged_survives_the_process(url: str, tmp_path: Path) -> None:
+    """Killed right after the acknowledgement, without a chance to close."""
+    program = """
+import os, signal, sys
+from store.database import open_database
+from store.writer import Writer
+from telemetry.engines import EngineSample
+writer = Writer(open_database(sys.argv[1]))
+sample = EngineSample(replica="a", engine=0, process=1, at_unix_ns=5, started_unix_ns=0)
+writer.submit([], [sample]).result()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).parents[2]
+    ended = subprocess.run([sys.executable, "-c", program, url], cwd=root, check=False, timeout=60)
+    assert ended.returncode == -9
+    engine = open_database(url, create=False)
+    assert sample_table(engine, EVER)["at_unix_ns"].to_pylist() == [5]
+    engine.dispose()
+
+
+def test_a_locked_database_is_told_and_outlived(
+    engine: Engine, tmp_path: Path, request_row: Requests
+) -> None:
+    """The future says "try again", and the writer takes the next rows."""
+    with Writer(engine) as writer:
+        with another_writing(tmp_path), pytest.raises(StoreUnavailable, match="locked"):
+            writer.submit([request_row(1)], []).result(10)
+        writer.submit([request_row(1)], []).result(10)
+    assert request_count(engine, EVER) == 1
+
+
+@pytest.mark.parametrize(
+    ("pragma", "said", "cure"),
+    [
+        ("query_only = ON", "readonly", "query_only = OFF"),
+        ("max_page_count = 1", "full", "max_page_count = 1000000"),
+    ],
+)
+def test_a_disk_that_does_not_take_it_is_told_and_outlived(
+    engine: Engine, request_row: Requests, pragma: str, said: str, cure: str
+) -> None:
+    """Read-only or full: nothing of the submission is kept, the thread lives."""
+    now = [pragma]
+
+    @event.listens_for(engine, "checkout")
+    def _afflict(connection: sqlite3.Connection, _record: object, _proxy: object) -> None:
+        connection.execute(f"PRAGMA {now[0]}")
+
+    many = [request_row(i, request_id="x" * 1000) for i in range(100)]
+    with Writer(engine) as writer:
+        with pytest.raises(StoreUnavailable, match=said):
+            writer.submit(many, []).result(10)
+        now[0] = cure
+        assert request_count(engine, EVER) == 0
+        writer.submit(many, []).result(10)
+    assert request_count(engine, EVER) == 100
+
+
+def test_a_full_queue_refuses_and_takes_again_when_it_has_emptied(
+    url: str, tmp_path: Path, request_row: Requests
+) -> None:
+    """Back-pressure: what was taken is kept, what was refused was never taken."""
+    engine = open_database(url, busy_timeout_s=30)
+    taken: list[Future[None]] = []
+
+    def send_ten() -> None:
+        for i in range(10):
+            taken.append(writer.submit([request_row(2 * i), request_row(2 * i + 1)], []))
+
+    with Writer(engine, capacity_rows=3) as writer:
+        with another_writing(tmp_path), pytest.raises(StoreBusy, match=r"2 more would exceed 3"):
+            send_ten()
+        for each in taken:
+            each.result(10)
+        writer.submit([request_row(100)], []).result(10)
+    assert request_count(engine, EVER) == 2 * len(taken) + 1
+    engine.dispose()
+
+
+def test_an_empty_queue_takes_a_submission_of_any_size(
+    engine: Engine, request_row: Requests
+) -> None:
+    """One larger than the queue would otherwise be sent again for ever."""
+    with Writer(engine, capacity_rows=3) as writer:
+        writer.submit([request_row(i) for i in range(10)], []).result(10)
+
+
+def test_a_cancelled_submission_is_not_written(
+    url: str, tmp_path: Path, request_row: Requests
+) -> None:
+    """Who left while waiting is told nothing, and the others are."""
+    engine = open_database(url, busy_timeout_s=30)
+    with Writer(engine) as writer:
+        with another_writing(tmp_path):
+            sent = [writer.submit([request_row(i)], []) for i in range(10)]
+            left = [each for each in sent if each.cancel()]
+        for each in sent:
+            if each not in left:
+                each.result(10)
+    assert request_count(engine, EVER) == len(sent) - len(left)
+    engine.dispose()
+
+
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "an integer beyond 64 bits": ({"prompt_tokens": 2**63}, "prompt_tokens = 0x8.*64 bits"),
+    "an endless integer": ({"output_tokens": -(10**5000)}, "output_tokens = -0x.*64 bits"),
+    "an instant beyond 64 bits": ({"received_unix_ns": 2**64}, "received_unix_ns.*64 bits"),
+    "half a surrogate pair": ({"tenant": "a\ud800"}, r"tenant = 'a\\ud800': not valid Unicode"),
+    "not a number": ({"queue_s": float("nan")}, "queue_s = nan: not a finite number"),
+    "infinity": ({"e2e_s": float("inf")}, "e2e_s = inf: not a finite number"),
+    "nothing where something is needed": ({"e2e_s": None}, "e2e_s = None: a value is needed"),
+    "a list": ({"tenant": ["a"]}, r"tenant = \['a'\]: not str"),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_row_that_cannot_be_kept_fails_alone(
+    url: str, tmp_path: Path, request_row: Requests, hostile: str
+) -> None:
+    """The sender hears which field and why; those it shared a transaction with are kept."""
+    about, said = HOSTILE[hostile]
+    engine = open_database(url, busy_timeout_s=30)
+    with Writer(engine) as writer:
+        with another_writing(tmp_path):
+            before = [writer.submit([request_row(i)], []) for i in range(3)]
+            refused = writer.submit([request_row(3), request_row(4, **about)], [])
+            after = [writer.submit([request_row(i)], []) for i in (5, 6)]
+        for each in before + after:
+            each.result(10)
+        with pytest.raises(RowRefused, match=said):
+            refused.result(10)
+    kept = request_table(engine, EVER)["request_id"].to_pylist()
+    assert kept == [f"chatcmpl-{i}" for i in (0, 1, 2, 5, 6)]
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'; DROP TABLE requests; --",
+        '" OR 1=1',
+        "?1 :tenant %s {0}",
+        "nul\0inside",
+        "",
+        "\u202ereversed \U0001f600 \ufffe",
+        "x" * 1_000_000,
+    ],
+    ids=lambda text: repr(text)[:20],
+)
+def test_a_label_is_text_whatever_it_says(
+    engine: Engine, request_row: Requests, write: Callable[..., None], text: str
+) -> None:
+    """Kept to the letter, found by the letter, never run."""
+    write(request_row(1, tenant=text), request_row(2, tenant="other"), request_row(3))
+    found = request_table(engine, EVER, equals={"tenant": text})
+    assert found["tenant"].to_pylist() == [text]
+    assert request_table(engine, EVER).num_rows == 3
+
+
+def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
+    """The types hold with no row to tell them by."""
+    empty = request_table(engine, EVER)
+    assert tuple(empty.column_names) == REQUEST_COLUMNS
+    assert empty.num_rows == 0

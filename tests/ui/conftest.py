@@ -1,0 +1,185 @@
+"""Made databases: a seeded fleet with an incident in it, for pages and view-models alike."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from store.database import open_database
+from store.queries import Window, request_table
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+SECOND_NS = 1_000_000_000
+
+
+def make_request(number: int = 1, **changes: Any) -> RequestTimeline:
+    """One request; its phases sum to its end-to-end time unless the changes say otherwise."""
+    known: dict[str, Any] = {
+        "trace_id": f"{number:032x}",
+        "span_id": f"{number:016x}",
+        "request_id": f"chatcmpl-{number:08x}",
+        "received_unix_ns": 1_763_600_000 * SECOND_NS + number * SECOND_NS,
+        "outcome": Outcome.STOP,
+        "source": Source.INSTRUMENTATION,
+        "basis": Basis.HTTP,
+        "frontend_s": 0.004,
+        "queue_s": 0.02,
+        "prefill_s": 0.08,
+        "decode_s": 1.5,
+        "delivery_s": 0.002,
+        "ttft_s": 0.105,
+        "itl_max_s": 0.03,
+        "model": "llama-3-8b",
+        "route": "/v1/chat/completions",
+        "tenant": "acme",
+        "replica": "r1",
+        "engine": 0,
+        "prompt_tokens": 400,
+        "cached_tokens": 128,
+        "output_tokens": 150,
+    }
+    known.update(changes)
+    phases = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
+    known.setdefault("e2e_s", sum(known[name] or 0.0 for name in phases))
+    return RequestTimeline(**known)
+
+
+def make_fleet(
+    requests: int, from_unix_ns: int, length_s: float, *, seed: int = 7, simulated: bool = False
+) -> tuple[list[RequestTimeline], list[EngineSample]]:
+    """Requests and samples of three replicas; queues grow on one in the window's last third."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.uniform(0, length_s, requests))
+    replica = rng.integers(0, 3, requests)
+    incident = np.clip((at / length_s - 0.62) * 6, 0, 1) * np.where(replica == 1, 1.0, 0.25)
+    frontend = rng.lognormal(-5.6, 0.4, requests)
+    queue = rng.lognormal(-4.5, 0.8, requests) + incident * rng.gamma(2.0, 0.5, requests)
+    prompt = np.clip(rng.lognormal(6.2, 1.0, requests), 5, 30_000).astype(int)
+    prefill = 0.02 + prompt * 6e-5 * rng.lognormal(0, 0.2, requests)
+    output = np.clip(rng.geometric(1 / 130, requests), 1, 1024)
+    gap = 0.011 * rng.lognormal(0, 0.15, requests) * (1 + 0.8 * incident)
+    decode = gap * (output - 1)
+    others = decode * 0.35 * np.clip(incident, 0, 1)
+    preempted = np.where(rng.random(requests) < 0.02 + 0.05 * incident, decode * 0.3, 0.0)
+    stall = np.where(rng.random(requests) < 0.01, decode * 0.15, 0.0)
+    delivery = rng.lognormal(-6.5, 0.5, requests)
+    fate = rng.random(requests)
+    rows = []
+    for i in range(requests):
+        outcome = Outcome.STOP if fate[i] < 0.86 else Outcome.LENGTH
+        changes: dict[str, Any] = {}
+        if fate[i] > 0.995:
+            outcome = Outcome.REJECTED
+            changes = dict.fromkeys(
+                ("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s", "itl_max_s"), None
+            )
+            changes |= {"output_tokens": None, "cached_tokens": None, "http_status": 429}
+        elif fate[i] > 0.98:
+            outcome = Outcome.ABORT
+        rows.append(
+            make_request(
+                i,
+                **{
+                    "received_unix_ns": from_unix_ns + int(at[i] * SECOND_NS),
+                    "trace_id": f"{seed:08x}{i:024x}",
+                    "request_id": f"chatcmpl-{rng.integers(2**62):016x}",
+                    "source": Source.SIMULATOR if simulated else Source.INSTRUMENTATION,
+                    "outcome": outcome,
+                    "frontend_s": float(frontend[i]),
+                    "queue_s": float(queue[i]),
+                    "prefill_s": float(prefill[i]),
+                    "decode_s": float(decode[i]),
+                    "delivery_s": float(delivery[i]),
+                    "preempted_s": float(preempted[i]),
+                    "others_prefill_s": float(others[i]),
+                    "stall_s": float(stall[i]),
+                    "ttft_s": float(frontend[i] + queue[i] + prefill[i]) + 0.001,
+                    "itl_max_s": float(gap[i] * 3),
+                    "replica": f"r{replica[i] + 1}",
+                    "tenant": ("acme", "blue", "corp", "delta")[i % 4],
+                    "prompt_tokens": int(prompt[i]),
+                    "cached_tokens": int(prompt[i] * 0.3),
+                    "output_tokens": int(output[i]),
+                    "waiting_at_arrival": int(incident[i] * 30),
+                    "running_at_arrival": 20,
+                    "kv_usage_at_arrival": 0.5 + 0.4 * float(incident[i]),
+                    **changes,
+                },
+            )
+        )
+    return rows, _samples(rng, from_unix_ns, length_s, simulated)
+
+
+def _samples(
+    rng: np.random.Generator, from_unix_ns: int, length_s: float, simulated: bool
+) -> list[EngineSample]:
+    step_s = max(1, int(length_s // 1200))
+    return [
+        EngineSample(
+            replica=f"r{replica + 1}",
+            engine=0,
+            process=1,
+            at_unix_ns=from_unix_ns + second * SECOND_NS,
+            started_unix_ns=from_unix_ns,
+            simulated=simulated,
+            waiting=int(rng.poisson(1 + 25 * max(0.0, second / length_s - 0.65) * (replica == 1))),
+            running=int(rng.poisson(18)),
+            kv_usage_ratio=float(
+                np.clip(0.45 + 0.4 * second / length_s + rng.normal(0, 0.03), 0, 1)
+            ),
+        )
+        for second in range(0, int(length_s), step_s)
+        for replica in range(3)
+    ]
+
+
+def fill(url: str, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]) -> None:
+    """Write rows to a database, which is made."""
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit(requests, samples).result()
+    engine.dispose()
+
+
+@pytest.fixture
+def one_request() -> Callable[..., RequestTimeline]:
+    """`make_request`."""
+    return make_request
+
+
+@pytest.fixture
+def fleet() -> Callable[..., tuple[list[RequestTimeline], list[EngineSample]]]:
+    """`make_fleet`."""
+    return make_fleet
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Callable[..., str]:
+    """Make a database of these rows; its URL. Each call makes another."""
+    numbers = itertools.count()
+
+    def make(requests: Sequence[RequestTimeline] = (), samples: Sequence[EngineSample] = ()) -> str:
+        url = f"sqlite:///{tmp_path / f'made-{next(numbers)}.db'}"
+        fill(url, requests, samples)
+        return url
+
+    return make
+
+
+@pytest.fixture
+def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
+    """Requests as the store's Arrow table, with all of its columns."""
+
+    def read(requests: list[RequestTimeline]) -> pa.Table:
+        engine = open_database(database(requests))
+        found = request_table(engine, Window(0, 2**63 - 1))
+        engine.dispose()
+        return found
+
+    return read

@@ -1,0 +1,188 @@
+"""The page in a real browser: Debian's Chromium, headless."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ui.launch import launch
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
+    # Each test starts a server and a browser.
+    pytest.mark.timeout(180),
+]
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+HOSTILE = "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>"
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Start the explorer on a database, as `tailspan up` does; its address."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(database_url: str) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        wanted = launch(port=port, database_url=database_url)
+        with (tmp_path / "explorer.log").open("wb") as log:
+            process = subprocess.Popen(
+                wanted.command,
+                env={**os.environ, **wanted.environment},
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+        started.append(process)
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):
+                    return address
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        pytest.fail((tmp_path / "explorer.log").read_text())
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Open a tab of a fresh profile."""
+    with sync_api.sync_playwright() as playwright:
+        contexts: list[Any] = []
+
+        def open_tab(**options: Any) -> Any:
+            context = playwright.chromium.launch_persistent_context(
+                str(tmp_path / f"profile-{len(contexts)}"),
+                executable_path=CHROMIUM,
+                args=list(FLAGS),
+                **options,
+            )
+            context.set_default_timeout(PATIENCE_MS)
+            contexts.append(context)
+            return context.pages[0]
+
+        yield open_tab
+        for context in contexts:
+            context.close()
+
+
+def recent(length_s: float = 600) -> int:
+    """The instant so many seconds ago."""
+    return time.time_ns() - int(length_s * 1e9)
+
+
+def test_requests_are_visible_and_nothing_is_fetched_from_elsewhere(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """No exception, ids on the page, charts drawn, and not one request to another host."""
+    address = explorer(database(*fleet(3000, recent(), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    page.locator("button[data-key]").first.wait_for()
+    page.locator(".js-plotly-plot").nth(2).wait_for()
+    assert page.locator("button[data-key]").first.inner_text().startswith("chatcmpl-")
+    assert page.locator(".stException").count() == 0
+    local = (address, address.replace("http", "ws"), "data:", "blob:")
+    assert not [url for url in asked if not url.startswith(local)]
+
+
+def test_an_open_request_stays_open_while_the_page_refreshes(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Chosen by its key: the address names it, and a link opens it again."""
+    address = explorer(database(*fleet(3000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?last=15m")
+    row = page.locator("button[data-key]").nth(3)
+    key, name = row.get_attribute("data-key"), row.inner_text()
+    row.click()
+    panel = page.locator(".facts")
+    panel.wait_for()
+    page.wait_for_url(f"**request={key}*")
+    # The page has refreshed once the age of the newest data it tells has changed.
+    age = page.locator(".freshness").inner_text()
+    page.wait_for_function(
+        "age => document.querySelector('.freshness')?.innerText !== age", arg=age
+    )
+    assert page.locator("button[aria-pressed=true]").get_attribute("data-key") == key
+    assert panel.count() == 1
+    page.goto(page.url)
+    panel.wait_for()
+    assert name in page.locator(".headline b").last.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_does_not_scroll_sideways(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+    scheme: str,
+) -> None:
+    """400 px wide; the band of simulated data stays in sight when scrolled to the end."""
+    address = explorer(database(*fleet(1000, recent(), 600, simulated=True)))
+    page = tab(viewport={"width": 400, "height": 800}, color_scheme=scheme)
+    page.goto(address)
+    page.locator("button[data-key]").first.wait_for()
+    page.locator("button[data-key]").last.scroll_into_view_if_needed()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+    assert page.locator(".band").bounding_box()["y"] == 0
+
+
+def test_hostile_labels_do_not_run(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    one_request: Any,
+) -> None:
+    """Shown as text wherever they appear."""
+    names = ("request_id", "tenant", "replica", "model", "route", "config")
+    request = one_request(
+        1, received_unix_ns=recent(60), **dict.fromkeys(names, HOSTILE), error_type=HOSTILE
+    )
+    address = explorer(database([request]))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    page.locator("button[data-key]").first.click()
+    page.locator(".facts").wait_for()
+    assert "<img src=x" in page.locator("button[data-key]").first.inner_text()
+    assert page.title() == "Tailspan"
+    assert page.locator("img[src=x]").count() == 0

@@ -1,0 +1,108 @@
+"""The page's address: a link reproduces the view, a hostile one falls back."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ui import view as views
+from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, RequestKey, View
+
+NOW = 1_763_635_452 * SECOND_NS
+Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
+Keys = st.builds(
+    lambda at, trace, span: RequestKey(at, f"{trace:032x}", f"{span:016x}"),
+    Instants,
+    st.integers(1, 2**128 - 1),
+    st.integers(1, 2**64 - 1),
+)
+
+
+@st.composite
+def the_views(draw: Any) -> View:
+    """Any view that a reader can reach."""
+    equals = draw(st.dictionaries(st.sampled_from(LABELS[:-1]), st.text(min_size=1), max_size=4))
+    view = View(
+        latency=draw(st.sampled_from(list(LATENCIES.values()))),
+        equals=equals,
+        request=draw(st.none() | Keys),
+    )
+    start = draw(Instants)
+    reached = (
+        view.following(draw(st.sampled_from(list(RANGES_S)))),
+        view.following("1h").paused_at(start),
+        view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
+    )
+    return reached[draw(st.integers(0, 2))]
+
+
+@given(the_views())
+def test_a_link_reproduces_the_view(view: View) -> None:
+    """What is written is read back the same, without a complaint."""
+    assert views.parse(views.parameters(view)) == (view, [])
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["last", "from", "to", "latency", "outcome", "request", "model", "x"]),
+        st.text(max_size=40),
+    )
+)
+def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
+    """Anything at all gives a view with a window, and notices short enough to show."""
+    view, notices = views.parse(parameters)
+    window = view.window(NOW)
+    assert window.from_unix_ns <= window.to_unix_ns
+    assert all(len(notice) < 400 for notice in notices)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"last": "7 years"}, "last"),
+        ({"latency": "<script>"}, "latency"),
+        ({"outcome": "exploded"}, "outcome"),
+        ({"request": "../../etc/passwd"}, "request"),
+        ({"request": "99999999999999999999-a-b"}, "request"),
+        ({"from": "1763600000"}, "both from and to"),
+        ({"from": "1763600000", "to": "1763500000"}, "end after it begins"),
+        ({"from": "0", "to": "1763500000"}, "400 days"),
+        ({"from": "then", "to": "now"}, "ISO 8601"),
+        ({"from": "1e400", "to": "nan"}, "ISO 8601"),
+        ({"from": "٣", "to": "٤"}, "ISO 8601"),
+        ({"last": "15m", "to": "99999999999"}, "ISO 8601"),
+        ({"q": "x"}, "“q”"),
+        ({"last": "a" * 10_000}, "…"),
+    ],
+)
+def test_what_is_not_understood_is_said(parameters: dict[str, str], named: str) -> None:
+    """The notice names the key and what it takes; the page falls back to the default."""
+    view, notices = views.parse(parameters)
+    assert any(named in notice for notice in notices)
+    assert view.live
+    assert view.last == "15m"
+    assert view.request is None
+
+
+def test_times_are_read_as_unix_seconds_or_iso_8601() -> None:
+    """To the nanosecond, and without a zone as UTC."""
+    for start, end in (
+        ("1763635452", "1763639052.5"),
+        ("2025-11-20T10:44:12Z", "2025-11-20T11:44:12.5"),
+        ("2025-11-20T11:44:12+01:00", "2025-11-20T11:44:12.500000+00:00"),
+    ):
+        view, notices = views.parse({"from": start, "to": end})
+        assert not notices
+        assert view.from_unix_ns == NOW
+        assert view.to_unix_ns == NOW + 3600 * SECOND_NS + SECOND_NS // 2
+
+
+def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
+    """Pausing keeps what is shown."""
+    live = View(last="5m")
+    assert live.window(NOW).to_unix_ns == NOW
+    assert live.window(NOW).from_unix_ns == NOW - 300 * SECOND_NS
+    paused = live.paused_at(NOW)
+    assert paused.window(NOW + SECOND_NS) == live.window(NOW)
+    assert paused.following("5m") == live

@@ -1,0 +1,333 @@
+"""Series as Plotly figures. Pure: nothing here knows Streamlit.
+
+All charts over time share one axis: the same range, the same margins, so that an instant
+lies at the same place in each of them.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from store.queries import Window
+from ui import colours, wording
+from ui.columns import FloatArray, IntArray
+from ui.engines import Strip
+from ui.percentiles import Percentiles
+from ui.phases import LAYERS, Matrix
+from ui.timebins import Bins
+from ui.waterfall import Bar
+
+CONFIG: Final = {"displayModeBar": False, "scrollZoom": False, "doubleClick": False}
+MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
+LEGEND: Final = {
+    "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
+    "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
+}  # fmt: skip
+
+
+def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
+    """Instants as the reader's wall clock; Plotly draws times as they are given."""
+    return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
+
+
+def percentiles(
+    found: Percentiles, bins: Bins, window: Window, zone: tzinfo, ink: colours.Ink, name: str
+) -> go.Figure:
+    """P50, P95 and P99 over time on a logarithmic axis."""
+    figure = go.Figure()
+    at = local(bins.middles_unix_ns, zone)
+    styles: dict[str, dict[str, Any]] = {
+        "p50": {"color": ink.weak, "width": 1.5, "dash": "dot"},
+        "p95": {"color": ink.middle, "width": 1.5},
+        "p99": {"color": ink.strong, "width": 2.5},
+    }
+    for key, style in styles.items():
+        series = found.series[key]
+        # Zero has no place on a logarithmic axis; a latency of 0 is below what is drawn.
+        drawn = np.where(series.value_s > 0, series.value_s, np.nan)
+        lone = _lone(drawn)
+        figure.add_trace(
+            go.Scatter(
+                x=at,
+                y=_values(drawn),
+                name=key.upper(),
+                mode="lines+markers",
+                line=style,
+                # A bin between two gaps has no line to be seen by.
+                marker={"size": np.where(lone, 5, 0).tolist(), "color": style["color"]},
+                connectgaps=False,
+                customdata=_told(series.value_s, series.low_s, series.high_s),
+                hovertemplate="%{customdata}<extra>" + key.upper() + "</extra>",
+            )
+        )
+    smallest, largest = _positive_range([s.value_s for s in found.series.values()])
+    figure.add_trace(
+        go.Scatter(
+            x=at,
+            y=[smallest if count else None for count in found.requests.tolist()],
+            mode="markers",
+            marker={"size": 1, "opacity": 0},
+            showlegend=False,
+            customdata=[wording.counted(count, "request") for count in found.requests.tolist()],
+            hovertemplate="%{customdata}<extra>n</extra>",
+        )
+    )
+    ticks = log_ticks(smallest, largest)
+    figure.update_yaxes(
+        type="log",
+        range=[math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": f"{name}, log scale", "standoff": 6},
+    )
+    return _over_time(figure, window, zone, height=270)
+
+
+def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
+    """Mean seconds per request and phase, stacked: the bars' height is the mean E2E."""
+    figure = go.Figure()
+    at = local(bins.middles_unix_ns, zone)
+    totals = means_s.sum(axis=1)
+    for column, layer in enumerate(LAYERS):
+        values = means_s[:, column]
+        if not np.nansum(values) > 0:
+            continue
+        figure.add_trace(
+            go.Bar(
+                x=at,
+                y=_values(np.where(values > 0, values, np.nan)),
+                width=bins.width_s * 1000 * 0.92,
+                name=layer.name,
+                marker={
+                    "color": layer.colour,
+                    "line": {"width": 0.6 if _outlined(layer.key) else 0, "color": colours.OUTLINE},
+                },
+                customdata=[
+                    f"{wording.seconds(value)} ({wording.percent(value / total)})"
+                    for value, total in zip(values.tolist(), totals.tolist(), strict=True)
+                ],
+                hovertemplate="%{customdata}<extra>" + layer.name + "</extra>",
+            )
+        )
+    figure.add_trace(
+        go.Scatter(
+            x=at,
+            y=_values(totals),
+            mode="markers",
+            marker={"size": 1, "opacity": 0},
+            showlegend=False,
+            customdata=[
+                f"{wording.seconds(total)} · {wording.counted(count, 'request')}"
+                for total, count in zip(totals.tolist(), requests.tolist(), strict=True)
+            ],
+            hovertemplate="%{customdata}<extra>mean E2E</extra>",
+        )
+    )
+    top = float(np.nanmax(totals, initial=0.0))
+    ticks = linear_ticks(top)
+    figure.update_layout(barmode="stack")
+    figure.update_yaxes(
+        range=[0, max(top * 1.05, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": "mean per request", "standoff": 6},
+    )
+    return _over_time(figure, window, zone, height=290)
+
+
+def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
+    """Waiting, running and KV cache in use, under one another."""
+    figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.13)
+    at = local(found.bins.middles_unix_ns, zone)
+    rows = (("waiting", "waiting"), ("running", "running"), ("kv_usage_ratio", "KV used"))
+    for line, (name, gauges) in enumerate(found.lines.items()):
+        label = wording.for_plotly(name, 24)
+        colour = colours.ENGINES[line % len(colours.ENGINES)]
+        for row, (gauge, _) in enumerate(rows, start=1):
+            told = wording.percent if gauge == "kv_usage_ratio" else wording.count
+            figure.add_trace(
+                go.Scatter(
+                    x=at,
+                    y=_values(gauges[gauge]),
+                    name=label,
+                    legendgroup=str(line),
+                    showlegend=row == 1 and (len(found.lines) > 1 or found.together),
+                    mode="lines",
+                    line={"color": colour, "width": 1.5, "shape": "hv"},
+                    connectgaps=False,
+                    customdata=[told(value) for value in gauges[gauge].tolist()],
+                    hovertemplate="%{customdata}<extra>" + label + "</extra>",
+                ),
+                row=row,
+                col=1,
+            )
+    for row, (gauge, title) in enumerate(rows, start=1):
+        values = np.concatenate([gauges[gauge] for gauges in found.lines.values()] or [np.zeros(1)])
+        most = float(np.nanmax(values, initial=0.0))
+        if gauge == "kv_usage_ratio":
+            ticks = [0.0, 0.5, 1.0]
+            texts = [wording.percent(tick) for tick in ticks]
+        else:
+            ticks = [0.0, float(max(1, math.ceil(most)))]
+            texts = [wording.count(tick) for tick in ticks]
+        figure.update_yaxes(
+            row=row,
+            col=1,
+            range=[0, ticks[-1] * 1.08],
+            tickvals=ticks,
+            ticktext=texts,
+        )
+        figure.add_annotation(
+            text=title,
+            font={"size": 12},
+            showarrow=False,
+            x=0,
+            xref="paper",
+            xanchor="left",
+            y=1,
+            yref="y domain" if row == 1 else f"y{row} domain",
+            yanchor="bottom",
+        )
+    figure.update_layout(legend={"xanchor": "right", "x": 1})
+    return _over_time(figure, window, zone, height=300)
+
+
+def waterfall(bars: Sequence[Bar], first_byte_s: float | None) -> go.Figure:
+    """One request from received to delivered, a row for each phase."""
+    figure = go.Figure()
+    for bar in bars:
+        figure.add_trace(
+            go.Bar(
+                y=[bar.name],
+                x=[bar.length_s],
+                base=[bar.from_s],
+                orientation="h",
+                marker={
+                    "color": bar.colour,
+                    "line": {"width": 1, "color": colours.OUTLINE},
+                },
+                text=[wording.seconds(bar.length_s)],
+                textposition="auto",
+                insidetextanchor="end",
+                insidetextfont={"color": colours.on(bar.colour)},
+                cliponaxis=False,
+                hovertemplate=(
+                    f"{bar.name}: {wording.seconds(bar.from_s)} to "
+                    f"{wording.seconds(bar.from_s + bar.length_s)}<extra></extra>"
+                ),
+                showlegend=False,
+            )
+        )
+    end = max((bar.from_s + bar.length_s for bar in bars), default=1.0)
+    if first_byte_s is not None:
+        figure.add_vline(
+            x=first_byte_s,
+            line={"width": 1, "dash": "dot", "color": colours.OUTLINE},
+            annotation={
+                "text": f"first byte {wording.seconds(first_byte_s)}",
+                "yref": "paper",
+                "y": 1.0,
+                "yanchor": "bottom",
+                "font": {"size": 11},
+                "xanchor": "left" if first_byte_s < end * 0.7 else "right",
+            },
+        )
+    ticks = linear_ticks(end)
+    figure.update_xaxes(
+        range=[0, end * 1.14],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        fixedrange=True,
+        title={"text": "since received", "standoff": 4},
+    )
+    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    figure.update_layout(
+        height=74 + 30 * max(1, len(bars)),
+        margin={**MARGIN, "l": 78, "t": 22, "b": 40},
+        bargap=0.35,
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def log_ticks(smallest: float, largest: float) -> list[float]:
+    """Round values around a range: every decade, and 3s between them where there is room."""
+    low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
+    steps = (1, 3) if high - low <= 3 else (1,)
+    every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    first = max((i for i, tick in enumerate(every) if tick <= smallest), default=0)
+    last = min((i for i, tick in enumerate(every) if tick >= largest), default=len(every) - 1)
+    return every[first : max(last, first + 1) + 1]
+
+
+def linear_ticks(largest: float) -> list[float]:
+    """About four round values from 0."""
+    if not largest > 0:
+        return [0.0, 1.0]
+    rough = largest / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
+    return [step * number for number in range(int(largest / step + 1e-9) + 1)]
+
+
+def _over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
+    figure.update_xaxes(
+        range=local([window.from_unix_ns, window.to_unix_ns], zone),
+        type="date",
+        fixedrange=True,
+        showgrid=False,
+        nticks=7,
+        tickformatstops=[
+            {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+            {"dtickrange": [60_000, 86_400_000], "value": "%H:%M\n%b %-d"},
+            {"dtickrange": [86_400_000, None], "value": "%b %-d\n%Y"},
+        ],
+    )
+    figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
+    figure.update_layout(
+        height=height,
+        margin=MARGIN,
+        legend={**LEGEND, **figure.layout.legend.to_plotly_json()},
+        hovermode="x unified",
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        uirevision="kept",
+    )
+    return figure
+
+
+def _outlined(key: str) -> bool:
+    return key in ("stall", "delivery")
+
+
+def _values(values: FloatArray) -> list[float | None]:
+    """NaN becomes a gap by name, so that no chart depends on how NaN is written in JSON."""
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _told(values: FloatArray, low: FloatArray, high: FloatArray) -> list[str]:
+    return [
+        f"{wording.seconds(value)} [{wording.seconds(bottom)} to {wording.seconds(top)}]"
+        for value, bottom, top in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def _lone(values: FloatArray) -> Any:
+    gap = np.concatenate([[True], np.isnan(values), [True]])
+    return gap[:-2] & ~gap[1:-1] & gap[2:]
+
+
+def _positive_range(arrays: Sequence[FloatArray]) -> tuple[float, float]:
+    joined = np.concatenate(arrays)
+    positive = joined[joined > 0]
+    if not positive.size:
+        return 0.01, 1.0
+    return float(positive.min()), float(positive.max())

@@ -1,0 +1,58 @@
+"""One colour per phase, and the few others that a page needs.
+
+Every chart takes its colours from here. The phases are told apart by the colour-blind and
+on light and dark alike (tests/ui/test_colours.py measures both); a thin outline keeps the
+black of a stall visible on dark and the light grey of delivery visible on white.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+FRONTEND: Final = "#686663"
+QUEUE: Final = "#e5aa1f"
+PREFILL: Final = "#2a60b5"
+DECODE: Final = "#1da9a3"
+PREEMPTED: Final = "#c8242b"
+OTHERS: Final = "#c693e7"
+STALL: Final = "#121212"
+DELIVERY: Final = "#e0ddd5"
+UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
+"""What the phases of a row don't explain of its end-to-end time: nearly no colour at all."""
+
+OUTLINE: Final = "rgba(140,140,140,0.85)"
+"""Around fills that come close to one of the two backgrounds."""
+
+ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
+"""Lines of single engines. They never share a chart with the phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """Colours of lines and text that must stand out from the page's background."""
+
+    strong: str
+    middle: str
+    weak: str
+    band: str
+
+
+LIGHT: Final = Ink(strong="#22211f", middle="#6b6862", weak="#a19d95", band="rgba(34,33,31,0.10)")
+DARK: Final = Ink(strong="#f1efeb", middle="#aaa69e", weak="#75716a", band="rgba(241,239,235,0.14)")
+EITHER: Final = Ink(
+    strong="#85817a", middle="#85817a", weak="#85817a", band="rgba(133,129,122,0.16)"
+)
+"""For when the browser hasn't said which background it shows."""
+
+
+def on(fill: str) -> str | None:
+    """The colour of text on a fill written as #rrggbb; None, the page's own, on any other."""
+    if not fill.startswith("#"):
+        return None
+    red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
+    # Rec. 601 luma; halfway parts the fills that take dark text from those that take light.
+    return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
+
+
+def ink(theme: str | None) -> Ink:
+    """Choose the ink for a theme: "light", "dark", or None when it is not known."""
+    return {"light": LIGHT, "dark": DARK}.get(theme or "", EITHER)

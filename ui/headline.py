@@ -1,0 +1,93 @@
+"""The sentence on top: how many requests, how slow, and what the slowest waited for.
+
+Pure. Returns HTML in which every foreign word has been escaped; terms carry their
+definition as a tooltip.
+"""
+
+import html
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.requests import Outcome
+from ui import wording
+from ui.columns import floats, texts
+from ui.percentiles import Estimate, estimate, least_requests
+from ui.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
+from ui.terms import TERMS
+
+
+def term(key: str, shown: str) -> str:
+    """A word that explains itself when pointed at."""
+    return f'<abbr title="{html.escape(TERMS[key])}">{html.escape(shown)}</abbr>'
+
+
+def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
+    """The headline of a table of requests.
+
+    Args:
+        table: with ttft_s and e2e_s; at least one row.
+        matrix: its phases.layers.
+        length_s: the range the requests were received in.
+        equals: the filters, label → value.
+    """
+    ttft = estimate(floats(table, "ttft_s"), "p99")
+    e2e = estimate(floats(table, "e2e_s"), "p99")
+    first = f"<b>{wording.counted(table.num_rows, 'request')}</b> in {wording.span(length_s)}"
+    if equals:
+        first += " of " + ", ".join(
+            f"{html.escape(label)} <b>{wording.for_html(value)}</b>"
+            for label, value in equals.items()
+        )
+    return f"{first}: {_tails(ttft, e2e, table)} {_reasons(table, matrix)}"
+
+
+def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
+    if ttft.value_s is None and e2e.value_s is None:
+        slowest = ", ".join(
+            f"{term(column, name)} {wording.seconds(float(np.nanmax(values)))}"
+            for column, name in (("ttft_s", "TTFT"), ("e2e_s", "E2E"))
+            if not np.isnan(values := floats(table, column)).all()
+        )
+        needed = least_requests(0.99)
+        return f"too few for a {term('p99', 'P99')} (it takes {needed}); the slowest {slowest}."
+    return (
+        f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_told(ttft)}, "
+        f"{term('e2e_s', 'E2E')} {_told(e2e)}."
+    )
+
+
+def _told(found: Estimate) -> str:
+    if found.value_s is None:
+        return f"unknown ({wording.counted(found.requests, 'request')} tell it)"
+    interval = f"{wording.seconds(found.low_s)} to {wording.seconds(found.high_s)}"
+    return (
+        f"<b>{wording.seconds(found.value_s)}</b> "
+        f'<small title="95 % interval, of {wording.counted(found.requests, "request")}">'
+        f"[{interval}]</small>"
+    )
+
+
+def _reasons(table: pa.Table, matrix: Matrix) -> str:
+    found = (
+        (largest_of_slowest(table, matrix, "ttft_s", BEFORE_FIRST_TOKEN), "time to first token"),
+        (largest_of_slowest(table, matrix, "e2e_s"), "time end to end"),
+    )
+    told = [(largest, of_what) for largest, of_what in found if largest is not None]
+    if not told:
+        return ""
+    who = "For the slowest" if told[-1][0].requests == 1 else "For the slowest 1 %"
+    return f"{who}, {', and '.join(_took(largest, of_what) for largest, of_what in told)}."
+
+
+def _took(found: Largest, of_what: str) -> str:
+    swatch = f'<i class="swatch" style="background:{found.layer.colour}"></i>'
+    name = f"<b>{swatch}{term(found.layer.key, found.layer.name)}</b>"
+    return f"{name} took {wording.percent(found.share)} of the {of_what}"
+
+
+def outcomes(table: pa.Table) -> dict[str, int]:
+    """How many requests ended in each way; every way is named, also the one nobody took."""
+    values = texts(table, "outcome")
+    return {outcome.value: values.count(outcome.value) for outcome in Outcome}

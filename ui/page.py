@@ -1,0 +1,250 @@
+"""The explorer's main page: lays out what the other modules have worked out."""
+
+import html
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from store.database import default_url, open_database
+from store.errors import DatabaseMissing, StoreError
+from ui import (
+    charts,
+    colours,
+    controls,
+    emptiness,
+    engines,
+    headline,
+    percentiles,
+    phases,
+    reading,
+    request_panel,
+    slowest,
+    slowest_table,
+    timebins,
+    wording,
+)
+from ui.columns import floats, instants
+from ui.reading import Reading, Unreadable
+from ui.terms import LATENCY_NAMES, TERMS
+from ui.view import SECOND_NS, RequestKey, View
+
+QUESTION: Final = "What did requests wait for?"
+REFRESH_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
+"""How often a live page looks again: longer ranges move less and cost more."""
+
+STALE_S: Final = 30
+HERE: Final = Path(__file__).parent
+
+
+def show() -> None:
+    """The whole page."""
+    st.set_page_config(page_title="Tailspan", page_icon=str(HERE / "icon.svg"), layout="wide")
+    st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
+    st.title(QUESTION, anchor=False)
+    view = controls.current()
+    zone = _zone()
+    now = time.time_ns()
+    st.session_state["now_unix_ns"] = now
+    try:
+        engine = _engine(default_url())
+        window = view.window(now)
+        controls.bar(view, now, zone, lambda label: reading.values(engine, window, label))
+    except DatabaseMissing:
+        st.fragment(_waiting_for_database, run_every=REFRESH_S["15m"])()
+        return
+    except (Unreadable, StoreError) as error:
+        emptiness.unreadable(str(error))
+        st.fragment(_try_again, run_every=REFRESH_S["1h"])()
+        return
+    for notice in st.session_state["notices"]:
+        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
+    controls.write_address(view)
+    every = REFRESH_S[view.last] if view.live and view.last else None
+    st.fragment(_body, run_every=every)(engine, zone)
+
+
+@st.cache_resource(show_spinner=False)
+def _engine(url: str) -> Engine:
+    return open_database(url, create=False)
+
+
+def _zone() -> tzinfo:
+    """The reader's time zone, as the browser tells it."""
+    try:
+        return ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return UTC
+
+
+def _waiting_for_database() -> None:
+    try:
+        _engine(default_url())
+    except DatabaseMissing:
+        emptiness.no_server()
+    except StoreError as error:
+        emptiness.unreadable(str(error))
+    else:
+        st.rerun()
+
+
+def _try_again() -> None:
+    # Runs with the page first, and only later by the clock: at once would be for ever.
+    if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
+        st.rerun()
+
+
+def _body(engine: Engine, zone: tzinfo) -> None:
+    """All that moves with time; runs again by itself while the page is live."""
+    view = controls.current()
+    now = time.time_ns()
+    st.session_state["now_unix_ns"] = now
+    try:
+        found = _read(engine, view, now)
+        _freshness(found, view, now, zone)
+        if found.newest_unix_ns is None:
+            emptiness.no_server()
+        elif not found.requests.num_rows:
+            _nothing(engine, found, view, zone)
+        else:
+            _requests(engine, found, view, zone)
+    except (Unreadable, StoreError) as error:
+        emptiness.unreadable(str(error))
+
+
+def _read(engine: Engine, view: View, now: int) -> Reading:
+    """Read the store, or keep what was read: a paused page stands still, and one that has
+    just looked need not look again because the reader opened a request."""
+    wanted = (view.last, view.from_unix_ns, view.to_unix_ns, tuple(view.equals.items()))
+    kept = st.session_state.get("reading")
+    if kept is not None and kept[0] == wanted:
+        age_s = (now - kept[1]) / SECOND_NS
+        if not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last]):
+            found: Reading = kept[2]
+            return found
+    found = reading.read(engine, view.window(now), view.equals)
+    st.session_state["reading"] = (wanted, now, found)
+    return found
+
+
+def _freshness(found: Reading, view: View, now: int, zone: tzinfo) -> None:
+    if found.simulated:
+        st.html(
+            "<div class='band' role='status'>"
+            "Simulated data: no real server stands behind these numbers</div>"
+        )
+    state = "live" if view.live else "paused"
+    parts = [f"<span class='{state}'>{state}</span>"]
+    if found.newest_unix_ns is not None:
+        newest = min(found.newest_unix_ns, found.window.to_unix_ns)
+        parts.append(f"data as of {wording.clock(newest, zone)}")
+        if view.live and now - newest > STALE_S * SECOND_NS:
+            parts.append(f"nothing new for {wording.span((now - newest) / SECOND_NS)}")
+    st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
+
+
+def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
+    emptiness.nothing_in_view(
+        found.window,
+        view.equals,
+        reading.newest_match(engine, view.equals),
+        zone,
+        show_range=lambda start, end: controls.change(view.between(start, end)),
+        clear_filters=lambda: controls.change(replace(view, equals={})),
+    )
+    if found.samples.num_rows:
+        _engines(found, zone)
+
+
+def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
+    table, window = found.requests, found.window
+    length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
+    matrix = phases.layers(table)
+    bins = timebins.choose(window.from_unix_ns, window.to_unix_ns, table.num_rows)
+    index = bins.index(instants(table, "received_unix_ns"))
+    told = headline.sentence(table, matrix, length_s, view.equals)
+    st.html(f"<p class='headline'>{told}</p>{_outcomes(headline.outcomes(table))}")
+
+    name = LATENCY_NAMES[view.latency]
+    with _chapter(f"{name} over time", _latency_help(view.latency)):
+        series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
+        ink = colours.ink(st.context.theme.type)
+        _chart(charts.percentiles(series, bins, window, zone, ink, name), "percentiles")
+        if gap := percentiles.gap_sentence(series, bins):
+            st.html(f"<p class='note'>{gap}</p>")
+    with _chapter("Where the time went", PHASES_HELP):
+        means, number = phases.mean_per_bin(matrix, index, bins.count)
+        _chart(charts.phases(means, number, bins, window, zone), "phases")
+    _engines(found, zone)
+    with _chapter(f"The slowest by {name}", "Choose one to see where its time went."):
+        slowest_table.show(
+            slowest.shown_rows(table, matrix, view.latency, zone, length_s),
+            slowest.shown_columns(view.latency),
+            str(view.request) if view.request else "",
+            on_chosen=_chosen,
+        )
+    if view.request is not None:
+        request_panel.show(engine, view.request, zone)
+
+
+def _latency_help(latency: str) -> str:
+    return (
+        f"{TERMS[latency]} Drawn by when a request was received; "
+        "those still running are not counted yet, so the newest bin still changes."
+    )
+
+
+PHASES_HELP: Final = (
+    "Mean seconds per request and phase; the bars' height is the mean end-to-end time. "
+    "What lay inside prefill and decode (preempted, others’ work, stall) is taken from both in "
+    "proportion.\n\n"
+    + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
+)
+
+
+ENGINES_HELP: Final = "The highest value in each stretch of time.\n\n" + "\n".join(
+    f"- **{name}**: {TERMS[key]}"
+    for key, name in (("waiting", "waiting"), ("running", "running"), ("kv", "KV cache used"))
+)
+
+
+@contextmanager
+def _chapter(title: str, explanation: str) -> Iterator[None]:
+    with st.container(gap=None):
+        st.subheader(title, anchor=False, help=explanation)
+        yield
+
+
+def _chart(figure: object, key: str) -> None:
+    st.plotly_chart(figure, key=key, config=charts.CONFIG)
+
+
+def _outcomes(counts: dict[str, int]) -> str:
+    total = sum(counts.values())
+    shown = "".join(
+        f"<span class='{'some' if number else 'none'}'>{headline.term(name, name)} "
+        f"<b>{number:,}</b>{f' ({wording.percent(number / total)})' if number else ''}</span>"
+        for name, number in counts.items()
+    )
+    return f"<div class='outcomes'>{shown}</div>"
+
+
+def _engines(found: Reading, zone: tzinfo) -> None:
+    window = found.window
+    with _chapter("The server meanwhile", ENGINES_HELP):
+        if not found.samples.num_rows:
+            st.html("<p class='note'>No server reported its state in this range.</p>")
+            return
+        strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
+        _chart(charts.engines(strip, window, zone), "engines")
+
+
+def _chosen(text: str) -> None:
+    controls.change(replace(controls.current(), request=RequestKey.parse(text)))

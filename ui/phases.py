@@ -1,0 +1,130 @@
+"""The layers of a request's time: they sum to its end-to-end time, request by request.
+
+Pure. Phases come one after the other; the parts (preempted, others' work, stall) lie inside
+prefill and decode, and where in them is not told, so they are taken from both in proportion.
+What the phases leave unexplained is a layer of its own, never spread over the others.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ui import colours
+from ui.columns import FloatArray, IntArray, floats
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A part of a request's time: its key in terms.TERMS, its name and its colour."""
+
+    key: str
+    name: str
+    colour: str
+
+
+LAYERS: Final = (
+    Layer("frontend", "frontend", colours.FRONTEND),
+    Layer("queue", "queue", colours.QUEUE),
+    Layer("prefill", "prefill", colours.PREFILL),
+    Layer("decode", "decode", colours.DECODE),
+    Layer("preempted", "preempted", colours.PREEMPTED),
+    Layer("others", "others’ work", colours.OTHERS),
+    Layer("stall", "stall", colours.STALL),
+    Layer("delivery", "delivery", colours.DELIVERY),
+    Layer("unaccounted", "not split", colours.UNACCOUNTED),
+)
+"""In the order of a request's life, which is the order in which they are stacked."""
+
+KEYS: Final = tuple(layer.key for layer in LAYERS)
+COLUMNS: Final = (
+    "e2e_s",
+    "frontend_s",
+    "queue_s",
+    "prefill_s",
+    "decode_s",
+    "delivery_s",
+    "preempted_s",
+    "others_prefill_s",
+    "stall_s",
+)
+"""What `layers` reads."""
+
+Matrix = npt.NDArray[np.float64]
+
+
+def layers(table: pa.Table) -> Matrix:
+    """(requests, layers) seconds; each row sums to the row's e2e_s.
+
+    A phase that never began takes no time in a sum, and so counts 0 here.
+    """
+    seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
+    inside = seconds["prefill_s"] + seconds["decode_s"]
+    parts = [seconds[name] for name in ("preempted_s", "others_prefill_s", "stall_s")]
+    claimed = np.sum(parts, axis=0)
+    # Parts cannot take more than the two phases they lie in.
+    fit = np.divide(inside, claimed, out=np.ones_like(claimed), where=claimed > inside)
+    parts = [part * fit for part in parts]
+    own = 1 - np.divide(claimed * fit, inside, out=np.zeros_like(inside), where=inside > 0)
+    own = own.clip(min=0)
+    known = [
+        seconds["frontend_s"],
+        seconds["queue_s"],
+        seconds["prefill_s"] * own,
+        seconds["decode_s"] * own,
+        *parts,
+        seconds["delivery_s"],
+    ]
+    rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
+    rest[rest < 1e-6] = 0  # instants are told to the nanosecond, sums to a float's precision
+    return np.column_stack([*known, rest])
+
+
+def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
+    """Mean seconds per request, (bins, layers), NaN rows where nobody came; and the counts."""
+    number = np.bincount(index, minlength=bins).astype(np.int64)
+    sums = np.column_stack(
+        [np.bincount(index, weights=column, minlength=bins) for column in matrix.T]
+    )
+    means: Matrix = np.full(sums.shape, np.nan)
+    np.divide(sums, number[:, None], out=means, where=number[:, None] > 0)
+    return means, number
+
+
+BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The layer that took most of a set of requests' time."""
+
+    layer: Layer
+    share: float
+    requests: int
+
+
+def largest_of_slowest(
+    table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
+) -> Largest | None:
+    """What the slowest 1 % by a latency (at least one) spent most of their time in.
+
+    Args:
+        table: with the latency's column.
+        matrix: of `layers`.
+        latency: the column by which requests are slow.
+        keys: the layers the latency is made of.
+    """
+    values: FloatArray = floats(table, latency)
+    known = np.flatnonzero(~np.isnan(values))
+    if not known.size:
+        return None
+    tail_size = max(1, known.size // 100)
+    tail = known[np.argpartition(values[known], known.size - tail_size)[-tail_size:]]
+    columns = [KEYS.index(key) for key in keys]
+    sums = matrix[tail][:, columns].sum(axis=0)
+    if sums.sum() <= 0:
+        return None
+    top = int(sums.argmax())
+    return Largest(LAYERS[columns[top]], float(sums[top] / sums.sum()), tail_size)

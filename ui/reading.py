@@ -1,0 +1,112 @@
+"""What a page reads from the store, and how what goes wrong there is told.
+
+The only module of the explorer that talks to the store.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from store.errors import DatabaseMissing, StoreError
+from store.queries import (
+    Window,
+    label_values,
+    newest_unix_ns,
+    request_table,
+    sample_table,
+    simulated,
+)
+from ui import engines, phases
+from ui.view import RequestKey
+
+COLUMNS: Final = tuple(
+    dict.fromkeys(
+        (
+            *("trace_id", "span_id", "request_id", "received_unix_ns", "outcome"),
+            *phases.COLUMNS,
+            *("ttft_s", "tpot_s", "itl_max_s"),
+            *("prompt_tokens", "output_tokens", "cached_tokens", "tenant", "replica"),
+        )
+    )
+)
+"""Of every request; the rest is read only of the one that the reader opens."""
+
+EVER: Final = Window(0, 2**63 - 1)
+
+
+class Unreadable(Exception):  # noqa: N818 -- it says what is the case
+    """The store cannot be read just now; the message is a sentence for the reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that one rendering of the page shows."""
+
+    window: Window
+    requests: pa.Table
+    samples: pa.Table
+    newest_unix_ns: int | None
+    simulated: bool
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except DatabaseMissing:
+        raise
+    except StoreError as error:
+        raise Unreadable(str(error)) from error
+    except SQLAlchemyError as error:
+        reason = getattr(error, "orig", None) or type(error).__name__
+        raise Unreadable(f"The database does not answer: {reason}.") from error
+
+
+def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
+    """Read a window of requests and samples."""
+    replica = {"replica": equals["replica"]} if "replica" in equals else {}
+    with _told():
+        return Reading(
+            window=window,
+            requests=request_table(engine, window, equals=equals, columns=COLUMNS),
+            samples=sample_table(engine, window, equals=replica, columns=engines.COLUMNS),
+            newest_unix_ns=newest_unix_ns(engine),
+            simulated=simulated(engine, window),
+        )
+
+
+def values(engine: Engine, window: Window, label: str) -> list[str]:
+    """The values of a label in a window."""
+    with _told():
+        return label_values(engine, window, label)
+
+
+def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
+    """The whole row of one request; None where the store does not have it."""
+    instant = Window(key.received_unix_ns, key.received_unix_ns + 1)
+    with _told():
+        found = request_table(
+            engine, instant, equals={"trace_id": key.trace_id, "span_id": key.span_id}, limit=1
+        )
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows[0] if rows else None
+
+
+def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
+    """When the latest request that passes the filters was received, whenever that was."""
+    with _told():
+        found = request_table(
+            engine,
+            EVER,
+            equals=equals,
+            columns=["received_unix_ns"],
+            order_by="-received_unix_ns",
+            limit=1,
+        )
+    rows: list[int] = found.column(0).to_pylist()
+    return rows[0] if rows else None

@@ -1,0 +1,55 @@
+"""The panel of one request: where its time went, from received to delivered."""
+
+import html
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Any, Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from ui import charts, controls, reading, waterfall, wording
+from ui.view import RequestKey
+
+WIDE: Final = 22
+"""Characters beyond which a fact takes two columns."""
+
+
+def show(engine: Engine, key: RequestKey, zone: tzinfo) -> None:
+    """The request's waterfall and what is known of it; a button closes it."""
+    row = reading.one(engine, key)
+    with st.container(border=True):
+        if row is None:
+            st.html("<p class='note'>The chosen request is not in the store.</p>")
+        else:
+            name = wording.for_html(row["request_id"] or row["trace_id"], 80)
+            at = wording.clock(row["received_unix_ns"], zone, date=True)
+            st.html(f"<p class='headline'><b>{name}</b> received {at}</p>")
+            figure = charts.waterfall(waterfall.bars(row), row["ttft_s"])
+            st.plotly_chart(figure, key="waterfall", config=charts.CONFIG)
+            _details(row)
+        st.button(
+            "Close",
+            key="close",
+            on_click=lambda: controls.change(replace(controls.current(), request=None)),
+        )
+
+
+def _details(row: Mapping[str, Any]) -> None:
+    if inside := waterfall.parts(row):
+        listed = " · ".join(
+            f"<i class='swatch' style='background:{colour}'></i>{html.escape(name)} {duration}"
+            for name, colour, duration in inside
+        )
+        st.html(f"<p class='note'>Inside prefill and decode: {listed}</p>")
+    facts = "".join(_fact(*fact) for fact in waterfall.facts(row))
+    st.html(f"<div class='facts'>{facts}</div>")
+
+
+def _fact(what: str, value: str, why: str) -> str:
+    wide = "wide" if len(value) > WIDE else ""
+    return (
+        f"<div class='{wide}' title='{html.escape(why)}'>"
+        f"<small>{html.escape(what)}</small>{wording.for_html(value, 200)}</div>"
+    )

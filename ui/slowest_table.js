@@ -1,0 +1,64 @@
+// The table of the slowest requests. Every text is set as text, never read as markup.
+export default function ({ data, parentElement, setTriggerValue }) {
+  const table = parentElement.querySelector("table");
+  const focused = parentElement.activeElement?.dataset?.key ?? null;
+
+  const element = (tag, attributes, ...children) => {
+    const made = document.createElement(tag);
+    Object.assign(made, attributes);
+    made.append(...children);
+    return made;
+  };
+
+  const bar = (phases) => {
+    const drawn = element("span", { className: "bar" });
+    drawn.title = phases.map((phase) => phase.title).join("\n");
+    for (const phase of phases) {
+      const part = element("i", {});
+      part.style.width = `${phase.share * 100}%`;
+      part.style.background = phase.colour;
+      drawn.append(part);
+    }
+    return drawn;
+  };
+
+  const cell = (row, column) => {
+    const made = element("td", {});
+    made.dataset.rank = column.rank;
+    if (column.number) made.classList.add("number");
+    if (column.name === "phases") {
+      made.append(bar(row.phases));
+    } else if (column.name === "id") {
+      const button = element("button", { type: "button", title: row.id }, row.id);
+      button.dataset.key = row.key;
+      button.setAttribute("aria-pressed", String(row.key === data.selected));
+      made.append(button);
+    } else {
+      made.append(row[column.name]);
+      made.title = row[column.name];
+    }
+    return made;
+  };
+
+  const head = element("tr", {});
+  for (const column of data.columns) {
+    const made = element("th", { title: column.help, scope: "col" }, column.title);
+    made.dataset.rank = column.rank;
+    if (column.number) made.classList.add("number");
+    head.append(made);
+  }
+
+  const rows = data.rows.map((row) => {
+    const made = element("tr", {}, ...data.columns.map((column) => cell(row, column)));
+    if (row.key === data.selected) made.classList.add("selected");
+    made.onclick = () => setTriggerValue("chosen", row.key === data.selected ? "" : row.key);
+    return made;
+  });
+
+  table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
+  if (focused) {
+    table.querySelectorAll("button").forEach((button) => {
+      if (button.dataset.key === focused) button.focus({ preventScroll: true });
+    });
+  }
+}

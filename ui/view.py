@@ -1,0 +1,192 @@
+"""What the reader looks at, and how it is written in the page's address.
+
+Pure. A link reproduces the view. An address is foreign text: what cannot be understood
+falls back to the default, and a notice says so.
+
+    last=15m                    the last 15 minutes, live
+    last=15m&to=1763635452      the same, paused at that instant
+    from=…&to=…                 a range of one's own; unix seconds or ISO 8601
+    latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from store.queries import Window
+from telemetry.requests import Outcome
+from ui.wording import plain
+
+SECOND_NS: Final = 1_000_000_000
+RANGES_S: Final = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400}
+DEFAULT_RANGE: Final = "15m"
+LATENCIES: Final = {
+    "ttft": "ttft_s",
+    "itl_max": "itl_max_s",
+    "tpot": "tpot_s",
+    "e2e": "e2e_s",
+    "queue": "queue_s",
+}
+LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
+LONGEST_RANGE_S: Final = 400 * 86_400
+LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """One request, with the instant of its receipt so that it is found without a search."""
+
+    received_unix_ns: int
+    trace_id: str
+    span_id: str
+
+    def __str__(self) -> str:
+        return f"{self.received_unix_ns}-{self.trace_id}-{self.span_id}"
+
+    @staticmethod
+    def parse(text: str) -> "RequestKey | None":
+        """The inverse of str; None for anything else."""
+        match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)
+        if match is None or int(match[1]) >= LATEST_UNIX_S * SECOND_NS:
+            return None
+        return RequestKey(int(match[1]), match[2], match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The reader's choices.
+
+    `last` alone follows the clock; with `to_unix_ns` it is paused there; `from_unix_ns` and
+    `to_unix_ns` are a range of one's own, and `last` is None then.
+    """
+
+    last: str | None = DEFAULT_RANGE
+    from_unix_ns: int | None = None
+    to_unix_ns: int | None = None
+    latency: str = "ttft_s"
+    equals: Mapping[str, str] = field(default_factory=dict)
+    request: RequestKey | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the window follows the clock."""
+        return self.to_unix_ns is None
+
+    def window(self, now_unix_ns: int) -> Window:
+        """The range to show, half open."""
+        to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns
+        if self.last is not None:
+            return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)
+        return Window(to if self.from_unix_ns is None else self.from_unix_ns, to)
+
+    def paused_at(self, now_unix_ns: int) -> "View":
+        """The same range, standing still."""
+        return self if not self.live else replace(self, to_unix_ns=now_unix_ns)
+
+    def following(self, last: str) -> "View":
+        """The last so-long, following the clock."""
+        return replace(self, last=last, from_unix_ns=None, to_unix_ns=None)
+
+    def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
+        """A range of one's own."""
+        return replace(self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns)
+
+
+def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
+    """Read an address's parameters; the notices name what was not understood."""
+    notices: list[str] = []
+    view = _range(parameters, notices)
+    latency = parameters.get("latency", "ttft")
+    if latency not in LATENCIES:
+        notices.append(_refused("latency", latency, ", ".join(LATENCIES), "showing ttft"))
+        latency = "ttft"
+    equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
+    if "outcome" in equals and equals["outcome"] not in set(Outcome):
+        refused = equals.pop("outcome")
+        notices.append(_refused("outcome", refused, ", ".join(Outcome), "showing all"))
+    key = parameters.get("request")
+    request = RequestKey.parse(key) if key else None
+    if key and request is None:
+        notices.append(
+            _refused("request", key, "a key this page has written", "showing none of its own")
+        )
+    known = {"last", "from", "to", "latency", "request", *LABELS}
+    if unknown := [name for name in parameters if name not in known]:
+        names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
+        notices.append(f"The address says {names}, which this page does not know: ignored.")
+    return replace(view, latency=LATENCIES[latency], equals=equals, request=request), notices
+
+
+def parameters(view: View) -> dict[str, str]:
+    """The inverse of `parse`; defaults are left out, but the range is always written."""
+    written: dict[str, str] = {}
+    if view.last is not None:
+        written["last"] = view.last
+    elif view.from_unix_ns is not None:
+        written["from"] = _seconds_text(view.from_unix_ns)
+    if view.to_unix_ns is not None:
+        written["to"] = _seconds_text(view.to_unix_ns)
+    name = next(name for name, column in LATENCIES.items() if column == view.latency)
+    if name != "ttft":
+        written["latency"] = name
+    written.update(view.equals)
+    if view.request is not None:
+        written["request"] = str(view.request)
+    return written
+
+
+def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
+    last, start, end = (parameters.get(name) for name in ("last", "from", "to"))
+    from_ns = _instant("from", start, notices) if last is None else None
+    to_ns = _instant("to", end, notices)
+    if last is not None:
+        if last not in RANGES_S:
+            notices.append(
+                _refused("last", last, ", ".join(RANGES_S), f"showing the last {DEFAULT_RANGE}")
+            )
+            return View()
+        return View(last=last, to_unix_ns=to_ns)
+    if from_ns is None or to_ns is None:
+        if (start is None) != (end is None):
+            notices.append(
+                "The address gives one end of a time range; it takes both from and to:"
+                f" showing the last {DEFAULT_RANGE}."
+            )
+        return View()
+    if not 0 < to_ns - from_ns <= LONGEST_RANGE_S * SECOND_NS:
+        notices.append(
+            "The address's time range must end after it begins and span at most 400 days:"
+            f" showing the last {DEFAULT_RANGE}."
+        )
+        return View()
+    return View().between(from_ns, to_ns)
+
+
+def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text, flags=re.ASCII)
+    if match and int(match[1]) <= LATEST_UNIX_S:
+        return int(match[1]) * SECOND_NS + int((match[2] or "0").ljust(9, "0"))
+    try:
+        at = datetime.fromisoformat(text)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        since = at - datetime(1970, 1, 1, tzinfo=UTC)
+        nanoseconds = (since.days * 86_400 + since.seconds) * SECOND_NS + since.microseconds * 1000
+        if 0 <= nanoseconds <= LATEST_UNIX_S * SECOND_NS:
+            return nanoseconds
+    except (ValueError, OverflowError):
+        pass
+    notices.append(_refused(name, text, "unix seconds or an ISO 8601 time", "ignored"))
+    return None
+
+
+def _seconds_text(unix_ns: int) -> str:
+    whole, rest = divmod(unix_ns, SECOND_NS)
+    return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)
+
+
+def _refused(name: str, given: str, allowed: str, instead: str) -> str:
+    return f"The address's {name} is “{plain(given)}”; it takes {allowed}: {instead}."

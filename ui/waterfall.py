@@ -1,0 +1,106 @@
+"""One request from received to delivered. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ui import wording
+from ui.phases import LAYERS
+from ui.terms import TERMS
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A phase on the request's own time axis, in seconds since its receipt."""
+
+    name: str
+    colour: str
+    from_s: float
+    length_s: float
+
+
+_BY_KEY = {layer.key: layer for layer in LAYERS}
+_PHASES = ("frontend", "queue", "prefill", "decode", "delivery")
+_PARTS = {"preempted": "preempted_s", "others": "others_prefill_s", "stall": "stall_s"}
+
+
+def bars(row: Mapping[str, Any]) -> list[Bar]:
+    """The phases that began, end to end; what they leave of the whole comes last."""
+    found, reached = [], 0.0
+    for key in _PHASES:
+        length = row[f"{key}_s"]
+        if length is None:
+            continue
+        found.append(Bar(_BY_KEY[key].name, _BY_KEY[key].colour, reached, length))
+        reached += length
+    rest = row["e2e_s"] - reached
+    if rest > 1e-6:
+        layer = _BY_KEY["unaccounted"]
+        found.append(Bar(layer.name, layer.colour, reached, rest))
+    return found
+
+
+def parts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(name, colour, duration) of what lay inside prefill and decode, where it is known."""
+    return [
+        (_BY_KEY[key].name, _BY_KEY[key].colour, wording.seconds(row[column]))
+        for key, column in _PARTS.items()
+        if row[column] is not None
+    ]
+
+
+def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(what, value, explanation) of a request; the values are foreign text, not yet escaped."""
+    basis = {
+        "http": "receipt and delivery seen at the HTTP edge",
+        "engine": "HTTP unseen: receipt and delivery as the engine's front end saw them",
+    }
+    told = (
+        ("Trace", row["trace_id"], "The OpenTelemetry trace it belongs to."),
+        ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
+        ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
+        ("TPOT", wording.seconds(row["tpot_s"]), TERMS["tpot_s"]),
+        ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
+        ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
+        ("Prompt", _tokens(row), "Tokens of the prompt; those the prefix cache already held."),
+        ("Answer", _counted(row["output_tokens"]), "Tokens of the answer."),
+        ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
+        ("On arrival", _arrival(row), "The engine's state when the request came."),
+        ("Model", row["model"], ""),
+        ("LoRA", row["lora"], "The adapter asked for."),
+        ("Tenant", row["tenant"], ""),
+        ("Route", row["route"], ""),
+        ("Replica", row["replica"], ""),
+        ("Region", row["region"], ""),
+        ("Configuration", row["config"], "Fingerprint of the engine's arguments."),
+        ("Measured", basis.get(row["basis"], row["basis"]), ""),
+    )
+    return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    parts = [row["outcome"]]
+    if row["http_status"] is not None:
+        parts.append(f"HTTP {row['http_status']}")
+    if row["error_type"]:
+        parts.append(row["error_type"])
+    return " · ".join(parts)
+
+
+def _arrival(row: Mapping[str, Any]) -> str:
+    told = (
+        (row["waiting_at_arrival"], "{} waiting", wording.count),
+        (row["running_at_arrival"], "{} running", wording.count),
+        (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
+    )
+    return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+
+
+def _counted(tokens: int | None) -> str:
+    return "" if tokens is None else wording.counted(tokens, "token")
+
+
+def _tokens(row: Mapping[str, Any]) -> str:
+    cached = row["cached_tokens"]
+    held = "" if cached is None else f", {wording.count(cached)} of them cached"
+    return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""

@@ -1,0 +1,114 @@
+"""Numbers, times and foreign text as a tired person reads them.
+
+Pure. Seconds and ratios come in, ms and % go out: this is the edge where they are rounded.
+Text from requests (ids, tenants, routes) is hostile until it has passed through here.
+"""
+
+import html
+import math
+import unicodedata
+from datetime import datetime, tzinfo
+from typing import Final
+
+UNKNOWN: Final = "–"
+LABEL_LENGTH: Final = 40
+
+# Characters that turn, hide or break the text around them.
+_UNSEEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
+
+
+def _significant(value: float) -> str:
+    """Three significant digits, no exponent, thousands grouped."""
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    rounded = round(value, digits)
+    if rounded and (shorter := max(0, 2 - math.floor(math.log10(abs(rounded))))) < digits:
+        digits = shorter  # 0.9996 rounds up into the next decade
+    return f"{rounded:,.{digits}f}"
+
+
+def seconds(value_s: float | None) -> str:
+    """A duration with its unit: µs and ms below a second, minutes above two."""
+    if value_s is None or not math.isfinite(value_s):
+        return UNKNOWN
+    size = abs(value_s)
+    if size == 0:
+        return "0 ms"
+    if size < 0.000_999_5:
+        return f"{_significant(value_s * 1e6)} µs"
+    if size < 0.999_5:
+        return f"{_significant(value_s * 1e3)} ms"
+    if size < 120:
+        return f"{_significant(value_s)} s"
+    if size < 7200:
+        return f"{_significant(value_s / 60)} min"
+    return f"{_significant(value_s / 3600)} h"
+
+
+def tick_seconds(value_s: float) -> str:
+    """A duration at an axis: a round value, without the zeros that say how exact it is."""
+    number, unit = seconds(value_s).split(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+
+
+def count(value: float | None) -> str:
+    """A count, thousands grouped."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: 1 request, 2 requests."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as a percentage; a small share is never rounded to none, a large never to all."""
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    if 0 < ratio < 0.01:
+        return "< 1 %"
+    if 0.99 < ratio < 1:
+        return "> 99 %"
+    return f"{ratio * 100:.0f} %"
+
+
+def span(duration_s: float) -> str:
+    """A time range in words: 15 min, 1 h, 2 d 3 h."""
+    left = round(duration_s)
+    parts = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2]) or "0 s"
+
+
+def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
+    """Time of day in the reader's zone; the date before it when asked."""
+    at = datetime.fromtimestamp(unix_ns / 1e9, zone)
+    return at.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+
+
+def plain(text: str, length: int = LABEL_LENGTH) -> str:
+    """Foreign text in one line of at most `length` characters, nothing in it unseen.
+
+    Control and direction characters are shown as �, so that no label can hide or turn another.
+    """
+    shown = "".join(
+        "�" if unicodedata.category(character) in _UNSEEN else character
+        for character in text[: length + 1]
+    )
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
+def for_html(text: str, length: int = LABEL_LENGTH) -> str:
+    """Foreign text to stand inside HTML, as an element's text or an attribute's value."""
+    return html.escape(plain(text, length))
+
+
+def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:
+    """Foreign text inside a chart; Plotly reads tags and entities, and $…$ as TeX."""
+    return for_html(text, length).replace("$", "&#36;")
