@@ -165,7 +165,12 @@ class EngineObserver:
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
         known = {name: value for name, value in gauges.items() if value is not None}
-        sample = {"engine": self._engine, "totals": self._totals, "gauges": known}
+        sample = {
+            "engine": self._engine,
+            "totals": {**self._totals, names.ACCOUNTS_DROPPED: self._link.dropped},
+            "gauges": known,
+            "failures": dict(guard.failures),
+        }
         self._link.tell_one(encode_sample(sample))
         self._sampled_at, self._longest_s = now, 0.0
 

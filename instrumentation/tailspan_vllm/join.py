@@ -69,3 +69,4 @@ class EngineJoin:
         if sample is not None:
             state.totals |= sample["totals"]
             state.gauges |= sample["gauges"]
+            state.failures = sample.get("failures", {})

@@ -111,6 +111,8 @@ ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
 # --- Metrics: the instrumentation on itself ------------------------------------------------
 SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
 HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
+HOOK: Final = "tailspan.hook"
+"""Attribute of hook failures: which hook."""
 ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
 
 UNITS: Final[dict[str, str]] = {

@@ -140,11 +140,8 @@ class Sender:
             self._join.tell(state)
         if not states or not self._settings.metrics:
             return
-        own: dict[str, Number] = {
-            names.SPANS_DROPPED: self._dropped,
-            names.HOOK_FAILURES: sum(guard.failures.values()),
-        }
-        data = metrics_of(states, resource, time.time_ns(), own)
+        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped}
+        data = metrics_of(states, resource, time.time_ns(), own, dict(guard.failures))
         self._note(exporter.export(data) is MetricExportResult.SUCCESS)
 
     def _note(self, reached: bool) -> None:
