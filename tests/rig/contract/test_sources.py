@@ -62,7 +62,7 @@ def _candidate(version: str, *, wheel: bool = False, yanked: bool = False) -> An
         filename=name,
         is_wheel=wheel,
         is_yanked=yanked,
-        url_without_fragment=f"https://index.invalid/{name}",
+        url_without_fragment=f"host.example/{name}",
         hash_name="sha256",
         hash="0" * 64,
     )
@@ -76,7 +76,7 @@ def _index(*candidates: Any, content: bytes = b"") -> Index:
 
 def _release(content: bytes, version: str = "0.12.0") -> Release:
     digest = hashlib.sha256(content).hexdigest()
-    return Release(version, "https://index.invalid/vllm.tar.gz", False, "sha256", digest)
+    return Release(version, "host.example/vllm.tar.gz", False, "sha256", digest)
 
 
 def test_the_newest_patch_of_each_minor_is_chosen() -> None:
@@ -175,7 +175,7 @@ def test_an_error_names_no_host(tmp_path: Path) -> None:
 
     with pytest.raises(NoSourceError) as refused:
         Cache(tmp_path).fetch(Index(Broken(), None), _release(b""), lambda _: None)
-    assert "invalid" not in str(refused.value)
+    assert "host.example" not in str(refused.value)
     assert "ConnectionError" in str(refused.value)
 
 
@@ -192,7 +192,7 @@ def test_a_wheel_is_read_where_no_source_was_published(
         archive.writestr("../vllm/v1/escaped.py", MODULE)
     open_remote: Callable[..., io.BytesIO] = lambda *_: io.BytesIO(buffer.getvalue())  # noqa: E731
     monkeypatch.setattr(lazy_wheel, "LazyZipOverHTTP", open_remote)
-    release = Release("0.15.1", "https://index.invalid/vllm.whl", True, "sha256", "0" * 64)
+    release = Release("0.15.1", "host.example/vllm.whl", True, "sha256", "0" * 64)
     path = Cache(tmp_path).fetch(Index(None, None), release, lambda _: None)
     assert [file.relative_to(path).as_posix() for file in path.rglob("*.py")] == [
         "vllm/v1/request.py"
