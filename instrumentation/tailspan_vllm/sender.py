@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -42,7 +41,7 @@ class Sender:
         self._records: deque[tuple[float, RequestRecord]] = deque()
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
-        self._engines: Callable[[], list[EngineState]] = list
+        self._engines: dict[int, EngineState] = {}
         self._port: int | None = None
         self._dropped = 0
         self._wake = threading.Event()
@@ -51,8 +50,8 @@ class Sender:
         self._starting = threading.Lock()
         self._unreachable = False
 
-    def observe(self, engines: Callable[[], list[EngineState]]) -> None:
-        """Say where the engines' states are to be read each second."""
+    def observe(self, engines: dict[int, EngineState]) -> None:
+        """Say where the engines' states are to be read each second; new ones are added there."""
         self._engines = engines
 
     def serves_port(self, port: int | None) -> None:
@@ -135,7 +134,9 @@ class Sender:
 
     @guard.harmless("send_metrics")
     def _send_metrics(self, exporter: MetricExporter, resource: Resource) -> None:
-        states = self._engines()
+        for state in self._join.unclaimed(self._engines):
+            self._engines[state.engine] = state
+        states = list(self._engines.values())
         for state in states:
             self._join.tell(state)
         if not states or not self._settings.metrics:

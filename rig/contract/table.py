@@ -60,6 +60,18 @@ _FRONT_END = (
         "hooks.py",
     ),
     Hook(
+        "OutputProcessor._finish_request",
+        Method(
+            "OutputProcessor",
+            "_finish_request",
+            takes=("state",),
+            called_on=("self",),
+            called_in=OUTPUTS,
+        ),
+        OUTPUTS,
+        "hooks.py",
+    ),
+    Hook(
         "OutputProcessor._update_stats_from_finished",
         Method(
             "OutputProcessor",
@@ -104,6 +116,7 @@ _FRONT_END = (
         Attributes("RequestState", ("external_req_id",)),
         OUTPUTS,
         "capture.py",
+        otherwise="the engine's own id, which was the client's until 0.13",
     ),
     Hook(
         "RequestStateStats: instants, tokens",
@@ -159,7 +172,7 @@ _FRONT_END = (
         Says("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
         OUTPUTS,
         "hooks.py",
-        otherwise="one that the engine core refuses is told by its HTTP side alone, as an error",
+        otherwise="one that the engine core refuses is struck off by _finish_request and told as an error",
     ),
     Hook(
         "Streamed input ends through it too",
@@ -170,7 +183,7 @@ _FRONT_END = (
         ),
         OUTPUTS,
         "hooks.py",
-        otherwise="a session that ends while the engine waits for more input is never told",
+        otherwise="a session that ends while the engine waits for more input is told as an error",
     ),
 )
 
@@ -413,7 +426,6 @@ _ENGINE_CORE = (
         Attributes("CachedRequestData", ("resumed_req_ids",)),
         PLAN,
         "enginecore.py",
-        otherwise="resumed_from_preemption tells them by position",
     ),
     Hook(
         "Resumed requests are never told as new ones",
@@ -427,7 +439,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "enginecore.py",
-        otherwise="under model runner V2 an evicted request's account begins anew",
+        otherwise="they are known by their track all the same",
     ),
     Hook(
         "Model runner V2 is off unless asked for",
