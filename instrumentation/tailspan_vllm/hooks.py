@@ -46,9 +46,9 @@ def install(capture: Capture) -> list[str]:
     missing = []
     for owner, name, wrap in targets:
         original = getattr(owner, name, None)
-        if original is None:
+        if original is None and name != "_finish_request":  # before 0.15 nothing needs it
             missing.append(f"{owner.__name__}.{name}")
-        elif not hasattr(original, "_tailspan"):
+        elif original is not None and not hasattr(original, "_tailspan"):
             wrapped: Any = wraps(original)(wrap(original, capture))
             wrapped._tailspan = True
             setattr(owner, name, wrapped)

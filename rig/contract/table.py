@@ -70,6 +70,7 @@ _FRONT_END = (
         ),
         OUTPUTS,
         "hooks.py",
+        otherwise="nothing is lost: before it existed, every end was told with its reason",
     ),
     Hook(
         "OutputProcessor._update_stats_from_finished",
@@ -172,7 +173,7 @@ _FRONT_END = (
         Says("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
         OUTPUTS,
         "hooks.py",
-        otherwise="one that the engine core refuses is struck off by _finish_request and told as an error",
+        otherwise="one that the engine core refuses is struck off, and told as an error",
     ),
     Hook(
         "Streamed input ends through it too",
