@@ -94,6 +94,7 @@ class Capture:
         exchange = current.get()
         gauges = next(iter(self.engines.values())).gauges if len(self.engines) == 1 else {}
         flight = Flight(exchange, trace_headers, gauges)
+        self.sender.expect()
         if exchange is not None:
             exchange.flights.append(flight)
         return flight

@@ -31,6 +31,11 @@ class EngineJoin:
         if self._link is not None:
             self._link.close()
 
+    @property
+    def connected(self) -> bool:
+        """Whether an engine is at the other end."""
+        return self._link is not None and self._link.connected
+
     def read(self) -> None:
         """Take in what has come."""
         if self._link is None:
