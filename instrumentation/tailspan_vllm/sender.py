@@ -21,6 +21,7 @@ from tailspan_vllm import guard, names
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState, Number, metrics_of
+from tailspan_vllm.otlp import Batch, quicken
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
 from tailspan_vllm.spans import span_of
@@ -157,7 +158,7 @@ class Sender:
             self._spans.append(span_of(record, resource))
         while self._spans:
             count = min(self._settings.batch_limit, len(self._spans))
-            batch = [self._spans[index] for index in range(count)]
+            batch = Batch(self._spans[index] for index in range(count))
             result = exporter.export(batch)
             self._note(result is SpanExportResult.SUCCESS)
             if result is not SpanExportResult.SUCCESS:
@@ -207,8 +208,10 @@ def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter, trace_exporter
 
+        quicken(trace_exporter)
         return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
     from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
 
+    quicken(http_traces)
     return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()
