@@ -1,5 +1,6 @@
 """Addresses as options: a host, a port, a server's base URL; and how they are written out."""
 
+import re
 from urllib.parse import urlsplit
 
 import click
@@ -10,6 +11,7 @@ PORT = click.IntRange(0, 65_535)
 REMOTE_PORT = click.IntRange(1, 65_535)
 """Where something listens."""
 
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _ANY = ("0.0.0.0", "::")
 
 
@@ -22,9 +24,12 @@ class Host(click.ParamType[str]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         """The host without brackets."""
-        host = str(value).strip().removeprefix("[").removesuffix("]")
-        if not host:
-            self.fail("it is empty; 127.0.0.1 is this machine alone, 0.0.0.0 every address")
+        host = str(value).removeprefix("[").removesuffix("]")
+        if not _HOST.fullmatch(host):
+            self.fail(
+                f"{host!r} is no address; allowed: 127.0.0.1 (this machine alone), 0.0.0.0"
+                " (every address), or another name or number of this machine"
+            )
         return host
 
 
