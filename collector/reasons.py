@@ -39,6 +39,8 @@ class Refusal(StrEnum):
     UNKNOWN_BASIS = "unknown_basis"
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """The phases differ from end − start by more than a millisecond."""
+    PARTS_DO_NOT_SUM = "parts_do_not_sum"
+    """The parts of prefill or decode differ from it by more than that, or some are missing."""
     NOT_CUMULATIVE = "not_cumulative"
     """A sum that is not monotonic and cumulative: a lost export would lose counts."""
 

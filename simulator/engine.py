@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simulator.gaps import LongestSince
-from simulator.job import Job
+from simulator.job import Job, Sums
 from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
 from simulator.step_model import EIGHT_B_ON_H100, StepModel
 
@@ -133,6 +133,8 @@ class Engine:
         self._gaps = LongestSince()
         self._prefill_sum_s = 0.0
         self._stall_sum_s = 0.0
+        self._scale_sum = 0.0
+        self._scale_steps_sum = 0.0
         self._longest_step_s = 0.0
 
     @property
@@ -278,6 +280,8 @@ class Engine:
         duration_s = step.end - step.start
         self._prefill_sum_s += step.prefill_s
         self._stall_sum_s += step.stall_s
+        self._scale_sum += step.scale
+        self._scale_steps_sum += step.scale * self._count
         self._count_steps(1, step.decodes, duration_s, duration_s)
         if step.decodes:
             self._gaps.add(self._count, duration_s)
@@ -308,11 +312,13 @@ class Engine:
     ) -> None:
         job.computed_tokens += tokens
         self.totals.prefill_tokens += tokens
+        shares = job.phase
         if job.evicted is None:
-            job.others_prefill_s += step.prefill_s - own_s
-            job.stall_s += step.stall_s
+            shares.own_s += own_s + self.config.step.base_s * step.scale
+            shares.others_prefill_s += step.prefill_s - own_s
+            shares.stall_s += step.stall_s
         elif job.computed_tokens >= job.lost_tokens:
-            job.preempted_s += step.end - job.evicted
+            shares.preempted_s += step.end - job.evicted
             job.evicted = None
         if job.computed_tokens < job.target_tokens:
             return
@@ -335,8 +341,7 @@ class Engine:
 
     def _join_decodes(self, job: Job) -> None:
         job.joined = self._count
-        job.others_prefill_before_s = self._prefill_sum_s
-        job.stall_before_s = self._stall_sum_s
+        job.before = self._sums
         self._decodes += 1
         self._context_tokens += job.computed_tokens
         self._due[(self._count - job.computed_tokens) & _LAST_IN_BLOCK] += 1
@@ -348,14 +353,31 @@ class Engine:
         steps = self._count - job.joined
         job.made_tokens += steps
         job.computed_tokens += steps
-        job.others_prefill_s += self._prefill_sum_s - job.others_prefill_before_s
-        job.stall_s += self._stall_sum_s - job.stall_before_s
+        self._share_decodes(job, job.computed_tokens - steps)
         gap_s = self._gaps.longest_s(job.joined)
         if gap_s is not None:
             job.saw_gap(gap_s)
         self._decodes -= 1
         self._context_tokens -= job.computed_tokens
         job.joined = -1
+
+    def _share_decodes(self, job: Job, context_tokens: int) -> None:
+        """Split the steps since the job joined the decodes, then with so much context."""
+        if job.before is None:
+            raise AssertionError(f"job {job.number} leaves the decodes without having joined")
+        model, before, now = self.config.step, job.before, self._sums
+        scale = now.scale - before.scale
+        grown = now.scale_steps - before.scale_steps - job.joined * scale
+        job.decode.own_s += (model.base_s + model.sequence_s) * scale + model.context_token_s * (
+            context_tokens * scale + grown
+        )
+        job.decode.others_prefill_s += now.prefill_s - before.prefill_s
+        job.decode.stall_s += now.stall_s - before.stall_s
+        job.before = None
+
+    @property
+    def _sums(self) -> Sums:
+        return Sums(self._prefill_sum_s, self._stall_sum_s, self._scale_sum, self._scale_steps_sum)
 
     def _preempt_newest(self) -> None:
         job = self._running.pop(next(reversed(self._running)))
@@ -392,18 +414,24 @@ class Engine:
         fixed_s = model.base_s + model.sequence_s * decodes
         context_token_s = model.context_token_s
         free = self.kv.free
+        scale_sum = scale_steps_sum = 0.0
         durations_s: list[float] = []
         while count < last and now < quiet_until:
             needed = due[count & _LAST_IN_BLOCK]
-            duration_s = (fixed_s + context_token_s * context_tokens) * noise[count % _NOISE_STEPS]
+            scale = noise[count % _NOISE_STEPS]
+            duration_s = (fixed_s + context_token_s * context_tokens) * scale
             if needed > free or now + duration_s > until:
                 break
             free -= needed
             now += duration_s
             durations_s.append(duration_s)
+            scale_sum += scale
+            scale_steps_sum += scale * count
             context_tokens += decodes
             count += 1
         if durations_s:
+            self._scale_sum += scale_sum
+            self._scale_steps_sum += scale_steps_sum
             self.kv.take(self.kv.free - free)
             self._gaps.extend(first + 1, durations_s)
             self._count_steps(count - first, decodes, now - self._now, max(durations_s))

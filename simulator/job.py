@@ -1,8 +1,46 @@
 """A request as the engine sees it: lengths and a prefix in, instants and shares out."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailspan_vllm.parts import Parts
 
 from simulator.kv_cache import BLOCK_TOKENS, Lease
+
+
+class Sums(NamedTuple):
+    """Running sums over an engine's steps: a request's share is a difference of two."""
+
+    prefill_s: float
+    """Work on prefills."""
+    stall_s: float
+    scale: float
+    """The noise that each step's work was multiplied by."""
+    scale_steps: float
+    """That, times the step's number: a decode's context grows by one each step."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """Seconds of a phase by what they were spent on; others' decodes are what remains."""
+
+    own_s: float = 0.0
+    others_prefill_s: float = 0.0
+    preempted_s: float = 0.0
+    stall_s: float = 0.0
+
+    def of(self, phase_s: float) -> Parts:
+        """As parts that sum to the phase."""
+        others_decode_s = (
+            phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
+        )
+        return Parts(
+            own=self.own_s,
+            others_prefill=self.others_prefill_s,
+            others_decode=max(0.0, others_decode_s),
+            preempted=self.preempted_s,
+            stall=self.stall_s,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +71,8 @@ class Job:
     resumed_at: list[float] = field(default_factory=list)
     cached_tokens: int | None = None
     itl_max_s: float | None = None
-    preempted_s: float = 0.0
-    others_prefill_s: float = 0.0
-    stall_s: float = 0.0
+    prefill: Shares = field(default_factory=Shares)
+    decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
     """Output tokens, up to the last time it joined or left the decodes."""
@@ -48,14 +85,19 @@ class Job:
     """Since when it makes up for a preemption; None when it has."""
     lost_tokens: int = 0
     """Tokens it had computed when it was preempted."""
-    others_prefill_before_s: float = 0.0
-    stall_before_s: float = 0.0
+    before: "Sums | None" = None
+    """The engine's sums when it joined the decodes."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
         self.target_tokens = self.prompt_tokens
         shared = min(self.prefix_tokens, self.prompt_tokens - 1) if self.prefix else 0
         self.lease = Lease(self.number, self.prefix, shared // BLOCK_TOKENS)
+
+    @property
+    def phase(self) -> Shares:
+        """The shares of the phase that it is in."""
+        return self.prefill if self.first_token is None else self.decode
 
     def saw_gap(self, gap_s: float) -> None:
         """Note the time between two of its tokens."""

@@ -170,17 +170,18 @@ class Replica:
         record.first_token, record.last_token = job.first_token, job.last_token
         wobble = self._chance.uniform(0.5, 1.5)
         record.delivered = job.last_token + (_LEAVE_S if left else _FLUSH_S) * wobble
-        # An answer sent whole has no first byte apart from its last: no TTFT to speak of.
+        # An answer sent whole begins where it ends; a client that left got none of it.
         if request.streamed:
             record.first_byte = min(job.first_token + _FIRST_BYTE_S * wobble, record.delivered)
+        elif not left:
+            record.first_byte = record.delivered
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.cached_tokens = job.cached_tokens
         record.output_tokens = job.made_tokens
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
-        record.preempted_s = job.preempted_s
-        record.others_prefill_s = job.others_prefill_s
-        record.stall_s = job.stall_s
+        record.prefill_parts = job.prefill.of(job.first_token - (job.scheduled or job.first_token))
+        record.decode_parts = job.decode.of(job.last_token - job.first_token)
         return record
 
 

@@ -30,7 +30,7 @@ from sqlalchemy.exc import DatabaseError
 from store.errors import StoreUnavailable
 from store.schema import REQUESTS, SAMPLES, arrow_type, labels_of
 from telemetry.engines import EngineSample
-from telemetry.requests import RequestTimeline, Source
+from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
 """Rows that are Python objects at one time: few enough to stay in the processor's cache and
@@ -39,7 +39,10 @@ out of the garbage collector's sight, which makes a long read a third quicker.""
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 
-REQUEST_COLUMNS = (*REQUESTS.columns.keys(), "tpot_s")
+DERIVED = ("tpot_s", *PARTS)
+"""Columns computed from others: time per output token, and each part over prefill and decode."""
+
+REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
 SAMPLE_COLUMNS = tuple(SAMPLES.columns.keys())
 SAMPLE_LABELS = labels_of(EngineSample)
@@ -101,7 +104,7 @@ def request_table(
             raise ValueError(f"limit must be 0 or more, not {limit}")
         statement = statement.limit(limit)
     types = [
-        pa.float64() if name == "tpot_s" else arrow_type(name, RequestTimeline) for name in wanted
+        pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline) for name in wanted
     ]
     return _fetch(engine, statement, pa.schema(list(zip(wanted, types, strict=True))))
 
@@ -192,9 +195,17 @@ def _known(
 
 
 def _request_column(name: str) -> ColumnElement[Any]:
-    if name != "tpot_s":
-        return REQUESTS.c[name]
-    return tpot(REQUESTS.c.decode_s, REQUESTS.c.output_tokens).label("tpot_s")
+    if name == "tpot_s":
+        return tpot(REQUESTS.c.decode_s, REQUESTS.c.output_tokens).label(name)
+    if name in PARTS:
+        return _part(name).label(name)
+    return REQUESTS.c[name]
+
+
+def _part(name: str) -> ColumnElement[float | None]:
+    """`telemetry.requests.part_s` in SQL."""
+    in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
+    return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 
 
 def tpot(

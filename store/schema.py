@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
 
-VERSION = 1
+VERSION = 2
 """Of the schema; kept in the database, and a newer one is refused."""
 
 REQUEST_KEY = ("trace_id", "span_id")

@@ -25,8 +25,17 @@ class EngineSample:
     running: int | None = None
     kv_usage_ratio: float | None = None
     longest_step_s: float | None = None
+    step_model_base_s: float | None = None
+    step_model_per_prefill_token_s: float | None = None
+    step_model_per_prefill_attention_s: float | None = None
+    step_model_per_context_token_s: float | None = None
+    step_model_per_decode_s: float | None = None
+    step_model_error_ratio: float | None = None
+    step_model_r_squared: float | None = None
     steps_total: int | None = None
     busy_s_total: float | None = None
+    stall_s_total: float | None = None
+    scheduled_prefill_tokens_total: int | None = None
     prefill_tokens_total: int | None = None
     decode_tokens_total: int | None = None
     prefix_cache_queries_tokens_total: int | None = None
@@ -36,3 +45,4 @@ class EngineSample:
     preemptions_total: int | None = None
     spans_dropped_total: int | None = None
     hook_failures_total: int | None = None
+    accounts_dropped_total: int | None = None

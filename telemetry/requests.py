@@ -39,8 +39,16 @@ class Basis(StrEnum):
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 """The phases that partition received→delivered, in the order of a request's life."""
 
-PARTS = ("preempted_s", "others_prefill_s", "stall_s")
-"""Shares of prefill and decode; inside them, not beside them."""
+PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
+"""What prefill and decode consist of, by what the time was spent on: the request's own work,
+others' prefills and decodes in the same steps, preemption (evicted, waiting, computing again),
+and step time that no scheduled work explains. They lie inside those phases, not beside them."""
+
+PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
+"""Columns of the parts of prefill, which sum to it."""
+
+DECODE_PARTS = tuple(f"decode_{part}" for part in PARTS)
+"""Columns of the parts of decode, which sum to it."""
 
 LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 """The latencies that percentiles are told of."""
@@ -50,7 +58,8 @@ LATENCIES = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 class RequestTimeline:
     """One request, from received to delivered.
 
-    `trace_id` and `span_id` (hex) identify the row; the phases sum to `e2e_s`.
+    `trace_id` and `span_id` (hex) identify the row; the phases sum to `e2e_s`, and the parts
+    of prefill and of decode to those, where they are known.
     """
 
     trace_id: str
@@ -66,9 +75,16 @@ class RequestTimeline:
     prefill_s: float | None = None
     decode_s: float | None = None
     delivery_s: float | None = None
-    preempted_s: float | None = None
-    others_prefill_s: float | None = None
-    stall_s: float | None = None
+    prefill_own_s: float | None = None
+    prefill_others_prefill_s: float | None = None
+    prefill_others_decode_s: float | None = None
+    prefill_preempted_s: float | None = None
+    prefill_stall_s: float | None = None
+    decode_own_s: float | None = None
+    decode_others_prefill_s: float | None = None
+    decode_others_decode_s: float | None = None
+    decode_preempted_s: float | None = None
+    decode_stall_s: float | None = None
     ttft_s: float | None = None
     itl_max_s: float | None = None
     operation: str | None = None
@@ -103,6 +119,17 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
+
+
+def part_s(
+    in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
+) -> float | None:
+    """A part over both phases; a request that never decoded has prefill's alone."""
+    if decode_s is None:
+        return in_prefill_s
+    if in_prefill_s is None or in_decode_s is None:
+        return None
+    return in_prefill_s + in_decode_s
 
 
 FIELDS = tuple(field.name for field in fields(RequestTimeline))

@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulator": {
         "telemetry",
         "tailspan_vllm.names",
+        "tailspan_vllm.parts",
         "tailspan_vllm.record",
         "tailspan_vllm.spans",
         "tailspan_vllm.metrics",

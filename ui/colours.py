@@ -44,10 +44,10 @@ EITHER: Final = Ink(
 """For when the browser hasn't said which background it shows."""
 
 
-def on(fill: str) -> str:
-    """The colour of text on a fill written as #rrggbb; on any other fill, the page's own."""
+def on(fill: str) -> str | None:
+    """The colour of text on a fill written as #rrggbb; None, the page's own, on any other."""
     if not fill.startswith("#"):
-        return "inherit"
+        return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
     # Rec. 601 luma; halfway parts the fills that take dark text from those that take light.
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"

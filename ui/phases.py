@@ -1,8 +1,9 @@
 """The layers of a request's time: they sum to its end-to-end time, request by request.
 
-Pure. Phases come one after the other; the parts (preempted, others' work, stall) lie inside
-prefill and decode, and where in them is not told, so they are taken from both in proportion.
-What the phases leave unexplained is a layer of its own, never spread over the others.
+Pure. Phases come one after the other. Where the step ledger told what prefill and decode
+were spent on, those two stand for the request's own work alone, and what others, preemption
+and stalls took are layers of their own; where it did not, they stand whole. What the phases
+leave unexplained is a layer too, never spread over the others.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
 from ui import colours
 from ui.columns import FloatArray, IntArray, floats
 
@@ -46,9 +48,8 @@ COLUMNS: Final = (
     "prefill_s",
     "decode_s",
     "delivery_s",
-    "preempted_s",
-    "others_prefill_s",
-    "stall_s",
+    *PREFILL_PARTS,
+    *DECODE_PARTS,
 )
 """What `layers` reads."""
 
@@ -61,20 +62,23 @@ def layers(table: pa.Table) -> Matrix:
     A phase that never began takes no time in a sum, and so counts 0 here.
     """
     seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
-    inside = seconds["prefill_s"] + seconds["decode_s"]
-    parts = [seconds[name] for name in ("preempted_s", "others_prefill_s", "stall_s")]
-    claimed = np.sum(parts, axis=0)
-    # Parts cannot take more than the two phases they lie in.
-    fit = np.divide(inside, claimed, out=np.ones_like(claimed), where=claimed > inside)
-    parts = [part * fit for part in parts]
-    own = 1 - np.divide(claimed * fit, inside, out=np.zeros_like(inside), where=inside > 0)
-    own = own.clip(min=0)
+    taken = {
+        part: seconds[f"prefill_{part}"] + seconds[f"decode_{part}"]
+        for part in ("others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
+    }
+    own = {
+        phase: seconds[f"{phase}_s"]
+        - np.sum([seconds[name] for name in columns if name != f"{phase}_own_s"], axis=0)
+        for phase, columns in (("prefill", PREFILL_PARTS), ("decode", DECODE_PARTS))
+    }
     known = [
         seconds["frontend_s"],
         seconds["queue_s"],
-        seconds["prefill_s"] * own,
-        seconds["decode_s"] * own,
-        *parts,
+        own["prefill"].clip(min=0),
+        own["decode"].clip(min=0),
+        taken["preempted_s"],
+        taken["others_prefill_s"] + taken["others_decode_s"],
+        taken["stall_s"],
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)

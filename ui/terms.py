@@ -16,7 +16,7 @@ TERMS: Final[dict[str, str]] = {
     "prefill": "First scheduled to first token: reading the prompt.",
     "decode": "First token to last token: writing the answer.",
     "preempted": "Inside prefill and decode: evicted, waiting again, recomputing.",
-    "others": "Inside prefill and decode: held up by other requests' prefill in the same steps.",
+    "others": "Inside prefill and decode: what others' work added to shared steps.",
     "stall": "Inside prefill and decode: step time that no scheduled work explains.",
     "delivery": "Last token to last byte: turning tokens into text, writing it to the client.",
     "unaccounted": "Part of the end-to-end time that the source of this row did not split.",

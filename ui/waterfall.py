@@ -1,7 +1,7 @@
 """One request from received to delivered. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ui import wording
@@ -21,18 +21,33 @@ class Bar:
 
 _BY_KEY = {layer.key: layer for layer in LAYERS}
 _PHASES = ("frontend", "queue", "prefill", "decode", "delivery")
-_PARTS = {"preempted": "preempted_s", "others": "others_prefill_s", "stall": "stall_s"}
+_PARTS = (
+    ("others_prefill_s", "others", "others’ prefill"),
+    ("others_decode_s", "others", "others’ decode"),
+    ("preempted_s", "preempted", "preempted"),
+    ("stall_s", "stall", "stall"),
+)
+"""A part's column without its phase, its layer, and its name."""
 
 
 def bars(row: Mapping[str, Any]) -> list[Bar]:
-    """The phases that began, end to end; what they leave of the whole comes last."""
-    found, reached = [], 0.0
+    """The phases that began, end to end; what they leave of the whole comes last.
+
+    Where the ledger split prefill and decode, a phase's own work comes first and what others,
+    preemption and stalls took of it after that: how much is known, not when in the phase.
+    """
+    found: list[Bar] = []
+    reached = 0.0
     for key in _PHASES:
         length = row[f"{key}_s"]
         if length is None:
             continue
-        found.append(Bar(_BY_KEY[key].name, _BY_KEY[key].colour, reached, length))
-        reached += length
+        taken = [(_BY_KEY[layer], row.get(f"{key}_{part}") or 0.0) for part, layer, _ in _PARTS]
+        own = (_BY_KEY[key], max(0.0, length - sum(seconds for _, seconds in taken)))
+        for layer, seconds in (own, *taken):
+            if seconds > 1e-6 or (layer is own[0] and not any(s for _, s in taken)):
+                _extend(found, Bar(layer.name, layer.colour, reached, seconds))
+                reached += seconds
     rest = row["e2e_s"] - reached
     if rest > 1e-6:
         layer = _BY_KEY["unaccounted"]
@@ -40,13 +55,23 @@ def bars(row: Mapping[str, Any]) -> list[Bar]:
     return found
 
 
+def _extend(found: list[Bar], bar: Bar) -> None:
+    """Append a bar, or lengthen the last one where it is of the same kind."""
+    if found and found[-1].name == bar.name:
+        found[-1] = replace(found[-1], length_s=found[-1].length_s + bar.length_s)
+    else:
+        found.append(bar)
+
+
 def parts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(name, colour, duration) of what lay inside prefill and decode, where it is known."""
-    return [
-        (_BY_KEY[key].name, _BY_KEY[key].colour, wording.seconds(row[column]))
-        for key, column in _PARTS.items()
-        if row[column] is not None
-    ]
+    found = []
+    for part, key, name in _PARTS:
+        told = [row[f"{phase}_{part}"] for phase in ("prefill", "decode")]
+        known = [seconds for seconds in told if seconds is not None]
+        if known:
+            found.append((name, _BY_KEY[key].colour, wording.seconds(sum(known))))
+    return found
 
 
 def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:

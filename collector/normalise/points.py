@@ -37,7 +37,7 @@ from collector.normalise.values import (
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
 
-Quantity = Literal["count", "ratio", "seconds"]
+Quantity = Literal["count", "number", "ratio", "seconds"]
 
 
 class Field(NamedTuple):
@@ -53,8 +53,17 @@ FIELDS: Final[Mapping[str, Field]] = {
     names.RUNNING: Field("running", "gauge", "count"),
     names.KV_USAGE: Field("kv_usage_ratio", "gauge", "ratio"),
     names.LONGEST_STEP: Field("longest_step_s", "gauge", "seconds"),
+    names.STEP_MODEL[0]: Field("step_model_base_s", "gauge", "seconds"),
+    names.STEP_MODEL[1]: Field("step_model_per_prefill_token_s", "gauge", "seconds"),
+    names.STEP_MODEL[2]: Field("step_model_per_prefill_attention_s", "gauge", "seconds"),
+    names.STEP_MODEL[3]: Field("step_model_per_context_token_s", "gauge", "seconds"),
+    names.STEP_MODEL[4]: Field("step_model_per_decode_s", "gauge", "seconds"),
+    names.STEP_MODEL_ERROR: Field("step_model_error_ratio", "gauge", "number"),
+    names.STEP_MODEL_R_SQUARED: Field("step_model_r_squared", "gauge", "number"),
     names.STEPS: Field("steps_total", "sum", "count"),
     names.BUSY_TIME: Field("busy_s_total", "sum", "seconds"),
+    names.STALL_TIME: Field("stall_s_total", "sum", "seconds"),
+    names.SCHEDULED_PREFILL_TOKENS: Field("scheduled_prefill_tokens_total", "sum", "count"),
     names.PREFILL_TOKENS: Field("prefill_tokens_total", "sum", "count"),
     names.DECODE_TOKENS: Field("decode_tokens_total", "sum", "count"),
     names.PREFIX_CACHE_QUERIES: Field("prefix_cache_queries_tokens_total", "sum", "count"),
@@ -64,6 +73,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     names.ENGINE_PREEMPTIONS: Field("preemptions_total", "sum", "count"),
     names.SPANS_DROPPED: Field("spans_dropped_total", "sum", "count"),
     names.HOOK_FAILURES: Field("hook_failures_total", "sum", "count"),
+    names.ACCOUNTS_DROPPED: Field("accounts_dropped_total", "sum", "count"),
 }
 """The one table from the wire's metric names to the sample's fields."""
 
@@ -189,6 +199,8 @@ def _value(point: NumberDataPoint, target: Field) -> float:
         if value != int(value):
             raise RefusalError(Refusal.WRONG_TYPE)
         return count(int(value), MAX_TOTAL)
+    if target.quantity == "number":
+        return float(finite(value))
     if target.quantity == "ratio":
         return float(ratio(value))
     return float(seconds(value, MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S))

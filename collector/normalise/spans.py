@@ -14,15 +14,27 @@ from collector.normalise.batch import Batch
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant, seconds
 from collector.reasons import Refusal, Skip
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import (
+    DECODE_PARTS,
+    PREFILL_PARTS,
+    Basis,
+    Outcome,
+    RequestTimeline,
+    Source,
+)
 
-PHASE_TOLERANCE_S: Final = 1e-3
+TOLERANCE_S: Final = 1e-3
 """Rounding to the nanosecond costs far less; a forgotten phase costs far more."""
 
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _BASES: Final = {basis.value: basis for basis in Basis}
+_PARTS: Final = {
+    "prefill_s": (PREFILL_PARTS, names.PREFILL_PARTS),
+    "decode_s": (DECODE_PARTS, names.DECODE_PARTS),
+}
+"""The columns of each phase's parts, and their names on the wire, in the same order."""
 
 
 def normalise_spans(message: ExportTraceServiceRequest, now_unix_ns: int) -> Batch:
@@ -74,7 +86,7 @@ def _timeline(span: Span, reader: Reader, origin: Origin, now_unix_ns: int) -> R
         "delivery_s": reader.seconds(names.DELIVERY),
     }
     known = [phase for phase in phases.values() if phase is not None]
-    if known and abs(sum(known) - e2e_s) > PHASE_TOLERANCE_S:
+    if known and abs(sum(known) - e2e_s) > TOLERANCE_S:
         raise RefusalError(Refusal.PHASES_DO_NOT_SUM)
     return RequestTimeline(
         trace_id=_identity(span.trace_id, _TRACE_ID_BYTES),
@@ -86,9 +98,8 @@ def _timeline(span: Span, reader: Reader, origin: Origin, now_unix_ns: int) -> R
         source=Source.SIMULATOR if origin.simulated else Source.INSTRUMENTATION,
         basis=basis,
         **phases,
-        preempted_s=reader.seconds(names.PREEMPTED),
-        others_prefill_s=reader.seconds(names.OTHERS_PREFILL),
-        stall_s=reader.seconds(names.STALL),
+        **_parts(reader, "prefill_s", phases["prefill_s"]),
+        **_parts(reader, "decode_s", phases["decode_s"]),
         ttft_s=reader.seconds(names.TTFT),
         itl_max_s=reader.seconds(names.ITL_MAX),
         operation=reader.text(names.OPERATION_NAME),
@@ -111,6 +122,18 @@ def _timeline(span: Span, reader: Reader, origin: Origin, now_unix_ns: int) -> R
         running_at_arrival=reader.count(names.RUNNING_AT_ARRIVAL),
         kv_usage_at_arrival=reader.ratio(names.KV_USAGE_AT_ARRIVAL),
     )
+
+
+def _parts(reader: Reader, phase: str, phase_s: float | None) -> dict[str, float | None]:
+    """The parts of a phase, by column; all of them known, or none."""
+    columns, told = _PARTS[phase]
+    parts = dict(zip(columns, (reader.seconds(name) for name in told), strict=True))
+    known = [part for part in parts.values() if part is not None]
+    if not known:
+        return parts
+    if phase_s is None or len(known) < len(columns) or abs(sum(known) - phase_s) > TOLERANCE_S:
+        raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
+    return parts
 
 
 def _identity(given: bytes, length: int) -> str:

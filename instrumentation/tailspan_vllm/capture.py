@@ -16,7 +16,6 @@ from tailspan_vllm.names import KV_USAGE, RUNNING, WAITING
 from tailspan_vllm.record import Outcome, RequestRecord
 from tailspan_vllm.sender import Sender
 from tailspan_vllm.settings import Settings, settings_from
-from tailspan_vllm.steps import StepClock
 
 LABEL_LIMIT = 256
 """Characters kept of a label that a client can choose."""
@@ -82,7 +81,6 @@ class Capture:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.sender = Sender(settings)
-        self.clock = StepClock()
         self.engines: dict[int, EngineState] = {}
         self.sender.observe(lambda: list(self.engines.values()))
 
@@ -192,6 +190,7 @@ class Capture:
             )
             _join_trace(record, (flight.trace_headers or {}).get("traceparent"))
         record.request_id = state.external_req_id
+        record.engine_request_id = state.request_id
         record.lora = state.lora_name
         record.prompt_tokens = state.prompt_len
         record.cached_tokens = state.num_cached_tokens
@@ -224,13 +223,6 @@ class Capture:
         record.resumed_at = [at + shift for at in flight.resumed_at]
         last = record.last_token or record.scheduled or record.queued
         record.delivered = max(record.delivered, last)
-        if len(self.engines) == 1 and stats.num_generation_tokens > 1:
-            gaps = [self.clock.longest_gap(stats.first_token_ts, stats.last_token_ts)] + [
-                self.clock.gap_around(preempted, resumed)
-                for preempted, resumed in zip(flight.preempted_at, flight.resumed_at, strict=False)
-                if stats.first_token_ts < preempted < stats.last_token_ts
-            ]
-            record.itl_max_s = max((gap for gap in gaps if gap is not None), default=None)
 
 
 def _on_our_clock(stats: EngineStats, flight: Flight) -> float:

@@ -1,7 +1,6 @@
 """Where we listen inside vLLM's front end. Private names: checked before use, each on its own.
 
-All of it runs once per request or once per scheduling event; the one hook that runs per
-step appends a float.
+All of it runs once per request or once per scheduling event, none of it per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -39,7 +38,6 @@ def install(capture: Capture) -> list[str]:
 
     targets: list[tuple[type, str, Callable[[Any, Capture], Any]]] = [
         (OutputProcessor, "add_request", _add_request),
-        (OutputProcessor, "process_outputs", _process_outputs),
         (OutputProcessor, "_update_stats_from_finished", _finished),
         (OutputProcessor, "abort_requests", _abort_requests),
         (IterationStats, "update_from_events", _events),
@@ -72,20 +70,6 @@ def _add_request(original: Any, capture: Capture) -> Any:
         return result
 
     return add_request
-
-
-def _process_outputs(original: Any, capture: Capture) -> Any:
-    tick = guard.harmless("process_outputs")(capture.clock.tick)
-
-    def process_outputs(
-        self: Any, outputs: Any, timestamp: float | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        timestamp = kwargs.pop("engine_core_timestamp", timestamp)
-        if timestamp is not None and outputs:
-            tick(timestamp)
-        return original(self, outputs, timestamp, *args, **kwargs)
-
-    return process_outputs
 
 
 def _finished(original: Any, capture: Capture) -> Any:

@@ -4,6 +4,7 @@ Pure. Gauges are as of `at_unix_ns`; sums are cumulative since the engine's star
 lost export costs resolution and never a count.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class EngineState:
     config: str | None = None
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    """Failures of our hooks in the engine core, by hook."""
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""
@@ -48,6 +51,7 @@ def metrics_of(
     resource: Resource,
     at_unix_ns: int,
     own_totals: Mapping[str, Number] | None = None,
+    hook_failures: Mapping[str, int] | None = None,
 ) -> MetricsData:
     """One export: every gauge and total of every engine, as of `at_unix_ns`.
 
@@ -56,6 +60,7 @@ def metrics_of(
         resource: who reports.
         at_unix_ns: the instant of the sample.
         own_totals: the instrumentation's totals on itself, told with every engine.
+        hook_failures: its failures by hook, likewise.
     """
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}
@@ -72,6 +77,11 @@ def metrics_of(
         for name, value in {**state.totals, **(own_totals or {})}.items():
             totals.setdefault(name, []).append(
                 NumberDataPoint(attributes, state.started_unix_ns, at_unix_ns, value)
+            )
+        for hook, failures in (Counter(hook_failures) + Counter(state.failures)).items():
+            told = {**attributes, names.HOOK: hook}
+            totals.setdefault(names.HOOK_FAILURES, []).append(
+                NumberDataPoint(told, state.started_unix_ns, at_unix_ns, failures)
             )
     metrics = [
         Metric(name, None, names.UNITS[name], Gauge(points)) for name, points in gauges.items()

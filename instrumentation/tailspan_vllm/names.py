@@ -48,9 +48,22 @@ QUEUE: Final = "tailspan.phase.queue"
 PREFILL: Final = "tailspan.phase.prefill"
 DECODE: Final = "tailspan.phase.decode"
 DELIVERY: Final = "tailspan.phase.delivery"
-PREEMPTED: Final = "tailspan.part.preempted"
-OTHERS_PREFILL: Final = "tailspan.part.others_prefill"
-STALL: Final = "tailspan.part.stall"
+PREFILL_PARTS: Final = (
+    "tailspan.prefill.own",
+    "tailspan.prefill.others_prefill",
+    "tailspan.prefill.others_decode",
+    "tailspan.prefill.preempted",
+    "tailspan.prefill.stall",
+)
+"""What prefill consists of, in the order of `parts.Parts`; they sum to it."""
+DECODE_PARTS: Final = (
+    "tailspan.decode.own",
+    "tailspan.decode.others_prefill",
+    "tailspan.decode.others_decode",
+    "tailspan.decode.preempted",
+    "tailspan.decode.stall",
+)
+"""What decode consists of, likewise."""
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
 PREEMPTIONS: Final = "tailspan.preemptions"
@@ -73,9 +86,21 @@ WAITING: Final = "tailspan.engine.requests.waiting"
 RUNNING: Final = "tailspan.engine.requests.running"
 KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
 LONGEST_STEP: Final = "tailspan.engine.step.longest"
+STEP_MODEL: Final = (
+    "tailspan.engine.step_model.base",
+    "tailspan.engine.step_model.per_prefill_token",
+    "tailspan.engine.step_model.per_prefill_attention",
+    "tailspan.engine.step_model.per_context_token",
+    "tailspan.engine.step_model.per_decode",
+)
+"""The coefficients γ, α, κ, β, δ of the step model."""
+STEP_MODEL_ERROR: Final = "tailspan.engine.step_model.error"
+STEP_MODEL_R_SQUARED: Final = "tailspan.engine.step_model.r_squared"
 # --- Metrics: monotonic sums, counted since the engine started -----------------------------
 STEPS: Final = "tailspan.engine.steps"
 BUSY_TIME: Final = "tailspan.engine.busy_time"
+STALL_TIME: Final = "tailspan.engine.stall_time"
+SCHEDULED_PREFILL_TOKENS: Final = "tailspan.engine.prefill.scheduled"
 PREFILL_TOKENS: Final = "tailspan.engine.prefill.tokens"
 DECODE_TOKENS: Final = "tailspan.engine.decode.tokens"
 PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
@@ -87,14 +112,21 @@ ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
 SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
 HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
 HOOK: Final = "tailspan.hook"
+"""Attribute of hook failures: which hook."""
+ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
 
 UNITS: Final[dict[str, str]] = {
     WAITING: "{request}",
     RUNNING: "{request}",
     KV_USAGE: "1",
     LONGEST_STEP: "s",
+    **dict.fromkeys(STEP_MODEL, "s"),
+    STEP_MODEL_ERROR: "1",
+    STEP_MODEL_R_SQUARED: "1",
     STEPS: "{step}",
     BUSY_TIME: "s",
+    STALL_TIME: "s",
+    SCHEDULED_PREFILL_TOKENS: "{token}",
     PREFILL_TOKENS: "{token}",
     DECODE_TOKENS: "{token}",
     PREFIX_CACHE_QUERIES: "{token}",
@@ -104,5 +136,6 @@ UNITS: Final[dict[str, str]] = {
     ENGINE_PREEMPTIONS: "{preemption}",
     SPANS_DROPPED: "{span}",
     HOOK_FAILURES: "{failure}",
+    ACCOUNTS_DROPPED: "{account}",
 }
 """UCUM unit of each metric."""

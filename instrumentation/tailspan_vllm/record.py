@@ -11,6 +11,8 @@ them on the calendar; no duration is ever taken across the two.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tailspan_vllm.parts import Parts
+
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine"]
 """`http`: received and delivered were seen at the HTTP edge. `engine`: the HTTP layer was
@@ -36,6 +38,8 @@ class RequestRecord:
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
+    engine_request_id: str | None = None
+    """The engine's own id, by which its account is joined; it does not leave the process."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None
@@ -50,9 +54,8 @@ class RequestRecord:
     output_tokens: int | None = None
     preemptions: int | None = None
     itl_max_s: float | None = None
-    preempted_s: float | None = None
-    others_prefill_s: float | None = None
-    stall_s: float | None = None
+    prefill_parts: Parts | None = None
+    decode_parts: Parts | None = None
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None
     kv_usage_at_arrival: float | None = None

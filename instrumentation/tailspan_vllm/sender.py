@@ -19,6 +19,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.join import EngineJoin
+from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState, Number, metrics_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
@@ -28,6 +30,8 @@ logger = logging.getLogger("vllm.tailspan")
 
 THREAD_NAME = "tailspan-sender"
 FLUSH_S = 2.0
+JOIN_S = 2.0
+"""How long a record waits for the engine's account of it."""
 
 
 class Sender:
@@ -35,7 +39,8 @@ class Sender:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._records: deque[RequestRecord] = deque()
+        self._records: deque[tuple[float, RequestRecord]] = deque()
+        self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
         self._engines: Callable[[], list[EngineState]] = list
         self._port: int | None = None
@@ -69,7 +74,7 @@ class Sender:
         if len(self._records) + len(self._spans) >= self._settings.queue_limit:
             self._dropped += 1
             return
-        self._records.append(record)
+        self._records.append((time.monotonic(), record))
         if self._thread is None:
             self.start()
 
@@ -110,8 +115,14 @@ class Sender:
 
     @guard.harmless("send_spans")
     def _send_spans(self, exporter: SpanExporter, resource: Resource) -> None:
+        self._join.read()
+        now = time.monotonic()
         while self._records:
-            self._spans.append(span_of(self._records.popleft(), resource))
+            queued_at, record = self._records[0]
+            if not self._join.apply(record) and not self._closing and now - queued_at < JOIN_S:
+                break
+            self._records.popleft()
+            self._spans.append(span_of(record, resource))
         while self._spans:
             count = min(self._settings.batch_limit, len(self._spans))
             batch = [self._spans[index] for index in range(count)]
@@ -125,15 +136,12 @@ class Sender:
     @guard.harmless("send_metrics")
     def _send_metrics(self, exporter: MetricExporter, resource: Resource) -> None:
         states = self._engines()
+        for state in states:
+            self._join.tell(state)
         if not states or not self._settings.metrics:
             return
-        own: dict[str, Number] = {
-            names.SPANS_DROPPED: self._dropped,
-            names.HOOK_FAILURES: sum(guard.failures.values()),
-        }
-        data = metrics_of(states, resource, time.time_ns(), own)
-        for state in states:
-            state.gauges.pop(names.LONGEST_STEP, None)
+        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped}
+        data = metrics_of(states, resource, time.time_ns(), own, dict(guard.failures))
         self._note(exporter.export(data) is MetricExportResult.SUCCESS)
 
     def _note(self, reached: bool) -> None:

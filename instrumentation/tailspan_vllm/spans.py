@@ -14,6 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from tailspan_vllm import names, phases
+from tailspan_vllm.parts import Parts
 from tailspan_vllm.record import RequestRecord
 
 _SCOPE = InstrumentationScope(names.SCOPE)
@@ -89,9 +90,8 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         names.PREFILL: split.prefill_s,
         names.DECODE: split.decode_s,
         names.DELIVERY: split.delivery_s,
-        names.PREEMPTED: record.preempted_s,
-        names.OTHERS_PREFILL: record.others_prefill_s,
-        names.STALL: record.stall_s,
+        **_parts(names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
+        **_parts(names.DECODE_PARTS, record.decode_parts, split.decode_s),
         # An answer was begun only where a token was made: an error's body has no TTFT.
         names.TTFT: (
             first_seen - record.received
@@ -105,6 +105,14 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         names.KV_USAGE_AT_ARRIVAL: record.kv_usage_at_arrival,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _parts(
+    part_names: tuple[str, ...], parts: Parts | None, phase_s: float | None
+) -> dict[str, float]:
+    if parts is None or phase_s is None:
+        return {}
+    return dict(zip(part_names, parts.scaled_to(phase_s), strict=True))
 
 
 def _events(record: RequestRecord) -> list[Event]:

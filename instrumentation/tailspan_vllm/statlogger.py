@@ -15,8 +15,6 @@ from tailspan_vllm.fingerprint import fingerprint
 from tailspan_vllm.metrics import EngineState
 
 _COUNTED_FROM_ZERO = (
-    names.STEPS,
-    names.BUSY_TIME,
     names.PREFILL_TOKENS,
     names.DECODE_TOKENS,
     names.PREFIX_CACHE_QUERIES,
@@ -30,8 +28,6 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
 
     def __init__(self, vllm_config: Any, engine_index: int = 0, **_: Any) -> None:
         self._state: EngineState | None = None
-        self._stepped_at: float | None = None
-        self._was_running = False
         self._begin(vllm_config, engine_index)
 
     @guard.harmless("stat_logger")
@@ -58,33 +54,24 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
         if state is None:
             return
         if iteration_stats is not None:
-            self._count_step(state, iteration_stats)
+            self._count_tokens(state, iteration_stats)
         if scheduler_stats is not None:
             self._note_scheduler(state, scheduler_stats)
 
-    def _count_step(self, state: EngineState, stats: Any) -> None:
-        now = time.monotonic()
-        state.add(names.STEPS, 1)
+    @staticmethod
+    def _count_tokens(state: EngineState, stats: Any) -> None:
         state.add(names.DECODE_TOKENS, stats.num_generation_tokens)
         by_source = getattr(stats, "prompt_token_stats", None)
         state.add(
             names.PREFILL_TOKENS, by_source.computed if by_source else stats.num_prompt_tokens
         )
         state.add(names.ENGINE_PREEMPTIONS, stats.num_preempted_reqs)
-        # A step is the time since the one before, where requests were left running then;
-        # after an idle spell its beginning is not told and it is not counted as busy.
-        if self._stepped_at is not None and self._was_running:
-            step_s = now - self._stepped_at
-            state.add(names.BUSY_TIME, step_s)
-            state.gauges[names.LONGEST_STEP] = max(step_s, state.gauges.get(names.LONGEST_STEP, 0))
-        self._stepped_at = now
 
     def _note_scheduler(self, state: EngineState, stats: Any) -> None:
         deferred = getattr(stats, "num_skipped_waiting_reqs", 0)
         state.gauges[names.WAITING] = stats.num_waiting_reqs + deferred
         state.gauges[names.RUNNING] = stats.num_running_reqs
         state.gauges[names.KV_USAGE] = stats.kv_cache_usage
-        self._was_running = stats.num_running_reqs > 0
         local = stats.prefix_cache_stats
         if local is not None:
             state.add(names.PREFIX_CACHE_QUERIES, local.queries)

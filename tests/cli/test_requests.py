@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
@@ -72,9 +72,11 @@ def test_json_has_the_contracts_keys_in_its_order(
         **{name: name for name in ("model", "lora", "route", "tenant", "region", "replica")},
         **{f"{phase}_s": 0.25 for phase in ("frontend", "queue", "prefill", "delivery")},
         "decode_s": 2.0,
-        "preempted_s": 0.1,
-        "others_prefill_s": 0.2,
-        "stall_s": 0.3,
+        **dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.0),
+        "prefill_stall_s": 0.25,
+        "decode_preempted_s": 0.1,
+        "decode_others_prefill_s": 0.2,
+        "decode_stall_s": 0.5,
         "ttft_s": 0.75,
         "itl_max_s": 0.5,
         "e2e_s": 3.0,
@@ -95,6 +97,9 @@ def test_json_has_the_contracts_keys_in_its_order(
         **{key: about.get(key) for key in KEYS},
         "started_at": 1_763_634_001.5,
         "tpot_s": 0.5,
+        "preempted_s": 0.1,
+        "others_prefill_s": 0.2,
+        "stall_s": 0.75,
         "outcome": "length",
         "source": "simulator",
         "basis": "engine",

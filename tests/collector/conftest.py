@@ -15,6 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.parts import Parts
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
@@ -69,7 +70,8 @@ def record() -> Callable[..., RequestRecord]:
             "output_tokens": 20,
             "preemptions": 0,
             "itl_max_s": 0.08,
-            "preempted_s": 0.0,
+            "prefill_parts": Parts(0.04, 0.01, 0.0, 0.0, 0.0),
+            "decode_parts": Parts(0.2, 0.05, 0.05, 0.0, 0.0),
             "waiting_at_arrival": 3,
             "running_at_arrival": 8,
             "kv_usage_at_arrival": 0.4,

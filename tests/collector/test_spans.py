@@ -153,6 +153,8 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (lambda message: _drop(message, names.BASIS), Refusal.UNKNOWN_BASIS),
         (lambda message: _drop(message, names.QUEUE), Refusal.PHASES_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=0.2011), Refusal.PHASES_DO_NOT_SUM),
+        (_attribute(names.DECODE_PARTS[0], double_value=9.0), Refusal.PARTS_DO_NOT_SUM),
+        (lambda message: _drop(message, names.PREFILL_PARTS[2]), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=-0.2), Refusal.NEGATIVE),
         (_attribute(names.QUEUE, double_value=1e9), Refusal.ABSURD_DURATION),
         (_attribute(names.QUEUE, double_value=float("nan")), Refusal.NOT_FINITE),
@@ -192,7 +194,8 @@ def test_a_span_that_tells_no_phase_is_kept_with_none(
 ) -> None:
     """All unknown is not a wrong sum."""
     message = trace_message()
-    for name in (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY):
+    phases = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
+    for name in (*phases, *names.PREFILL_PARTS, *names.DECODE_PARTS):
         _drop(message, name)
     [request] = normalise_spans(message, now_unix_ns).requests
     assert all(getattr(request, phase) is None for phase in PHASES)

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -103,16 +103,19 @@ def test_the_instants_are_in_order(asks: list[Ask]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(ASKS)
-def test_the_parts_fit_into_prefill_and_decode(asks: list[Ask]) -> None:
-    """Preempted, others' prefill and stall are shares of one time, none of them negative."""
+def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
+    """The parts of each phase sum to it, and none of them is negative."""
     stalls = (Stall(0.1, 0.2), Stall(0.5, 0.3))
     for job in _run(Engine(SMALL, "seed", stalls), _jobs(asks)):
         assert job.scheduled is not None
+        assert job.first_token is not None
         assert job.last_token is not None
-        parts = (job.preempted_s, job.others_prefill_s, job.stall_s)
-        assert min(parts) >= -1e-12
-        assert sum(parts) <= job.last_token - job.scheduled + 1e-9
-        assert (job.preempted_s > 0) == bool(job.preempted_at)
+        phases = (job.first_token - job.scheduled, job.last_token - job.first_token)
+        parts = [shares.of(s) for shares, s in zip((job.prefill, job.decode), phases, strict=True)]
+        for phase_s, split in zip(phases, parts, strict=True):
+            assert min(split) >= -1e-12
+            assert sum(split) == pytest.approx(phase_s, abs=1e-9)
+        assert any(split.preempted > 0 for split in parts) == bool(job.preempted_at)
 
 
 @settings(deadline=None, max_examples=60)
@@ -147,10 +150,11 @@ def test_the_short_way_through_plain_decodes_changes_nothing(asks: list[Ask]) ->
     long = _unhurried(SMALL, stalls)
     for quick, slow in zip(_run(short, _jobs(asks)), _run(long, _jobs(asks)), strict=True):
         assert quick.number == slow.number
-        for name in ("scheduled", "first_token", "last_token", "itl_max_s", "preempted_s"):
+        for name in ("scheduled", "first_token", "last_token", "itl_max_s"):
             assert getattr(quick, name) == pytest.approx(getattr(slow, name), abs=1e-9)
-        assert quick.others_prefill_s == pytest.approx(slow.others_prefill_s, abs=1e-9)
-        assert quick.stall_s == pytest.approx(slow.stall_s, abs=1e-9)
+        for phase in ("prefill", "decode"):
+            mine, its = (astuple(getattr(job, phase)) for job in (quick, slow))
+            assert mine == pytest.approx(its, abs=1e-9)
     assert short.totals.steps == long.totals.steps
     assert short.totals.decode_tokens == long.totals.decode_tokens
     assert short.totals.prefill_tokens == long.totals.prefill_tokens
@@ -180,8 +184,10 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
         assert job.last_token is not None
         mine = [step for step in steps if job.scheduled <= step[0] and step[1] <= job.last_token]
         others = sum(prefill - own.get(job.number, 0.0) for _, _, prefill, _, own in mine)
-        assert job.others_prefill_s == pytest.approx(others, abs=1e-9)
-        assert job.stall_s == pytest.approx(sum(stall for *_, stall, _ in mine), abs=1e-9)
+        shares = (job.prefill, job.decode)
+        assert sum(s.others_prefill_s for s in shares) == pytest.approx(others, abs=1e-9)
+        stalls_s = sum(stall for *_, stall, _ in mine)
+        assert sum(s.stall_s for s in shares) == pytest.approx(stalls_s, abs=1e-9)
         gaps = [end - start for start, end, *_ in mine if start >= (job.first_token or 0.0)]
         assert job.itl_max_s == (pytest.approx(max(gaps)) if gaps else None)
 
@@ -219,7 +225,12 @@ def test_alone_a_request_waits_for_no_one() -> None:
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 11, 3.0)
     _run(engine, [job])
-    assert (job.scheduled, job.others_prefill_s, job.stall_s, job.preempted_s) == (3.0, 0, 0, 0)
+    assert job.scheduled == 3.0
+    assert job.last_token is not None
+    assert job.first_token is not None
+    whole = ((job.prefill, job.first_token - 3.0), (job.decode, job.last_token - job.first_token))
+    for shares, phase_s in whole:
+        assert shares.of(phase_s) == pytest.approx((phase_s, 0, 0, 0, 0), abs=1e-9)
     step = ROOMY.step
     assert job.first_token == pytest.approx(3.0 + step.step_s(step.prefill_s(1000, 0), 0, 0))
     decode_s = sum(step.step_s(0.0, 1000 + made, 1) for made in range(10))
@@ -234,9 +245,9 @@ def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
     later = Job(2, 10, 20, 2.0)
     _run(engine, [*there, later])
     for job in there:
-        assert 0.38 < job.stall_s <= 0.4
+        assert 0.38 < job.decode.stall_s <= 0.4
         assert (job.itl_max_s or 0.0) > 0.39
-    assert later.stall_s == 0.0
+    assert later.prefill.stall_s == later.decode.stall_s == 0.0
 
 
 def test_a_shared_prefix_is_found_in_whole_blocks() -> None:

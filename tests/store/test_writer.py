@@ -20,7 +20,7 @@ from store.errors import RowRefused, StoreBusy, StoreUnavailable
 from store.queries import REQUEST_COLUMNS, Window, request_count, request_table, sample_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
-from telemetry.requests import RequestTimeline
+from telemetry.requests import PARTS, RequestTimeline, part_s
 
 EVER = Window(-(2**63), 2**63 - 1)
 
@@ -64,8 +64,14 @@ def key(row: Any) -> tuple[object, ...]:
 
 def everything(row: Any) -> dict[str, Any]:
     """A row's fields and what is derived of them."""
-    derived = {"tpot_s": row.tpot_s} if isinstance(row, RequestTimeline) else {}
-    return {**asdict(row), **derived}
+    fields = asdict(row)
+    if not isinstance(row, RequestTimeline):
+        return fields
+    parts = {
+        part: part_s(fields[f"prefill_{part}"], fields[f"decode_{part}"], row.decode_s)
+        for part in PARTS
+    }
+    return {**fields, "tpot_s": row.tpot_s, **parts}
 
 
 @settings(max_examples=40, deadline=None)

@@ -13,7 +13,14 @@ from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.engines import EngineSample
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import (
+    DECODE_PARTS,
+    PREFILL_PARTS,
+    Basis,
+    Outcome,
+    RequestTimeline,
+    Source,
+)
 
 SECOND_NS = 1_000_000_000
 
@@ -77,7 +84,11 @@ def make_fleet(
         if fate[i] > 0.995:
             outcome = Outcome.REJECTED
             changes = dict.fromkeys(
-                ("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s", "itl_max_s"), None
+                (
+                    *("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s", "itl_max_s"),
+                    *(*PREFILL_PARTS, *DECODE_PARTS),
+                ),
+                None,
             )
             changes |= {"output_tokens": None, "cached_tokens": None, "http_status": 429}
         elif fate[i] > 0.98:
@@ -96,9 +107,13 @@ def make_fleet(
                     "prefill_s": float(prefill[i]),
                     "decode_s": float(decode[i]),
                     "delivery_s": float(delivery[i]),
-                    "preempted_s": float(preempted[i]),
-                    "others_prefill_s": float(others[i]),
-                    "stall_s": float(stall[i]),
+                    **dict.fromkeys(PREFILL_PARTS, 0.0),
+                    "prefill_own_s": float(prefill[i]),
+                    "decode_own_s": float(decode[i] - preempted[i] - others[i] - stall[i]),
+                    "decode_others_prefill_s": float(others[i]),
+                    "decode_others_decode_s": 0.0,
+                    "decode_preempted_s": float(preempted[i]),
+                    "decode_stall_s": float(stall[i]),
                     "ttft_s": float(frontend[i] + queue[i] + prefill[i]) + 0.001,
                     "itl_max_s": float(gap[i] * 3),
                     "replica": f"r{replica[i] + 1}",

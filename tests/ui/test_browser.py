@@ -1,7 +1,6 @@
 """The page in a real browser: Debian's Chromium, headless."""
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -15,27 +14,13 @@ import pytest
 
 from ui.launch import launch
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
     # Each test starts a server and a browser.
     pytest.mark.timeout(180),
 ]
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 HOSTILE = "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>"
-PATIENCE_MS = 60_000
 
 
 @pytest.fixture
@@ -71,28 +56,6 @@ def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
     for process in started:
         process.terminate()
         process.wait(20)
-
-
-@pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a tab of a fresh profile."""
-    with sync_api.sync_playwright() as playwright:
-        contexts: list[Any] = []
-
-        def open_tab(**options: Any) -> Any:
-            context = playwright.chromium.launch_persistent_context(
-                str(tmp_path / f"profile-{len(contexts)}"),
-                executable_path=CHROMIUM,
-                args=list(FLAGS),
-                **options,
-            )
-            context.set_default_timeout(PATIENCE_MS)
-            contexts.append(context)
-            return context.pages[0]
-
-        yield open_tab
-        for context in contexts:
-            context.close()
 
 
 def recent(length_s: float = 600) -> int:

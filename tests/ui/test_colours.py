@@ -91,3 +91,12 @@ def test_lines_are_readable_on_their_background(theme: str | None, background: s
     assert contrast(ink.strong, background) >= 3
     assert contrast(ink.middle, background) >= 3
     assert contrast(ink.weak, background) >= 2.5
+
+
+def test_text_on_a_phase_is_readable() -> None:
+    """Dark on light fills, light on dark ones; on a fill that lets the page through, its own."""
+    for key, colour in NAMED.items():
+        text = colours.on(colour)
+        assert text is not None
+        assert contrast(text, colour) >= 4.5, key
+    assert colours.on(colours.UNACCOUNTED) is None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
 from ui import phases
 from ui.phases import BEFORE_FIRST_TOKEN, KEYS
 
@@ -26,34 +27,46 @@ def table(**columns: Sequence[float | None]) -> pa.Table:
     )
 
 
-@given(st.lists(st.tuples(*[Seconds] * 8, st.floats(0, 10)), min_size=1, max_size=20))
+Shares = st.one_of(st.none(), st.floats(0, 0.25))
+
+
+@given(
+    st.lists(st.tuples(*[Seconds] * 5, *[Shares] * 8, st.floats(0, 10)), min_size=1, max_size=20)
+)
 def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> None:
     """Whatever is known of a request: what the phases leave is a layer of its own."""
-    names = phases.COLUMNS[1:]
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    e2e = [sum(v or 0.0 for v in row[:5]) + row[8] for row in rows]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(phases.COLUMNS[1:6])}
+    for first, phase in ((5, "prefill_s"), (9, "decode_s")):
+        names = (PREFILL_PARTS if phase == "prefill_s" else DECODE_PARTS)[1:]
+        for i, name in enumerate(names):
+            columns[name] = [
+                None if row[first + i] is None else row[first + i] * (whole or 0.0)
+                for row, whole in zip(rows, columns[phase], strict=True)
+            ]
+    e2e = [sum(v or 0.0 for v in row[:5]) + row[13] for row in rows]
     matrix = phases.layers(table(e2e_s=e2e, **columns))
     assert (matrix >= 0).all()
     assert matrix.sum(axis=1) == pytest.approx(np.array(e2e), rel=1e-9, abs=2e-6)
 
 
-def test_parts_are_taken_from_prefill_and_decode_in_proportion() -> None:
-    """Where inside they fell is not told, so neither is favoured."""
+def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
+    """Prefill and decode then stand for the request's own work alone."""
     matrix = phases.layers(
-        table(e2e_s=[4.0], prefill_s=[1.0], decode_s=[3.0], preempted_s=[0.4], stall_s=[0.4])
+        table(
+            e2e_s=[4.0],
+            prefill_s=[1.0],
+            decode_s=[3.0],
+            prefill_stall_s=[0.4],
+            decode_preempted_s=[0.5],
+            decode_others_prefill_s=[0.25],
+            decode_others_decode_s=[0.25],
+        )
     )
     shown = dict(zip(KEYS, matrix[0].round(9).tolist(), strict=True))
-    assert shown["prefill"] == 0.8
-    assert shown["decode"] == 2.4
-    assert shown["preempted"] == shown["stall"] == 0.4
+    assert shown["prefill"] == 0.6
+    assert shown["decode"] == 2.0
+    assert (shown["stall"], shown["preempted"], shown["others"]) == (0.4, 0.5, 0.5)
     assert shown["unaccounted"] == 0
-
-
-def test_parts_never_take_more_than_there_is() -> None:
-    """A source that claims too much does not turn a phase negative."""
-    matrix = phases.layers(table(e2e_s=[1.0], decode_s=[1.0], stall_s=[5.0]))
-    assert dict(zip(KEYS, matrix[0], strict=True))["stall"] == 1.0
-    assert matrix.sum() == pytest.approx(1.0)
 
 
 def test_a_request_nobody_split_is_shown_as_not_split() -> None:

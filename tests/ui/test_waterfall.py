@@ -43,11 +43,23 @@ def test_what_is_not_split_is_shown_as_such(request_rows: Rows, one_request: Req
     assert bars[-1].length_s == pytest.approx(1.0)
 
 
+def test_what_others_took_of_a_phase_is_a_bar_of_its_own(
+    request_rows: Rows, one_request: Request
+) -> None:
+    """And the bars still reach the end."""
+    row = row_of(request_rows, one_request(decode_s=1.0, decode_others_prefill_s=0.4))
+    bars = waterfall.bars(row)
+    taken = next(bar for bar in bars if bar.name == "others’ work")
+    own = next(bar for bar in bars if bar.name == "decode")
+    assert [own.length_s, taken.length_s] == pytest.approx([0.6, 0.4])
+    assert taken.from_s == pytest.approx(own.from_s + 0.6)
+
+
 def test_unknown_parts_are_left_out(request_rows: Rows, one_request: Request) -> None:
     """Only what the ledger told; a part of 0 s was told."""
-    row = row_of(request_rows, one_request(stall_s=0.0, others_prefill_s=0.2))
+    row = row_of(request_rows, one_request(decode_stall_s=0.0, decode_others_prefill_s=0.2))
     assert [(name, took) for name, _, took in waterfall.parts(row)] == [
-        ("others’ work", "200 ms"),
+        ("others’ prefill", "200 ms"),
         ("stall", "0 ms"),
     ]
     assert waterfall.parts(row_of(request_rows, one_request())) == []

@@ -1,0 +1,72 @@
+"""The engine's half of the truth, joined to the front end's. On the sending thread alone."""
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+from tailspan_vllm import names
+from tailspan_vllm.ledger import Account
+from tailspan_vllm.link import FrontEnd, decode
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.record import RequestRecord
+
+KEPT = 32768
+"""Accounts kept for records yet to come; those of other API servers' requests are among them."""
+
+DISCOVER_S = 5.0
+
+
+class EngineJoin:
+    """What the engines of this server have said and nobody has taken yet."""
+
+    def __init__(self, token: str | None) -> None:
+        self._link = FrontEnd(token) if token else None
+        self._accounts: OrderedDict[str, Account] = OrderedDict()
+        self._samples: dict[int, dict[str, Any]] = {}
+        self._discovered_at = 0.0
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._link is not None:
+            self._link.close()
+
+    def read(self) -> None:
+        """Take in what has come."""
+        if self._link is None:
+            return
+        if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
+            self._link.discover()
+            self._discovered_at = time.monotonic()
+        for message in self._link.read():
+            told = decode(message)
+            if isinstance(told, dict):
+                self._samples[told["engine"]] = told
+            else:
+                self._accounts[told[0]] = told[1]
+        while len(self._accounts) > KEPT:
+            self._accounts.popitem(last=False)
+
+    def apply(self, record: RequestRecord) -> bool:
+        """Complete a record with its account.
+
+        Returns: False where an account may still come.
+        """
+        if self._link is None or not self._link.connected:
+            return True
+        if record.engine_request_id is None or record.scheduled is None:
+            return True  # the engine never ran it, so there is nothing to account for
+        account = self._accounts.pop(record.engine_request_id, None)
+        if account is None:
+            return False
+        record.prefill_parts, record.decode_parts = account.prefill, account.decode
+        record.itl_max_s = account.itl_max_s
+        return True
+
+    def tell(self, state: EngineState) -> None:
+        """Add an engine's own totals and step model to what its front end knows of it."""
+        state.gauges.pop(names.LONGEST_STEP, None)  # it was of the interval told before
+        sample = self._samples.pop(state.engine, None)
+        if sample is not None:
+            state.totals |= sample["totals"]
+            state.gauges |= sample["gauges"]
+            state.failures = sample.get("failures", {})

@@ -1,0 +1,211 @@
+"""From the engine core to the front ends of one server: a local socket, nothing else shared.
+
+What the engine's ledger settles belongs on spans that the front end makes. Both ends find
+each other by a token that children inherit in their environment. The engine never waits:
+what a front end does not take at once is kept up to a limit, and then dropped and counted.
+
+Linux only (abstract sockets leave no files behind); elsewhere, and between machines, there
+is no link, and spans are told without the engine's half.
+"""
+
+import json
+import os
+import secrets
+import socket
+import struct
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from tailspan_vllm.ledger import Account
+from tailspan_vllm.parts import Parts
+
+TOKEN_VARIABLE = "TAILSPAN_LINK"
+BACKLOG = 4096
+"""Messages kept for a front end that is slow to read."""
+
+PACKET_BYTES = 32768
+_ACCOUNT = struct.Struct("<12d")
+_NAN = float("nan")
+_UNKNOWN = (_NAN,) * 5
+
+
+def make_token(environ: "os._Environ[str]") -> None:
+    """Give this process and its children a token, unless a parent has."""
+    environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
+
+
+class EngineEnd:
+    """The engine's end: listens, and pushes messages to whoever has connected."""
+
+    def __init__(self, token: str, name: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.setblocking(False)
+        self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
+        self._listener.listen(16)
+        self._fronts: list[socket.socket] = []
+        self._backlog: deque[bytes] = deque()
+        self.dropped = 0
+
+    def put(self, message: bytes) -> None:
+        """Queue a message; the oldest gives way when the backlog is full."""
+        if len(self._backlog) >= BACKLOG:
+            self._backlog.popleft()
+            self.dropped += 1
+        self._backlog.append(message)
+
+    def flush(self) -> None:
+        """Send what is queued, without waiting for anybody."""
+        self._accept()
+        if not self._fronts:
+            self._backlog.clear()
+            return
+        while self._backlog:
+            packet = self._next_packet()
+            for front in tuple(self._fronts):
+                try:
+                    front.send(packet)
+                except BlockingIOError:
+                    self.dropped += 1
+                except OSError:
+                    self._fronts.remove(front)
+                    front.close()
+
+    def tell_one(self, message: bytes) -> None:
+        """Send to one front end only: what must not be counted twice."""
+        self._accept()
+        if self._fronts:
+            try:
+                self._fronts[0].send(_framed(message))
+            except BlockingIOError:
+                self.dropped += 1
+            except OSError:
+                self._fronts.pop(0).close()
+
+    def close(self) -> None:
+        """Close both the door and the conversations."""
+        for end in (self._listener, *self._fronts):
+            end.close()
+        self._fronts.clear()
+
+    def _accept(self) -> None:
+        try:
+            while True:
+                front, _ = self._listener.accept()
+                front.setblocking(False)
+                self._fronts.append(front)
+        except BlockingIOError:
+            return
+
+    def _next_packet(self) -> bytes:
+        packet = _framed(self._backlog.popleft())
+        while self._backlog and len(packet) + len(self._backlog[0]) + 4 <= PACKET_BYTES:
+            packet += _framed(self._backlog.popleft())
+        return packet
+
+
+class FrontEnd:
+    """A front end's end: finds the engines of its server and reads what they say."""
+
+    def __init__(self, token: str) -> None:
+        self._prefix = f"@tailspan-{token}-"
+        self._engines: dict[str, socket.socket] = {}
+
+    @property
+    def connected(self) -> bool:
+        """Whether any engine is at the other end."""
+        return bool(self._engines)
+
+    def discover(self) -> None:
+        """Connect to the engines that have appeared."""
+        try:
+            table = Path("/proc/net/unix").read_text()
+        except OSError:
+            return
+        for line in table.splitlines():
+            _, at, name = line.partition(self._prefix)
+            address = self._prefix + name
+            # A listening socket has one line, and one more for each connection it accepted.
+            if not at or address in self._engines:
+                continue
+            engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                engine.connect("\0" + address[1:])
+            except OSError:
+                engine.close()
+                continue
+            engine.setblocking(False)
+            self._engines[address] = engine
+
+    def close(self) -> None:
+        """Hang up."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+    def read(self) -> list[bytes]:
+        """Every message that has come since the last call."""
+        messages: list[bytes] = []
+        for address, engine in tuple(self._engines.items()):
+            try:
+                while packet := engine.recv(2 * PACKET_BYTES):
+                    messages += _unframed(packet)
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            engine.close()  # the engine has ended
+            del self._engines[address]
+        return messages
+
+
+def encode_account(request_id: str, account: Account) -> bytes:
+    """One request's account, as a message."""
+    return (
+        b"A"
+        + _ACCOUNT.pack(
+            *(account.prefill or _UNKNOWN),
+            *(account.decode or _UNKNOWN),
+            account.preempted_s,
+            _NAN if account.itl_max_s is None else account.itl_max_s,
+        )
+        + request_id.encode()
+    )
+
+
+def encode_sample(sample: dict[str, Any]) -> bytes:
+    """An engine's totals and fit, as a message."""
+    return b"S" + json.dumps(sample).encode()
+
+
+def decode(message: bytes) -> tuple[str, Account] | dict[str, Any]:
+    """A message, read back.
+
+    Raises: ValueError where it is neither an account nor a sample.
+    """
+    if message[:1] == b"A":
+        values = _ACCOUNT.unpack_from(message, 1)
+        prefill, decoding, (preempted_s, itl_max_s) = values[:5], values[5:10], values[10:]
+        return message[1 + _ACCOUNT.size :].decode(), Account(
+            prefill=None if prefill[0] != prefill[0] else Parts(*prefill),
+            decode=None if decoding[0] != decoding[0] else Parts(*decoding),
+            preempted_s=preempted_s,
+            itl_max_s=None if itl_max_s != itl_max_s else itl_max_s,
+        )
+    if message[:1] == b"S":
+        sample: dict[str, Any] = json.loads(message[1:])
+        return sample
+    raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'S'")
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "little") + message
+
+
+def _unframed(packet: bytes) -> list[bytes]:
+    messages, position = [], 0
+    while position + 4 <= len(packet):
+        size = int.from_bytes(packet[position : position + 4], "little")
+        messages.append(packet[position + 4 : position + 4 + size])
+        position += 4 + size
+    return messages

@@ -1,0 +1,140 @@
+"""How long an engine step takes, learnt while it serves.
+
+    step ≈ γ + α·P + κ·Q + β·C + δ·N
+
+P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens
+read by decodes, N decoding sequences; coefficients non-negative. The fit is relative least
+squares with Huber weights (a long stall must not bend it) and exponential forgetting, kept
+as normal equations: a step costs a few dozen multiplications and no memory. Each step is
+predicted before it is learnt from, so the error told is that on held-out steps.
+
+Pure. Source: METHODS "step model"; Huber, "Robust Estimation of a Location Parameter", 1964.
+"""
+
+from typing import NamedTuple
+
+SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
+"""Typical sizes of 1, P, Q, C, N: they keep the normal equations well conditioned."""
+
+FORGET = 1 - 1 / 4000
+"""The weight of a step halves every 2,800 steps."""
+
+MIN_STEPS = 64
+"""Steps to learn from before anything is predicted."""
+
+SOLVE_EVERY = 8
+SWEEPS = 12
+HUBER = 3.0
+"""Residuals beyond this many typical ones are weighted down."""
+
+STALL_TYPICAL = 8.0
+STALL_RATIO = 0.5
+"""A step is stalled where it exceeds its prediction by both of these: times the typical
+error, and times the prediction itself. Less than that is noise, and shared by all."""
+
+
+class Work(NamedTuple):
+    """What was scheduled in one step."""
+
+    prefill_tokens: float
+    prefill_attention: float
+    context_tokens: float
+    decodes: float
+
+
+class StepModel:
+    """The fit of one engine."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._coefficients = [0.0] * 5  # in scaled units
+        self._normal = [[0.0] * 5 for _ in range(5)]
+        self._moment = [0.0] * 5
+        self._typical_ratio = 0.2
+        self._typical_s = 0.0
+        self._weight = 0.0
+        self._residual_square = self._square = self._sum = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough steps were seen to predict one."""
+        return self.steps >= MIN_STEPS
+
+    @property
+    def coefficients(self) -> tuple[float, float, float, float, float]:
+        """(γ, α, κ, β, δ): seconds, and seconds per unit of P, Q, C, N."""
+        gamma, alpha, kappa, beta, delta = (
+            value / scale for value, scale in zip(self._coefficients, SCALES, strict=True)
+        )
+        return gamma, alpha, kappa, beta, delta
+
+    @property
+    def error_ratio(self) -> float | None:
+        """Typical |error| on held-out steps, relative to the prediction; None before any."""
+        return self._typical_ratio if self.ready else None
+
+    @property
+    def r_squared(self) -> float | None:
+        """Share of the held-out steps' variance that was predicted; None before any."""
+        if not self._weight:
+            return None
+        variance = self._square - self._sum * self._sum / self._weight
+        return 1 - self._residual_square / variance if variance > 0 else None
+
+    def predict(self, work: Work) -> float:
+        """Seconds that a step with this work should take."""
+        gamma, alpha, kappa, beta, delta = self._coefficients
+        p, q, c, n = work
+        return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
+
+    def stall_of(self, duration: float, predicted: float) -> float:
+        """The surplus that no scheduled work explains; 0 within the fit's noise."""
+        surplus = duration - predicted
+        noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * predicted
+        return surplus if surplus > noise else 0.0
+
+    def learn(self, work: Work, duration: float) -> None:
+        """Take one step into account."""
+        predicted = self.predict(work)
+        huber = 1.0
+        if self.ready:
+            residual = duration - predicted
+            ratio = abs(residual) / max(predicted, 1e-9)
+            huber = min(1.0, HUBER * self._typical_ratio / ratio) if ratio > 0 else 1.0
+            # A running median would do; a clipped mean costs less and is as deaf to stalls.
+            self._typical_ratio += 0.01 * (
+                min(ratio, 4 * self._typical_ratio) - self._typical_ratio
+            )
+            if huber == 1.0 or ratio < STALL_RATIO:
+                self._weight = self._weight * FORGET + 1
+                self._sum = self._sum * FORGET + duration
+                self._square = self._square * FORGET + duration * duration
+                self._residual_square = self._residual_square * FORGET + residual * residual
+        self._typical_s += (duration - self._typical_s) / min(self.steps + 1, 200)
+        size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
+        self._accumulate(work, duration, huber / (size * size))
+        self.steps += 1
+        if self.steps % SOLVE_EVERY == 0:
+            self._solve()
+
+    def _accumulate(self, work: Work, duration: float, weight: float) -> None:
+        row = (1.0, *(value / scale for value, scale in zip(work, SCALES[1:], strict=True)))
+        for i in range(5):
+            weighted = weight * row[i]
+            line = self._normal[i]
+            for j in range(i, 5):
+                line[j] = line[j] * FORGET + weighted * row[j]
+            self._moment[i] = self._moment[i] * FORGET + weighted * duration
+
+    def _solve(self) -> None:
+        """Non-negative least squares by coordinate descent, from where it stood."""
+        normal, x = self._normal, self._coefficients
+        for _ in range(SWEEPS):
+            for i in range(5):
+                diagonal = normal[i][i]
+                if diagonal <= 0:
+                    continue
+                others = sum(
+                    (normal[i][j] if i <= j else normal[j][i]) * x[j] for j in range(5) if j != i
+                )
+                x[i] = max(0.0, (self._moment[i] - others) / diagonal)

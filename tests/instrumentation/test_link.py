@@ -1,0 +1,136 @@
+"""The link between an engine core and its front ends, over real sockets."""
+
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tailspan_vllm.join import EngineJoin
+from tailspan_vllm.ledger import Account
+from tailspan_vllm.link import BACKLOG, EngineEnd, FrontEnd, decode, encode_account, encode_sample
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.names import LONGEST_STEP, STEPS
+from tailspan_vllm.parts import Parts
+from tailspan_vllm.record import RequestRecord
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
+
+ACCOUNT = Account(
+    prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0), decode=None, preempted_s=4.0, itl_max_s=None
+)
+
+
+@pytest.fixture
+def token() -> str:
+    """A server's token, of its own for each test."""
+    return secrets.token_hex(8)
+
+
+@pytest.fixture
+def engine(token: str) -> Iterator[EngineEnd]:
+    """An engine's end that listens."""
+    with closing(EngineEnd(token, "engine-0")) as end:
+        yield end
+
+
+@pytest.fixture
+def join(token: str, engine: EngineEnd) -> Iterator[EngineJoin]:
+    """A front end that has found the engine."""
+    with closing(EngineJoin(token)) as front:
+        front.read()
+        yield front
+
+
+def a_record(request_id: str) -> RequestRecord:
+    """A request that the engine ran."""
+    return RequestRecord(
+        received=0.0,
+        delivered=1.0,
+        wall_offset_ns=0,
+        outcome="stop",
+        basis="http",
+        scheduled=0.1,
+        engine_request_id=request_id,
+    )
+
+
+def test_an_account_arrives_as_it_was_sent() -> None:
+    """Unknown parts stay unknown on the way."""
+    assert decode(encode_account("chatcmpl-é-1", ACCOUNT)) == ("chatcmpl-é-1", ACCOUNT)
+    sample = {"engine": 1, "totals": {STEPS: 3}, "gauges": {}}
+    assert decode(encode_sample(sample)) == sample
+    with pytest.raises(ValueError, match="unknown message"):
+        decode(b"?")
+
+
+def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine: EngineEnd) -> None:
+    """What is counted must not be counted by each API server anew."""
+    with closing(FrontEnd(token)) as one, closing(FrontEnd(token)) as other:
+        for front in (one, other):
+            front.discover()
+            assert front.connected
+        engine.put(encode_account("a", ACCOUNT))
+        engine.put(encode_account("b", ACCOUNT))
+        engine.flush()
+        engine.tell_one(encode_sample({"engine": 0}))
+        assert sorted(len(front.read()) for front in (one, other)) == [2, 3]
+
+
+def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: EngineEnd) -> None:
+    """Without a listener nothing is kept; a listener that does not read costs no more."""
+    for _ in range(BACKLOG + 10):
+        engine.put(b"A")
+    assert engine.dropped == 10
+    engine.flush()
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        for _ in range(50):
+            for _ in range(BACKLOG):
+                engine.put(encode_account("x" * 40, ACCOUNT))
+            engine.flush()
+        assert engine.dropped > 10
+        assert front.read()
+
+
+def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
+    """An engine core that died is forgotten."""
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.flush()
+        engine.close()
+        front.read()
+        assert not front.connected
+
+
+def test_a_record_waits_for_its_account_and_takes_it_once(
+    engine: EngineEnd, join: EngineJoin
+) -> None:
+    """The two halves meet by the engine's request id."""
+    record = a_record("a")
+    assert not join.apply(record)
+    engine.put(encode_account("a", ACCOUNT))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert record.prefill_parts == ACCOUNT.prefill
+
+
+def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
+    """Engines on another machine have no link; their requests are told at once."""
+    assert EngineJoin(token).apply(a_record("a"))
+    assert EngineJoin(None).apply(a_record("a"))
+
+
+def test_the_longest_step_is_told_for_its_own_interval_only(
+    engine: EngineEnd, join: EngineJoin
+) -> None:
+    """A gauge of an interval must not linger."""
+    state = EngineState(0, 0)
+    sample = {"engine": 0, "totals": {STEPS: 3}, "gauges": {LONGEST_STEP: 0.5}}
+    engine.tell_one(encode_sample(sample))
+    join.read()
+    join.tell(state)
+    assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (3, 0.5)
+    join.tell(state)
+    assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)

@@ -1,0 +1,148 @@
+"""From a real vLLM to a page: every request is a row, and the row is right."""
+
+import random
+import statistics
+import subprocess
+from typing import Any
+
+import pytest
+
+from rig.load import Call, Timed, mixed, send_all
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
+HISTOGRAMS = {"queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode"}
+
+
+def _kind(seen: Timed) -> str:
+    if seen.aborted:
+        return "aborted"
+    return "answered" if seen.status == 200 else "refused"
+
+
+@pytest.fixture(scope="module")
+def story(vllm: Any, tailspan: Any) -> tuple[list[Timed], dict[str, Any], dict[str, float]]:
+    """60 requests: 53 answered, 5 left in mid-answer, 2 refused; their rows; vLLM's own sums."""
+    calls = mixed(53, seed=3)
+    calls += [
+        Call(chat=index % 2 == 0, stream=True, max_tokens=1500, abort_after_chunks=5)
+        for index in range(3)
+    ]
+    calls += [Call(chat=False, stream=False, max_tokens=1500, abort_after_s=0.4)] * 2
+    calls += [Call(max_tokens=-1), Call(chat=False, body={"temperature": -3})]
+    random.Random(5).shuffle(calls)
+    before = vllm.own_metrics()
+    seen = send_all(vllm.port, calls, concurrency=6)
+    rows = tailspan.rows({timed.trace_id for timed in seen})
+    after = vllm.own_metrics()
+    own = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    return seen, rows, own
+
+
+def test_every_request_is_a_row_with_its_outcome(story: Any) -> None:
+    """Answered, left in mid-answer, refused: none is missing and none is doubled."""
+    seen, rows, _ = story
+    assert len(seen) == len(rows) == 60
+    counts = {kind: sum(_kind(timed) == kind for timed in seen) for kind in map(_kind, seen)}
+    assert counts == {"answered": 53, "aborted": 5, "refused": 2}
+    expected = {"answered": {"stop", "length"}, "aborted": {"abort"}, "refused": {"rejected"}}
+    for timed in seen:
+        assert rows[timed.trace_id]["outcome"] in expected[_kind(timed)]
+
+
+def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
+    """Within a millisecond, for every one of them."""
+    _, rows, _ = story
+    for row in rows.values():
+        known = [row[phase] for phase in PHASES if row[phase] is not None]
+        assert sum(known) == pytest.approx(row["e2e_s"], abs=1e-3)
+        assert min(known) >= 0
+
+
+def test_ttft_is_what_the_client_saw_less_the_network(story: Any) -> None:
+    """At most what the client measured, and within 20 ms of it at the median."""
+    seen, rows, _ = story
+    differences = []
+    for timed in seen:
+        if _kind(timed) == "answered":
+            row = rows[timed.trace_id]
+            assert row["ttft_s"] <= timed.ttft_s
+            assert row["e2e_s"] <= timed.e2e_s + 0.010  # the last byte arrives as it is written
+            differences.append(timed.ttft_s - row["ttft_s"])
+    assert statistics.median(differences) < 0.020
+
+
+def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
+    """vLLM counts finished requests alone; over those, count and sum agree within 1 %."""
+    _, rows, own = story
+    finished = [row for row in rows.values() if row["outcome"] in ("stop", "length")]
+    for column, name in HISTOGRAMS.items():
+        family = f"vllm:request_{name}_time_seconds"
+        assert own[f"{family}_count"] == len(finished)
+        ours = sum(row[column] for row in finished)
+        assert ours == pytest.approx(own[f"{family}_sum"], rel=0.01)
+    assert own["vllm:generation_tokens_total"] >= sum(row["output_tokens"] for row in finished)
+
+
+def test_labels_come_from_the_request_and_the_server(story: Any) -> None:
+    """Tenant from its header, route from the path, replica and region from the resource."""
+    seen, rows, _ = story
+    timed = next(timed for timed in seen if "x-tenant-id" in timed.call.headers)
+    row = rows[timed.trace_id]
+    assert row["tenant"] == timed.call.headers["x-tenant-id"]
+    assert row["route"] == ("/v1/chat/completions" if timed.call.chat else "/v1/completions")
+    assert (row["model"], row["region"], row["source"]) == ("tiny", "here", "instrumentation")
+    assert row["request_id"].startswith("chatcmpl-" if timed.call.chat else "cmpl-")
+    assert row["config"] is not None
+
+
+def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
+    """Neither prompt nor answer nor key is anywhere in the database."""
+    secret = "tulip-merchants-of-haarlem"
+    headers = {"authorization": f"Bearer {secret}"}
+    (timed,) = send_all(vllm.port, [Call(prompt=secret, headers=headers)], 1)
+    assert tailspan.rows({timed.trace_id})
+    for file in (tailspan.folder / "var").iterdir():
+        assert secret.encode() not in file.read_bytes()
+
+
+def test_the_exporter_is_one_that_prometheus_likes(
+    story: Any, tailspan: Any, promtool: str
+) -> None:
+    """`promtool check metrics`, with the series that the requests made."""
+    text = tailspan.metrics()
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert 'outcome="rejected"' in text
+    for series in ("ttft_seconds_bucket", "engine_running_requests", "engine_steps_total"):
+        assert f"tailspan_{series}" in text
+
+
+def test_doctor_finds_nothing_amiss(story: Any, vllm: Any, tailspan: Any) -> None:
+    """Each connection is looked at, the server's included."""
+    done = tailspan.run(
+        *("doctor", "--vllm", f"http://127.0.0.1:{vllm.port}"),
+        *("--http-port", str(tailspan.http_port), "--grpc-port", str(tailspan.grpc_port)),
+        *("--metrics-port", str(tailspan.metrics_port)),
+        *("--explorer-port", str(tailspan.explorer_port)),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> None:
+    """In Chromium, without an exception, with request ids to be seen."""
+    _, rows, _ = story
+    page = tab(viewport={"width": 1280, "height": 1000})
+    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?last=1h")
+    page.locator("button[data-key]").first.wait_for()
+    told = {row["trace_id"] for row in rows.values()}
+    keys = [shown.get_attribute("data-key") for shown in page.locator("button[data-key]").all()]
+    assert keys
+    assert sum(key.split("-")[1] in told for key in keys) >= len(keys) / 2
+    assert page.get_by_text("Traceback").count() == 0
+    assert page.locator("[data-testid=stException]").count() == 0
+    assert page.get_by_text("Simulated data").count() == 0
+    page.screenshot(path=tailspan.folder / "page.png", full_page=True)
