@@ -38,7 +38,7 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
             task.cancel()
         ends = await asyncio.gather(*talking, return_exceptions=True)
         say("\nStopping …")
-    say(f"Stopped. {stack.arrivals.requests:,} requests arrived and are kept in {stack.database}.")
+    say(f"Stopped. {stack.arrivals.requests:,} requests arrived; the data is in {stack.database}.")
     for end in ends:
         if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
             raise end
@@ -60,7 +60,7 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
         try:
             await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
         except TimeoutError:
-            say(f"Nothing has come from {vllm} yet.\n{_how_to_connect(stack)}")
+            say(f"Nothing has come from {vllm} yet. {_how_to_connect(stack)}")
     told: set[str] = set()
     while len(told) < MOST_NAMED:
         await arrivals.news.wait()
@@ -90,6 +90,9 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         say(await asyncio.to_thread(_first_look, stack, vllm))
     elif not stack.simulate:
         say(_how_to_connect(stack))
+        say(
+            "No GPU at hand? `make vllm` starts a real one on the CPU, or `tailspan up --simulate`."
+        )
     say("Ctrl-C stops it.")
 
 
@@ -134,6 +137,4 @@ To connect a vLLM, install the instrumentation beside it and start it as always:
   pip install tailspan-vllm
   export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}
   vllm serve MODEL
-
-No GPU at hand? `make vllm` starts a real one on the CPU, or `tailspan up --simulate`.
 """
