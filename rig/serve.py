@@ -33,9 +33,8 @@ _QUIET = {
 def command(port: int, extra: Sequence[str] = ()) -> list[str]:
     """The command line of a server on `port`; `extra` are vLLM's own arguments."""
     return [
-        str(PYTHON),
-        *("-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(MODEL), "--served-model-name", MODEL_NAME),
+        *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
+        *("--served-model-name", MODEL_NAME),
         *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *extra,

@@ -41,7 +41,7 @@ class Flight:
         "added",
         "ended",
         "exchange",
-        "outcome",
+        "left",
         "preempted_at",
         "record",
         "resumed_at",
@@ -67,6 +67,8 @@ class Flight:
         self.preempted_at: list[float] = []
         self.resumed_at: list[float] = []
         self.ended: float | None = None
+        self.left: Any = None
+        """The state with which it was struck from the engine's books, until it is said why."""
         self.record: RequestRecord | None = None
 
     @property
@@ -82,7 +84,8 @@ class Capture:
         self.settings = settings
         self.sender = Sender(settings)
         self.engines: dict[int, EngineState] = {}
-        self.sender.observe(lambda: list(self.engines.values()))
+        self._left: list[Flight] = []
+        self.sender.observe(self.engines)
 
     # --- the engine's side ----------------------------------------------------------------
 
@@ -91,6 +94,7 @@ class Capture:
         exchange = current.get()
         gauges = next(iter(self.engines.values())).gauges if len(self.engines) == 1 else {}
         flight = Flight(exchange, trace_headers, gauges)
+        self.sender.expect()
         if exchange is not None:
             exchange.flights.append(flight)
         return flight
@@ -103,6 +107,16 @@ class Capture:
         flight.record = self._record_of(flight, state, outcome)
         if flight.exchange is None or flight.exchange.delivered is not None:
             self._send(flight)
+
+    def flight_left(self, flight: Flight, state: Any) -> None:
+        """It is struck from the books; vLLM says why right afterwards, or never."""
+        flight.left = state
+        for earlier in self._left:
+            if earlier.open:
+                self.flight_ended(earlier, earlier.left, "error")
+        self._left.clear()
+        if flight.exchange is None:
+            self._left.append(flight)
 
     # --- the HTTP side --------------------------------------------------------------------
 
@@ -117,6 +131,8 @@ class Capture:
         for flight in exchange.flights:
             if not flight.open:
                 self._send(flight)
+            elif flight.left is not None:
+                self.flight_ended(flight, flight.left, "error")
 
     def give_up_on(self, exchange: Exchange) -> None:
         """The engine never said how these requests ended: it died, or an error overtook it."""
@@ -189,7 +205,7 @@ class Capture:
                 config=engine.config if engine else None,
             )
             _join_trace(record, (flight.trace_headers or {}).get("traceparent"))
-        record.request_id = state.external_req_id
+        record.request_id = _clients_id(state)
         record.engine_request_id = state.request_id
         record.lora = state.lora_name
         record.prompt_tokens = state.prompt_len
@@ -198,8 +214,14 @@ class Capture:
         record.waiting_at_arrival = _int(flight.waiting)
         record.running_at_arrival = _int(flight.running)
         record.kv_usage_at_arrival = flight.usage
-        if stats is not None:
+        if stats is None:
+            # Nothing was measured here; the engine's account may still come.
+            record.arrived = max(record.received, flight.added)
+            record.output_tokens = _tokens_made(state)
+            record.awaits_account = True
+        else:
             self._tell_instants(record, flight, stats, ended)
+            record.awaits_account = record.scheduled is not None
         return record
 
     def _tell_instants(
@@ -228,6 +250,19 @@ class Capture:
 def _on_our_clock(stats: EngineStats, flight: Flight) -> float:
     """The front end's wall-clock arrival, as a reading of the monotonic clock."""
     return min(stats.arrival_time - flight.wall_offset_ns / 1e9, flight.added)
+
+
+def _clients_id(state: Any) -> str:
+    """The id in the answer. Before 0.14 the engine used that itself, with a child's prefixed."""
+    given = getattr(state, "external_req_id", None)
+    if given is None and state.parent_req is not None:
+        given = state.parent_req.request_id
+    return str(given or state.request_id)
+
+
+def _tokens_made(state: Any) -> int | None:
+    detokenizer = getattr(state, "detokenizer", None)
+    return detokenizer.num_output_tokens() if detokenizer is not None else None
 
 
 def _reached(instant: float, shift: float) -> float | None:

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.fingerprint import fingerprint
 from tailspan_vllm.ledger import Chunk, Decoding, Ledger, Track
 from tailspan_vllm.link import EngineEnd, encode_account, encode_sample
 from tailspan_vllm.stepmodel import Work
@@ -43,6 +44,8 @@ class EngineObserver:
             (names.STEPS, names.BUSY_TIME, names.STALL_TIME, names.SCHEDULED_PREFILL_TOKENS), 0
         )
         self._longest_s = 0.0
+        self._started_unix_ns = time.time_ns()
+        self._about: dict[str, Any] | None = None
 
     @property
     def _step(self) -> int:
@@ -58,14 +61,13 @@ class EngineObserver:
             return
         step, cached = self._step, output.scheduled_cached_reqs
         new = {request.req_id for request in output.scheduled_new_reqs}
-        for request_id in new:
-            if len(self._tracks) < TRACK_LIMIT:
-                self._tracks[request_id] = Track(scheduled=at)
-        self._prefilling |= new
-        for request_id in _resumed(cached):
+        # Back from preemption a request is told as resumed, or by the newer model runner as new.
+        for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
                 track.resumed_in.append(step)
+            elif len(self._tracks) < TRACK_LIMIT:
+                self._tracks[request_id] = Track(scheduled=at)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -132,7 +134,7 @@ class EngineObserver:
             self._link.flush()
             self._flushed_at = now
         if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
-            self._sample(now)
+            self._sample(scheduler, now)
 
     def update_began(self) -> None:
         """Requests freed from here on took part in the step that is about to be entered."""
@@ -157,7 +159,21 @@ class EngineObserver:
                 self._link.put(encode_account(request_id, account))
         self._freed.clear()
 
-    def _sample(self, now: float) -> None:
+    def _identity(self, scheduler: Any) -> dict[str, Any]:
+        """Which engine this is and how it stands, for a front end that has no stat logger."""
+        if self._about is None:
+            config = scheduler.vllm_config
+            served = config.model_config.served_model_name
+            self._about = {
+                "model": served if isinstance(served, str) else served[0],
+                "config": fingerprint(config),
+                "started_unix_ns": self._started_unix_ns,
+            }
+        running, waiting = len(scheduler.running), len(scheduler.waiting)
+        state = {names.RUNNING: running, names.WAITING: waiting}
+        return {**self._about, "state": state}
+
+    def _sample(self, scheduler: Any, now: float) -> None:
         model = self.ledger.model
         gauges: dict[str, float | None] = {names.LONGEST_STEP: self._longest_s}
         if model.ready:
@@ -167,23 +183,13 @@ class EngineObserver:
         known = {name: value for name, value in gauges.items() if value is not None}
         sample = {
             "engine": self._engine,
+            **self._identity(scheduler),
             "totals": {**self._totals, names.ACCOUNTS_DROPPED: self._link.dropped},
             "gauges": known,
             "failures": dict(guard.failures),
         }
         self._link.tell_one(encode_sample(sample))
         self._sampled_at, self._longest_s = now, 0.0
-
-
-def _resumed(cached: Any) -> Any:
-    """Ids of the requests that came back from preemption; older vLLMs tell them by position."""
-    if hasattr(cached, "resumed_req_ids"):
-        return cached.resumed_req_ids
-    return [
-        request_id
-        for request_id, resumed in zip(cached.req_ids, cached.resumed_from_preemption, strict=True)
-        if resumed
-    ]
 
 
 def install(make_observer: Callable[[], EngineObserver]) -> list[str]:

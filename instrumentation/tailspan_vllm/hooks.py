@@ -38,6 +38,7 @@ def install(capture: Capture) -> list[str]:
 
     targets: list[tuple[type, str, Callable[[Any, Capture], Any]]] = [
         (OutputProcessor, "add_request", _add_request),
+        (OutputProcessor, "_finish_request", _finish),
         (OutputProcessor, "_update_stats_from_finished", _finished),
         (OutputProcessor, "abort_requests", _abort_requests),
         (IterationStats, "update_from_events", _events),
@@ -45,9 +46,9 @@ def install(capture: Capture) -> list[str]:
     missing = []
     for owner, name, wrap in targets:
         original = getattr(owner, name, None)
-        if original is None:
+        if original is None and name != "_finish_request":  # before 0.15 nothing needs it
             missing.append(f"{owner.__name__}.{name}")
-        elif not hasattr(original, "_tailspan"):
+        elif original is not None and not hasattr(original, "_tailspan"):
             wrapped: Any = wraps(original)(wrap(original, capture))
             wrapped._tailspan = True
             setattr(owner, name, wrapped)
@@ -57,8 +58,8 @@ def install(capture: Capture) -> list[str]:
 def _add_request(original: Any, capture: Capture) -> Any:
     @guard.harmless("add_request")
     def after(processor: Any, request: Any) -> None:
-        state = processor.request_states[request.request_id]
-        if not hasattr(state, FLIGHT):
+        state = processor.request_states.get(request.request_id)
+        if state is not None and not hasattr(state, FLIGHT):
             flight = capture.flight_began(request.trace_headers)
             setattr(state, FLIGHT, flight)
             if state.stats is not None:
@@ -70,6 +71,20 @@ def _add_request(original: Any, capture: Capture) -> Any:
         return result
 
     return add_request
+
+
+def _finish(original: Any, capture: Capture) -> Any:
+    @guard.harmless("finish_request")
+    def before(state: Any) -> None:
+        flight: Flight | None = getattr(state, FLIGHT, None)
+        if flight is not None:
+            capture.flight_left(flight, state)
+
+    def _finish_request(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        before(state)
+        return original(self, state, *args, **kwargs)
+
+    return _finish_request
 
 
 def _finished(original: Any, capture: Capture) -> Any:

@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Container
 from typing import Any
 
 from tailspan_vllm import names
@@ -30,6 +31,11 @@ class EngineJoin:
         if self._link is not None:
             self._link.close()
 
+    @property
+    def connected(self) -> bool:
+        """Whether an engine is at the other end."""
+        return self._link is not None and self._link.connected
+
     def read(self) -> None:
         """Take in what has come."""
         if self._link is None:
@@ -53,14 +59,37 @@ class EngineJoin:
         """
         if self._link is None or not self._link.connected:
             return True
-        if record.engine_request_id is None or record.scheduled is None:
-            return True  # the engine never ran it, so there is nothing to account for
+        if record.engine_request_id is None or not record.awaits_account:
+            return True
         account = self._accounts.pop(record.engine_request_id, None)
         if account is None:
             return False
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.itl_max_s = account.itl_max_s
+        if record.scheduled is None:
+            # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.
+            record.queued = record.arrived
+            record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
+            record.first_token, record.last_token = account.first_token, account.last_token
+            record.delivered = max(record.delivered, record.last_token or record.scheduled)
         return True
+
+    def unclaimed(self, known: Container[int]) -> list[EngineState]:
+        """States of the engines that have no stat logger in this process, as they say themselves.
+
+        An offline `LLM` loads no stat loggers.
+        """
+        return [
+            EngineState(
+                engine=engine,
+                started_unix_ns=sample["started_unix_ns"],
+                model=sample["model"],
+                config=sample["config"],
+                gauges=dict(sample["state"]),
+            )
+            for engine, sample in self._samples.items()
+            if engine not in known
+        ]
 
     def tell(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to what its front end knows of it."""

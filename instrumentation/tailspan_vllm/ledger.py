@@ -53,9 +53,11 @@ class Track:
 class Account:
     """One request's engine time, settled. None where the ledger cannot tell."""
 
+    scheduled: float
+    first_token: float | None
+    last_token: float | None
     prefill: Parts | None
     decode: Parts | None
-    preempted_s: float
     itl_max_s: float | None
 
 
@@ -157,15 +159,20 @@ class Ledger:
             return None
         prefill_end = track.decodings[0].first if track.decodings else last
         prefill_preempted, decode_preempted = self._preempted(track, prefill_end, last)
+        latest = track.decodings[-1] if track.decodings else None
         known = not self._between(self._unknown, first_step - 1, last)
         return Account(
+            scheduled=track.scheduled,
+            first_token=self._end_of(prefill_end) if latest else None,
+            last_token=self._end_of(last if latest.last is None else latest.last)
+            if latest
+            else None,
             prefill=self._prefill_parts(track, first_step, prefill_end, prefill_preempted)
             if known
             else None,
             decode=self._decode_parts(track, last, decode_preempted)
             if known and track.decodings
             else None,
-            preempted_s=prefill_preempted + decode_preempted,
             itl_max_s=self._longest_gap(track, last),
         )
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ TOKEN_VARIABLE = "TAILSPAN_LINK"
 BACKLOG = 4096
 """Messages kept for a front end that is slow to read."""
 
+RECENT = 512
+"""Messages told again to a front end that has just connected."""
+
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<12d")
+_ACCOUNT = struct.Struct("<14d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -45,6 +49,7 @@ class EngineEnd:
         self._listener.listen(16)
         self._fronts: list[socket.socket] = []
         self._backlog: deque[bytes] = deque()
+        self._recent: deque[bytes] = deque(maxlen=RECENT)
         self.dropped = 0
 
     def put(self, message: bytes) -> None:
@@ -57,30 +62,17 @@ class EngineEnd:
     def flush(self) -> None:
         """Send what is queued, without waiting for anybody."""
         self._accept()
-        if not self._fronts:
-            self._backlog.clear()
-            return
-        while self._backlog:
-            packet = self._next_packet()
+        self._recent.extend(self._backlog)
+        for packet in _packets(self._backlog):
             for front in tuple(self._fronts):
-                try:
-                    front.send(packet)
-                except BlockingIOError:
-                    self.dropped += 1
-                except OSError:
-                    self._fronts.remove(front)
-                    front.close()
+                self._send(front, packet)
+        self._backlog.clear()
 
     def tell_one(self, message: bytes) -> None:
         """Send to one front end only: what must not be counted twice."""
         self._accept()
         if self._fronts:
-            try:
-                self._fronts[0].send(_framed(message))
-            except BlockingIOError:
-                self.dropped += 1
-            except OSError:
-                self._fronts.pop(0).close()
+            self._send(self._fronts[0], _framed(message))
 
     def close(self) -> None:
         """Close both the door and the conversations."""
@@ -94,14 +86,21 @@ class EngineEnd:
                 front, _ = self._listener.accept()
                 front.setblocking(False)
                 self._fronts.append(front)
+                # It may have come for a request that is over: the engine's first ones are
+                # quicker than the finding of each other.
+                for packet in _packets(self._recent):
+                    self._send(front, packet)
         except BlockingIOError:
             return
 
-    def _next_packet(self) -> bytes:
-        packet = _framed(self._backlog.popleft())
-        while self._backlog and len(packet) + len(self._backlog[0]) + 4 <= PACKET_BYTES:
-            packet += _framed(self._backlog.popleft())
-        return packet
+    def _send(self, front: socket.socket, packet: bytes) -> None:
+        try:
+            front.send(packet)
+        except BlockingIOError:
+            self.dropped += 1
+        except OSError:
+            self._fronts.remove(front)
+            front.close()
 
 
 class FrontEnd:
@@ -166,8 +165,10 @@ def encode_account(request_id: str, account: Account) -> bytes:
         + _ACCOUNT.pack(
             *(account.prefill or _UNKNOWN),
             *(account.decode or _UNKNOWN),
-            account.preempted_s,
-            _NAN if account.itl_max_s is None else account.itl_max_s,
+            account.scheduled,
+            _or_nan(account.first_token),
+            _or_nan(account.last_token),
+            _or_nan(account.itl_max_s),
         )
         + request_id.encode()
     )
@@ -185,12 +186,15 @@ def decode(message: bytes) -> tuple[str, Account] | dict[str, Any]:
     """
     if message[:1] == b"A":
         values = _ACCOUNT.unpack_from(message, 1)
-        prefill, decoding, (preempted_s, itl_max_s) = values[:5], values[5:10], values[10:]
+        known = [None if value != value else value for value in values]
+        first_token, last_token, itl_max_s = known[11:]
         return message[1 + _ACCOUNT.size :].decode(), Account(
-            prefill=None if prefill[0] != prefill[0] else Parts(*prefill),
-            decode=None if decoding[0] != decoding[0] else Parts(*decoding),
-            preempted_s=preempted_s,
-            itl_max_s=None if itl_max_s != itl_max_s else itl_max_s,
+            scheduled=values[10],
+            first_token=first_token,
+            last_token=last_token,
+            prefill=None if known[0] is None else Parts(*values[:5]),
+            decode=None if known[5] is None else Parts(*values[5:10]),
+            itl_max_s=itl_max_s,
         )
     if message[:1] == b"S":
         sample: dict[str, Any] = json.loads(message[1:])
@@ -198,8 +202,24 @@ def decode(message: bytes) -> tuple[str, Account] | dict[str, Any]:
     raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'S'")
 
 
+def _or_nan(value: float | None) -> float:
+    return _NAN if value is None else value
+
+
 def _framed(message: bytes) -> bytes:
     return len(message).to_bytes(4, "little") + message
+
+
+def _packets(messages: Iterable[bytes]) -> Iterator[bytes]:
+    packet = b""
+    for message in messages:
+        framed = _framed(message)
+        if packet and len(packet) + len(framed) > PACKET_BYTES:
+            yield packet
+            packet = b""
+        packet += framed
+    if packet:
+        yield packet
 
 
 def _unframed(packet: bytes) -> list[bytes]:

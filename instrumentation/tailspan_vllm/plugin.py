@@ -1,12 +1,14 @@
 """The plugin that vLLM loads by itself, in every process of a server.
 
 In those that speak to clients (API servers, and programs that hold an `LLM`) it captures
-requests; in engine cores it keeps the step ledger; in workers it does nothing at all.
+requests; wherever a scheduler takes its first step it keeps the step ledger; in workers it
+does nothing at all.
 """
 
 import logging
 import multiprocessing
 import os
+import re
 from typing import Any
 
 from tailspan_vllm.link import TOKEN_VARIABLE, make_token
@@ -32,12 +34,11 @@ def install() -> None:
         if not settings_from(os.environ).enabled:
             return
         make_token(os.environ)
-        if process.startswith(_ENGINE_CORES):
-            _install_in_engine(process)
-        else:
+        # An engine core may be a fork of its front end, a thread of it, or an actor with a name
+        # of its own: only the first step tells where it runs, and until then this costs nothing.
+        _install_in_engine()
+        if not process.startswith(_ENGINE_CORES):
             _install_in_front_end()
-            if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0":
-                _install_in_engine(process)
     except Exception as error:
         logger.warning("tailspan: not capturing: %s: %s", type(error).__name__, error)
 
@@ -51,17 +52,16 @@ def _install_in_front_end() -> None:
     _time_http(capture)
 
 
-def _install_in_engine(process: str) -> None:
+def _install_in_engine() -> None:
     from tailspan_vllm import enginecore
     from tailspan_vllm.link import EngineEnd
 
-    digits = "".join(filter(str.isdigit, process.rpartition("DP")[2]))
-    engine = int(digits) if process.startswith(_ENGINE_CORES) and digits else 0
-
     def observer() -> enginecore.EngineObserver:
-        return enginecore.EngineObserver(
-            EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}"), engine
-        )
+        # EngineCore_DP3 is engine 3; one that is alone may bear no number.
+        number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
+        engine = int(number[1]) if number else 0
+        link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
+        return enginecore.EngineObserver(link, engine)
 
     _say_missing(enginecore.install(observer))
 

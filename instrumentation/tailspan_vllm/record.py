@@ -40,6 +40,8 @@ class RequestRecord:
     request_id: str | None = None
     engine_request_id: str | None = None
     """The engine's own id, by which its account is joined; it does not leave the process."""
+    awaits_account: bool = False
+    """Whether the engine may have something to tell of it; likewise."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

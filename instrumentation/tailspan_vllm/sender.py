@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -30,6 +29,10 @@ logger = logging.getLogger("vllm.tailspan")
 
 THREAD_NAME = "tailspan-sender"
 FLUSH_S = 2.0
+LOOKS, LOOK_S = 200, 0.05
+"""How often to look out for the engine of a first request, and how long between looks. There
+may be none: engines on another machine have no link."""
+
 JOIN_S = 2.0
 """How long a record waits for the engine's account of it."""
 
@@ -42,17 +45,18 @@ class Sender:
         self._records: deque[tuple[float, RequestRecord]] = deque()
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
-        self._engines: Callable[[], list[EngineState]] = list
+        self._engines: dict[int, EngineState] = {}
         self._port: int | None = None
         self._dropped = 0
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._looks_left = LOOKS
         self._unreachable = False
 
-    def observe(self, engines: Callable[[], list[EngineState]]) -> None:
-        """Say where the engines' states are to be read each second."""
+    def observe(self, engines: dict[int, EngineState]) -> None:
+        """Say where the engines' states are to be read each second; new ones are added there."""
         self._engines = engines
 
     def serves_port(self, port: int | None) -> None:
@@ -78,6 +82,12 @@ class Sender:
         if self._thread is None:
             self.start()
 
+    def expect(self) -> None:
+        """A request has set out for the engine: be there when it speaks."""
+        if self._looks_left and not self._join.connected and self._settings.enabled:
+            self.start()
+            self._wake.set()
+
     def close(self) -> None:
         """Send what is left, within `FLUSH_S`, and stop."""
         self._closing = True
@@ -94,24 +104,46 @@ class Sender:
                 _NotOurs()
             )
         spans, metrics = _exporters(self._settings)
+        # Its detectors use threads, which a program that is ending may no longer start.
+        detected = Resource.create()
         # A server names its port when its application is built, some seconds after its
         # engine: until then there is nothing to tell that could not wait.
-        self._wake.wait(self._settings.interval_s)
+        self._pause(self._settings.interval_s)
         # vLLM sets its logging up after it has loaded its plugins: said here, it is seen.
         logger.info(
             "tailspan: capturing; spans and samples go to %s (%s)",
             _endpoint(),
             self._settings.protocol,
         )
-        resource: Resource | None = None
+        mine = Resource(resource_attributes(os.environ, self._port))
+        resource = detected.merge(mine)
         while True:
             begun = time.monotonic()
-            resource = resource or Resource.create(resource_attributes(os.environ, self._port))
             self._send_spans(spans, resource)
             self._send_metrics(metrics, resource)
             if self._closing:
                 return
-            self._wake.wait(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+            self._pause(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next round; meanwhile look out for an engine that is about to speak.
+
+        An engine answers the door between its steps, and after a short burst there may be no
+        further step for hours.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._closing:
+            if self._wake.wait(left) and not self._closing:
+                if self._join.connected or not self._looks_left:
+                    self._wake.clear()
+                    continue
+                self._looks_left -= 1
+                self._look()
+                time.sleep(LOOK_S)
+
+    @guard.harmless("look_for_engine")
+    def _look(self) -> None:
+        self._join.read()
 
     @guard.harmless("send_spans")
     def _send_spans(self, exporter: SpanExporter, resource: Resource) -> None:
@@ -135,7 +167,9 @@ class Sender:
 
     @guard.harmless("send_metrics")
     def _send_metrics(self, exporter: MetricExporter, resource: Resource) -> None:
-        states = self._engines()
+        for state in self._join.unclaimed(self._engines):
+            self._engines[state.engine] = state
+        states = list(self._engines.values())
         for state in states:
             self._join.tell(state)
         if not states or not self._settings.metrics:

@@ -17,7 +17,12 @@ from tailspan_vllm.record import RequestRecord
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
 
 ACCOUNT = Account(
-    prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0), decode=None, preempted_s=4.0, itl_max_s=None
+    scheduled=100.0,
+    first_token=115.0,
+    last_token=None,
+    prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
+    decode=None,
+    itl_max_s=None,
 )
 
 
@@ -52,6 +57,7 @@ def a_record(request_id: str) -> RequestRecord:
         basis="http",
         scheduled=0.1,
         engine_request_id=request_id,
+        awaits_account=True,
     )
 
 
@@ -91,6 +97,16 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
             engine.flush()
         assert engine.dropped > 10
         assert front.read()
+
+
+def test_who_connects_late_hears_of_what_was_just_said(token: str, engine: EngineEnd) -> None:
+    """The engine's first requests are over before the two have found each other."""
+    engine.put(encode_account("a", ACCOUNT))
+    engine.flush()
+    with closing(FrontEnd(token)) as late:
+        late.discover()
+        engine.flush()
+        assert [decode(message) for message in late.read()] == [("a", ACCOUNT)]
 
 
 def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:

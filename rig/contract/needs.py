@@ -1,0 +1,210 @@
+"""What one may need of vLLM's source, and how a source is held against it."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rig.contract.reader import (
+    Class,
+    Function,
+    Module,
+    SourceTree,
+    calls_of,
+    leading_parameters,
+    process_names,
+    said,
+)
+
+Status = Literal["ok", "missing", "different"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one version stands to one need."""
+
+    status: Status
+    detail: str = ""
+
+
+OK = Finding("ok")
+
+
+class Need(Protocol):
+    """One kind of thing that a source can be held against."""
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """Hold a source against this need; `where` are the modules it may lie in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method that we wrap or implement.
+
+    Attributes:
+        takes: the names that our own version gives to its leading parameters. vLLM may call
+            by position whatever it names them itself, and by keyword only as we name them.
+        called_on: the receivers of vLLM's own calls, by the last part of their names.
+        called_in: the folders or modules in which those calls are looked for.
+        returns: what the return annotation must contain.
+        overridden_in: a folder of subclasses; those that override must call ours above them.
+    """
+
+    owner: str
+    name: str
+    takes: tuple[str, ...] = ()
+    called_on: tuple[str, ...] = ()
+    called_in: tuple[str, ...] = ()
+    returns: str = ""
+    overridden_in: str = ""
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        owner = tree.class_in(where, self.owner)
+        if owner is None:
+            return _no_class(self.owner, where)
+        method = owner.method(self.name)
+        if method is None:
+            return Finding("missing", f"no {self.owner}.{self.name}")
+        found = next(self._differences(tree, owner, method), None)
+        return Finding("different", found) if found else OK
+
+    def _differences(self, tree: SourceTree, owner: Class, method: Function) -> Iterator[str]:
+        parameters = leading_parameters(method)
+        if len(parameters) < len(self.takes) and method.args.vararg is None:
+            yield f"{self.owner}.{self.name} takes ({', '.join(parameters)})"
+        annotation = ast.unparse(method.returns) if method.returns else ""
+        if self.returns not in annotation:
+            yield f"{self.owner}.{self.name} returns {annotation or 'what it does not say'}"
+        for module in _modules(tree, self.called_in):
+            for call in calls_of(module, self.name, self.called_on):
+                if not self._suits(call):
+                    yield f"called as {ast.unparse(call)} in {module.path}"
+        if self.overridden_in:
+            for module in tree.under(self.overridden_in):
+                yield from self._loose_overrides(tree, module, owner)
+
+    def _suits(self, call: ast.Call) -> bool:
+        """Whether our own version, `takes` and then anything, could be called so."""
+        keywords = {keyword.arg for keyword in call.keywords}
+        starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+        if starred or None in keywords:
+            return True  # what is passed is not to be read here
+        return all(
+            index < len(call.args) or name in keywords for index, name in enumerate(self.takes)
+        )
+
+    def _loose_overrides(self, tree: SourceTree, module: Module, owner: Class) -> Iterator[str]:
+        for name, node in module.classes.items():
+            derived = Class(tree, module, node)
+            if node is owner.node or all(base.node is not owner.node for base in derived.lineage):
+                continue
+            override = module.function(f"{name}.{self.name}")
+            if override and f"super().{self.name}(" not in said(override):
+                yield f"{name}.{self.name} replaces {self.owner}'s in {module.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Attributes, fields, properties or members of a class.
+
+    Attributes:
+        settable: whether we also hang one of our own on its instances.
+    """
+
+    owner: str
+    names: tuple[str, ...]
+    settable: bool = False
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        owner = tree.class_in(where, self.owner)
+        if owner is None:
+            return _no_class(self.owner, where)
+        lacking = [name for name in self.names if name not in owner.attributes]
+        if lacking:
+            return Finding("missing", f"{self.owner} has no {', '.join(lacking)}")
+        if self.settable and not owner.takes_new_attributes:
+            return Finding("different", f"{self.owner} takes no attributes of ours")
+        return OK
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A module's text constant, or tuple of them, every value of which we know."""
+
+    name: str
+    known: tuple[str, ...]
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        for module in _modules(tree, where):
+            value = module.constant(self.name)
+            if value is None:
+                continue
+            values = value if isinstance(value, tuple | list) else (value,)
+            unknown = [repr(each) for each in values if each not in self.known]
+            return Finding("different", f"{self.name}: {', '.join(unknown)}") if unknown else OK
+        return Finding("missing", f"no {self.name} in {_places(where)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessName:
+    """A child process whose name begins so."""
+
+    begins: str
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        found = [name for module in _modules(tree, where) for name in process_names(module)]
+        if any(name.startswith(self.begins) for name in found):
+            return OK
+        told = ", ".join(sorted({repr(name) for name in found})) or "none"
+        return Finding(
+            "missing", f"no name= that begins {self.begins!r} in {_places(where)}: {told}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """A function's text contains one of these; or, for `never`, none of them.
+
+    For what a name and its parameters do not tell: that one thing is done inside another.
+    The texts are as `ast.unparse` writes them.
+    """
+
+    function: str
+    texts: tuple[str, ...]
+    never: bool = False
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        functions = (module.function(self.function) for module in _modules(tree, where))
+        function = next((found for found in functions if found), None)
+        if function is None:
+            if self.never:
+                return OK
+            return Finding("missing", f"no {self.function} in {_places(where)}")
+        text = said(function)
+        found = next((each for each in self.texts if each in text), None)
+        if self.never:
+            return Finding("different", f"{self.function} says {found}") if found else OK
+        return OK if found else Finding("different", f"{self.function} lacks {self.texts[0]}")
+
+
+def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
+    """The modules at these paths that exist; of a folder, all in it."""
+    for path in paths:
+        if path.endswith(".py"):
+            if module := tree.module(path):
+                yield module
+        else:
+            yield from tree.under(path)
+
+
+def _no_class(name: str, where: Sequence[str]) -> Finding:
+    return Finding("missing", f"no class {name} in {_places(where)}")
+
+
+def _places(where: Sequence[str]) -> str:
+    return " or ".join(where)

@@ -1,0 +1,213 @@
+"""Python source read as text: classes, what they inherit, declare and call. Runs nothing."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class SourceTree:
+    """The modules under a folder, by their path: `vllm/v1/request.py`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._modules: dict[str, Module | None] = {}
+
+    def module(self, path: str) -> "Module | None":
+        """The module at this path, None where there is none.
+
+        Raises:
+            ValueError: the file is no Python that this Python can read.
+        """
+        if path not in self._modules:
+            file = self._root / path
+            if not file.is_file():
+                self._modules[path] = None
+            else:
+                try:
+                    self._modules[path] = Module(path, ast.parse(file.read_bytes()))
+                except (SyntaxError, ValueError) as error:
+                    raise ValueError(f"{path}: cannot be read as Python: {error}") from error
+        return self._modules[path]
+
+    def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
+        """The class of this name in the first of these modules that defines it."""
+        for path in paths:
+            module = self.module(path)
+            node = module.classes.get(name) if module else None
+            if module and node:
+                return Class(self, module, node)
+        return None
+
+    def under(self, folder: str) -> Iterator["Module"]:
+        """Every module in a folder and the folders in it, in order of their paths."""
+        for file in sorted((self._root / folder).rglob("*.py")):
+            if module := self.module(file.relative_to(self._root).as_posix()):
+                yield module
+
+
+class Module:
+    """One parsed module."""
+
+    def __init__(self, path: str, node: ast.Module) -> None:
+        self.path = path
+        self.node = node
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """Classes at the top of the module, by name."""
+        return {node.name: node for node in self.node.body if isinstance(node, ast.ClassDef)}
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """What `from a.b import c as d` brings in: d → (a/b.py, c)."""
+        return {
+            alias.asname or alias.name: (node.module.replace(".", "/") + ".py", alias.name)
+            for node in ast.walk(self.node)
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level
+            for alias in node.names
+        }
+
+    def function(self, qualified: str) -> Function | None:
+        """A function `f`, or a method `Class.f`, of this module."""
+        owner, _, name = qualified.rpartition(".")
+        holder: ast.AST | None = self.classes.get(owner) if owner else self.node
+        body = getattr(holder, "body", [])
+        found = [node for node in body if isinstance(node, Function) and node.name == name]
+        return found[-1] if found else None
+
+    def constant(self, name: str) -> object:
+        """The literal that a module-level name is bound to; None where it is no literal."""
+        for node in self.node.body:
+            target = _bound_name(node)
+            if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                try:
+                    value: object = ast.literal_eval(node.value)
+                except ValueError:
+                    return None
+                return value
+        return None
+
+
+class Class:
+    """A class, with what it inherits from classes of the same tree."""
+
+    def __init__(self, tree: SourceTree, module: Module, node: ast.ClassDef) -> None:
+        self._tree = tree
+        self.module = module
+        self.node = node
+
+    @cached_property
+    def lineage(self) -> list["Class"]:
+        """This class and its bases, nearest first; those outside the tree are left out."""
+        found: list[Class] = []
+        pending = [self]
+        while pending:
+            current = pending.pop(0)
+            if any(current.node is known.node for known in found):
+                continue
+            found.append(current)
+            for base in current.node.bases:
+                name = ast.unparse(base).partition("[")[0]
+                path, original = current.module.imports.get(name, (current.module.path, name))
+                package = path.removesuffix(".py") + "/__init__.py"
+                if parent := self._tree.class_in((path, package), original):
+                    pending.append(parent)
+        return found
+
+    def method(self, name: str) -> Function | None:
+        """The method that an instance answers with, its own or inherited."""
+        for owner in self.lineage:
+            for node in reversed(owner.node.body):
+                if isinstance(node, Function) and node.name == name:
+                    return node
+        return None
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Fields, class attributes, methods, and whatever a method sets on `self`."""
+        found: set[str] = set()
+        for owner in self.lineage:
+            for node in owner.node.body:
+                if isinstance(node, Function):
+                    found.add(node.name)
+                    found.update(_set_on_self(node))
+                elif name := _bound_name(node):
+                    found.add(name)
+        return frozenset(found)
+
+    @property
+    def takes_new_attributes(self) -> bool:
+        """Whether an instance has a `__dict__`, as far as the text of this tree can tell."""
+        for owner in self.lineage:
+            if any(_bound_name(node) == "__slots__" for node in owner.node.body):
+                return False
+            decorators = " ".join(map(ast.unparse, owner.node.decorator_list))
+            if "slots=True" in decorators or "frozen=True" in decorators:
+                return False
+            if any(ast.unparse(base).endswith("Struct") for base in owner.node.bases):
+                return False
+        return True
+
+
+def leading_parameters(function: Function) -> list[str]:
+    """The names of the parameters that may be passed by position, without `self`."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[ast.Call]:
+    """The calls `….receiver.name(…)` in a module."""
+    for node in ast.walk(module.node):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            receiver = ast.unparse(node.func.value).rpartition(".")[2]
+            if node.func.attr == name and receiver in receivers:
+                yield node
+
+
+def process_names(module: Module) -> Iterator[str]:
+    """What is passed as `name=` anywhere in a module; `{}` stands for what is computed."""
+    for node in ast.walk(module.node):
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg == "name":
+                    yield from _texts(keyword.value)
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+
+
+def _bound_name(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return None
+
+
+def _set_on_self(function: Function) -> Iterator[str]:
+    for node in ast.walk(function):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        ):
+            yield node.attr
+
+
+@lru_cache(maxsize=256)
+def said(function: Function) -> str:
+    """A function's text as Python would write it: no comments, one way of spacing."""
+    return ast.unparse(function)

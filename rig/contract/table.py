@@ -1,0 +1,543 @@
+"""The contract: every name inside vLLM that `tailspan-vllm` relies on, a row each.
+
+A row's `otherwise` says what becomes of Tailspan where a vLLM differs; a row without one is
+required. Modules are listed where they lie now and where they lay before.
+
+Source: instrumentation/tailspan_vllm, the file that `read_by` names; vLLM 0.12 to 0.33.
+"""
+
+from dataclasses import dataclass
+
+from rig.contract.needs import Attributes, Constant, Method, Need, ProcessName, Says
+
+FIRST, LAST = (0, 12), (0, 33)
+"""The supported minor versions, both included."""
+
+ENGINE = ("vllm/v1/engine/__init__.py",)
+OUTPUTS = ("vllm/v1/engine/output_processor.py",)
+STATS = ("vllm/v1/metrics/stats.py",)
+LOGGERS = ("vllm/v1/metrics/loggers.py",)
+SCHEDULER = ("vllm/v1/core/sched/scheduler.py",)
+PLAN = ("vllm/v1/core/sched/output.py",)
+PLUGINS = ("vllm/plugins/__init__.py",)
+APP_STATE = (
+    "vllm/entrypoints/launchers/api_server/app_state.py",
+    "vllm/entrypoints/openai/api_server.py",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One thing of vLLM's that the instrumentation relies on.
+
+    Attributes:
+        what: its name in the table.
+        need: what is asked of it.
+        where: the modules it may lie in.
+        read_by: the file of `tailspan_vllm` that relies on it.
+        otherwise: what becomes of Tailspan where it is missing or different; None: required,
+            and read without a look first. "as for …": read only where that other one is there.
+    """
+
+    what: str
+    need: Need
+    where: tuple[str, ...]
+    read_by: str
+    otherwise: str | None = None
+
+
+_FRONT_END = (
+    Hook(
+        "OutputProcessor.add_request",
+        Method(
+            "OutputProcessor",
+            "add_request",
+            takes=("request",),
+            called_on=("output_processor",),
+            called_in=("vllm/v1/engine",),
+        ),
+        OUTPUTS,
+        "hooks.py",
+    ),
+    Hook(
+        "OutputProcessor._finish_request",
+        Method(
+            "OutputProcessor",
+            "_finish_request",
+            takes=("state",),
+            called_on=("self",),
+            called_in=OUTPUTS,
+        ),
+        OUTPUTS,
+        "hooks.py",
+        otherwise="nothing is lost: before it existed, every end was told with its reason",
+    ),
+    Hook(
+        "OutputProcessor._update_stats_from_finished",
+        Method(
+            "OutputProcessor",
+            "_update_stats_from_finished",
+            takes=("state", "reason"),
+            called_on=("self",),
+            called_in=OUTPUTS,
+        ),
+        OUTPUTS,
+        "hooks.py",
+    ),
+    Hook(
+        "OutputProcessor.abort_requests",
+        Method("OutputProcessor", "abort_requests", returns="list[str]"),
+        OUTPUTS,
+        "hooks.py",
+    ),
+    Hook(
+        "OutputProcessor.request_states",
+        Attributes("OutputProcessor", ("request_states",)),
+        OUTPUTS,
+        "hooks.py",
+    ),
+    Hook(
+        "EngineCoreRequest: id, trace headers",
+        Attributes("EngineCoreRequest", ("request_id", "trace_headers")),
+        ENGINE,
+        "hooks.py",
+    ),
+    Hook(
+        "RequestState: id, prompt, LoRA, stats",
+        Attributes(
+            "RequestState",
+            ("request_id", "lora_name", "prompt_len", "num_cached_tokens", "stats"),
+            settable=True,
+        ),
+        OUTPUTS,
+        "capture.py",
+    ),
+    Hook(
+        "RequestState.external_req_id",
+        Attributes("RequestState", ("external_req_id",)),
+        OUTPUTS,
+        "capture.py",
+        otherwise="the engine's own id, which was the client's until 0.13",
+    ),
+    Hook(
+        "RequestStateStats: instants, tokens",
+        Attributes(
+            "RequestStateStats",
+            (
+                "arrival_time",
+                "queued_ts",
+                "scheduled_ts",
+                "first_token_ts",
+                "last_token_ts",
+                "num_generation_tokens",
+            ),
+            settable=True,
+        ),
+        STATS,
+        "capture.py",
+    ),
+    Hook(
+        "IterationStats.update_from_events",
+        Method(
+            "IterationStats",
+            "update_from_events",
+            takes=("req_id", "events", "is_prefilling", "req_stats"),
+            called_on=("self",),
+            called_in=STATS,
+        ),
+        STATS,
+        "hooks.py",
+        otherwise="a request's span tells no preemption",
+    ),
+    Hook(
+        "EngineCoreEvent: type, timestamp",
+        Attributes("EngineCoreEvent", ("type", "timestamp")),
+        ENGINE,
+        "hooks.py",
+    ),
+    Hook(
+        "EngineCoreEventType: SCHEDULED, PREEMPTED",
+        Attributes("EngineCoreEventType", ("SCHEDULED", "PREEMPTED")),
+        ENGINE,
+        "hooks.py",
+    ),
+    Hook(
+        "FinishReason: known reasons",
+        Constant("FINISH_REASON_STRINGS", ("stop", "length", "abort", "error", "repetition")),
+        ENGINE,
+        "hooks.py",
+        otherwise="a reason that we do not know is told as an error",
+    ),
+    Hook(
+        "A request ends through _update_stats_from_finished",
+        Says("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
+        OUTPUTS,
+        "hooks.py",
+        otherwise="one that the engine core refuses is struck off, and told as an error",
+    ),
+    Hook(
+        "Streamed input ends through it too",
+        Says(
+            "OutputProcessor._update_streaming_request_state",
+            ("self._finish_request(",),
+            never=True,
+        ),
+        OUTPUTS,
+        "hooks.py",
+        otherwise="a session that ends while the engine waits for more input is told as an error",
+    ),
+)
+
+_PLUGIN = (
+    Hook(
+        "Group vllm.general_plugins",
+        Constant("DEFAULT_PLUGINS_GROUP", ("vllm.general_plugins",)),
+        PLUGINS,
+        "plugin.py",
+    ),
+    Hook(
+        "… loaded where arguments are read",
+        Says("EngineArgs.__post_init__", ("load_general_plugins()",)),
+        ("vllm/engine/arg_utils.py",),
+        "plugin.py",
+    ),
+    Hook(
+        "… loaded in the engine core",
+        Says("EngineCore.__init__", ("load_general_plugins()",)),
+        ("vllm/v1/engine/core.py",),
+        "plugin.py",
+    ),
+    Hook(
+        "Group vllm.stat_logger_plugins",
+        Constant("STAT_LOGGER_PLUGINS_GROUP", ("vllm.stat_logger_plugins",)),
+        PLUGINS,
+        "statlogger.py",
+    ),
+    Hook(
+        "… loaded by AsyncLLM",
+        Says("AsyncLLM.__init__", ("load_stat_logger_plugin_factories()",)),
+        ("vllm/v1/engine/async_llm.py",),
+        "statlogger.py",
+    ),
+    Hook(
+        "Process name EngineCore…",
+        ProcessName("EngineCore"),
+        ("vllm/v1/engine/utils.py",),
+        "plugin.py",
+    ),
+    Hook(
+        "Process name EngineCore_DP…",
+        ProcessName("EngineCore_DP{}"),
+        ("vllm/v1/engine/utils.py",),
+        "plugin.py",
+    ),
+    Hook(
+        "Process name VllmWorker…",
+        ProcessName("VllmWorker"),
+        ("vllm/v1/executor/multiproc_executor.py",),
+        "plugin.py",
+        otherwise="workers carry the front end's hooks, and never call them",
+    ),
+    Hook(
+        "VLLM_ENABLE_V1_MULTIPROCESSING",
+        Says("LLMEngine.from_engine_args", ("envs.VLLM_ENABLE_V1_MULTIPROCESSING",)),
+        ("vllm/v1/engine/llm_engine.py",),
+        "plugin.py",
+        otherwise="an engine inside the caller's own process keeps no ledger",
+    ),
+    Hook(
+        "app.state.args",
+        Says("init_app_state", ("state.args = args",)),
+        APP_STATE,
+        "plugin.py",
+        otherwise="a replica's default name lacks the port",
+    ),
+)
+
+_STAT_LOGGER = (
+    Hook(
+        "StatLoggerBase.__init__",
+        Method("StatLoggerBase", "__init__", takes=("vllm_config", "engine_index")),
+        LOGGERS,
+        "statlogger.py",
+    ),
+    Hook(
+        "StatLoggerBase.record",
+        Method(
+            "StatLoggerBase",
+            "record",
+            takes=("scheduler_stats", "iteration_stats"),
+            called_on=("logger", "stat_logger", "per_engine_stat_loggers[engine_idx]"),
+            called_in=LOGGERS,
+        ),
+        LOGGERS,
+        "statlogger.py",
+    ),
+    Hook(
+        "StatLoggerBase: log, log_engine_initialized",
+        Attributes("StatLoggerBase", ("log", "log_engine_initialized")),
+        LOGGERS,
+        "statlogger.py",
+    ),
+    Hook(
+        "SchedulerStats: running, waiting, KV usage, prefix cache",
+        Attributes(
+            "SchedulerStats",
+            ("num_running_reqs", "num_waiting_reqs", "kv_cache_usage", "prefix_cache_stats"),
+        ),
+        STATS,
+        "statlogger.py",
+    ),
+    Hook(
+        "SchedulerStats.num_skipped_waiting_reqs",
+        Attributes("SchedulerStats", ("num_skipped_waiting_reqs",)),
+        STATS,
+        "statlogger.py",
+        otherwise="nothing is lost: vLLM itself counts the deferred among the waiting",
+    ),
+    Hook(
+        "SchedulerStats.connector_prefix_cache_stats",
+        Attributes("SchedulerStats", ("connector_prefix_cache_stats",)),
+        STATS,
+        "statlogger.py",
+        otherwise="hits in an external cache are not told",
+    ),
+    Hook(
+        "PrefixCacheStats: queries, hits",
+        Attributes("PrefixCacheStats", ("queries", "hits")),
+        STATS,
+        "statlogger.py",
+    ),
+    Hook(
+        "IterationStats: tokens, preemptions",
+        Attributes(
+            "IterationStats", ("num_generation_tokens", "num_prompt_tokens", "num_preempted_reqs")
+        ),
+        STATS,
+        "statlogger.py",
+    ),
+    Hook(
+        "IterationStats.prompt_token_stats",
+        Attributes("IterationStats", ("prompt_token_stats",)),
+        STATS,
+        "statlogger.py",
+        otherwise="prefill tokens include those that the prefix cache held",
+    ),
+    Hook(
+        "PromptTokenStats.computed",
+        Attributes("PromptTokenStats", ("computed",)),
+        STATS,
+        "statlogger.py",
+        otherwise="as for IterationStats.prompt_token_stats",
+    ),
+)
+
+_ENGINE_CORE = (
+    Hook(
+        "Scheduler.schedule",
+        Method(
+            "Scheduler",
+            "schedule",
+            returns="SchedulerOutput",
+            overridden_in="vllm/v1/core/sched",
+        ),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "Scheduler.update_from_output",
+        Method(
+            "Scheduler",
+            "update_from_output",
+            takes=("output",),
+            called_on=("scheduler",),
+            called_in=("vllm/v1/engine",),
+            returns="EngineCoreOutputs]",
+            overridden_in="vllm/v1/core/sched",
+        ),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "Scheduler._free_request",
+        Method(
+            "Scheduler",
+            "_free_request",
+            takes=("request",),
+            called_on=("self",),
+            called_in=("vllm/v1/core/sched",),
+            overridden_in="vllm/v1/core/sched",
+        ),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "Scheduler._preempt_request",
+        Method(
+            "Scheduler",
+            "_preempt_request",
+            takes=("request",),
+            called_on=("self",),
+            called_in=("vllm/v1/core/sched",),
+            overridden_in="vllm/v1/core/sched",
+        ),
+        SCHEDULER,
+        "enginecore.py",
+        otherwise="the ledger takes the time of an eviction for decoding",
+    ),
+    Hook(
+        "Scheduler: requests, has_unfinished_requests",
+        Attributes("Scheduler", ("requests", "has_unfinished_requests")),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "schedule() counts the step in num_computed_tokens",
+        Says("Scheduler.schedule", ("self._update_after_schedule(",)),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "… in _update_after_schedule",
+        Says(
+            "Scheduler._update_after_schedule",
+            ("request.num_computed_tokens += num_scheduled_token",),
+        ),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "SchedulerOutput: tokens, new and cached requests",
+        Attributes(
+            "SchedulerOutput",
+            ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cached_reqs"),
+        ),
+        PLAN,
+        "enginecore.py",
+    ),
+    Hook("NewRequestData.req_id", Attributes("NewRequestData", ("req_id",)), PLAN, "enginecore.py"),
+    Hook(
+        "CachedRequestData.num_computed_tokens",
+        Attributes("CachedRequestData", ("num_computed_tokens",)),
+        PLAN,
+        "enginecore.py",
+    ),
+    Hook(
+        "CachedRequestData.resumed_req_ids",
+        Attributes("CachedRequestData", ("resumed_req_ids",)),
+        PLAN,
+        "enginecore.py",
+    ),
+    Hook(
+        "Resumed requests are never told as new ones",
+        Says(
+            "Scheduler.schedule",
+            (
+                "scheduled_new_reqs.extend(scheduled_resumed_reqs)",
+                "scheduled_new_reqs + scheduled_resumed_reqs",
+            ),
+            never=True,
+        ),
+        SCHEDULER,
+        "enginecore.py",
+        otherwise="they are known by their track all the same",
+    ),
+    Hook(
+        "Model runner V2 is off unless asked for",
+        Says(
+            "VllmConfig.use_v2_model_runner",
+            ("self._is_default_v2_model_runner_model()", "return True"),
+            never=True,
+        ),
+        ("vllm/config/vllm.py",),
+        "enginecore.py",
+        otherwise="the row above holds without being asked for",
+    ),
+    Hook(
+        "Request: id, tokens",
+        Attributes("Request", ("request_id", "num_computed_tokens", "num_tokens")),
+        ("vllm/v1/request.py",),
+        "enginecore.py",
+    ),
+    Hook(
+        "EngineCoreOutputs.timestamp",
+        Attributes("EngineCoreOutputs", ("timestamp",)),
+        ENGINE,
+        "enginecore.py",
+    ),
+)
+
+ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "model": ("ModelConfig", ("model", "dtype", "quantization", "max_model_len", "enforce_eager")),
+    "cache": (
+        "CacheConfig",
+        (
+            "block_size",
+            "cache_dtype",
+            "enable_prefix_caching",
+            "gpu_memory_utilization",
+            "num_gpu_blocks_override",
+        ),
+    ),
+    "scheduler": (
+        "SchedulerConfig",
+        (
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "enable_chunked_prefill",
+            "long_prefill_token_threshold",
+            "max_num_partial_prefills",
+            "policy",
+            "async_scheduling",
+        ),
+    ),
+    "parallel": (
+        "ParallelConfig",
+        (
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "data_parallel_size",
+            "enable_expert_parallel",
+        ),
+    ),
+    "lora": ("LoRAConfig", ("max_loras", "max_cpu_loras", "max_lora_rank")),
+    "speculative": ("SpeculativeConfig", ("method", "num_speculative_tokens")),
+}
+"""The fingerprint's arguments: `VllmConfig.<part>_config`, its class, what is read of it."""
+
+_FINGERPRINT = (
+    Hook(
+        "ModelConfig.served_model_name",
+        Attributes("ModelConfig", ("served_model_name",)),
+        ("vllm/config/model.py",),
+        "statlogger.py",
+    ),
+    Hook(
+        "VllmConfig: its parts",
+        Attributes("VllmConfig", tuple(f"{part}_config" for part in ARGUMENTS)),
+        ("vllm/config/vllm.py",),
+        "fingerprint.py",
+        otherwise="absent from the fingerprint",
+    ),
+    *(
+        Hook(
+            f"{owner}: the fingerprint's",
+            Attributes(owner, names),
+            (f"vllm/config/{part}.py",),
+            "fingerprint.py",
+            otherwise="absent from the fingerprint",
+        )
+        for part, (owner, names) in ARGUMENTS.items()
+    ),
+)
+
+CONTRACT: dict[str, tuple[Hook, ...]] = {
+    "Front end": _FRONT_END,
+    "Plugin": _PLUGIN,
+    "Stat logger": _STAT_LOGGER,
+    "Engine core": _ENGINE_CORE,
+    "Configuration": _FINGERPRINT,
+}
+"""Every hook, by the part of vLLM in which it lies."""
+
+HOOKS: tuple[Hook, ...] = tuple(hook for hooks in CONTRACT.values() for hook in hooks)

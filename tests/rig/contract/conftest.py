@@ -1,0 +1,25 @@
+"""Small made sources for the contract's tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from rig.contract.reader import SourceTree
+
+MakeTree = Callable[[dict[str, str]], SourceTree]
+
+
+@pytest.fixture
+def make_tree(tmp_path: Path) -> MakeTree:
+    """A source tree of these modules, by path."""
+
+    def make(modules: dict[str, str]) -> SourceTree:
+        for path, text in modules.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(dedent(text))
+        return SourceTree(tmp_path)
+
+    return make

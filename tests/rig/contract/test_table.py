@@ -1,0 +1,114 @@
+"""The contract's data, and that it speaks of the instrumentation as it is."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from tailspan_vllm.fingerprint import _ARGUMENTS
+
+from rig.contract.needs import Attributes, Method
+from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
+
+ROOT = Path(__file__).resolve().parents[3]
+INSTRUMENTATION = ROOT / "instrumentation" / "tailspan_vllm"
+
+
+def _parsed(hook: Hook) -> ast.Module:
+    file = INSTRUMENTATION / hook.read_by
+    if not file.is_file():
+        pytest.skip(f"{hook.read_by} is not in this tree")
+    return ast.parse(file.read_text())
+
+
+def _looked_for(module: ast.Module) -> set[str]:
+    """Attributes that are looked for before they are read, or read with a default."""
+    return {
+        argument.value
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+
+
+def _mentioned(module: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def test_every_row_is_whole() -> None:
+    """A name of its own, Python modules of vLLM's, and a fate that says something."""
+    assert len({hook.what for hook in HOOKS}) == len(HOOKS)
+    for hook in HOOKS:
+        assert hook.where, hook.what
+        assert all(path.startswith("vllm/") and path.endswith(".py") for path in hook.where)
+        assert hook.read_by.endswith(".py")
+        assert hook.otherwise is None or hook.otherwise.strip()
+        assert "|" not in hook.what + (hook.otherwise or "")
+
+
+def test_every_row_is_in_one_part() -> None:
+    """The docs' sections together are the contract."""
+    assert [hook for hooks in CONTRACT.values() for hook in hooks] == list(HOOKS)
+    assert FIRST < LAST
+
+
+ATTRIBUTES = [
+    hook
+    for hook in HOOKS
+    if isinstance(hook.need, Attributes)
+    and hook.read_by != "fingerprint.py"
+    and not (hook.otherwise or "").startswith("as for ")
+]
+
+
+@pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
+def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
+    """And what is read without a look is required: else a vLLM without it costs every record."""
+    assert isinstance(hook.need, Attributes)
+    module = _parsed(hook)
+    assert set(hook.need.names) <= _mentioned(module), "a row that nothing reads"
+    for name in hook.need.names:
+        assert (name in _looked_for(module)) == (hook.otherwise is not None), name
+
+
+METHODS = [hook for hook in HOOKS if isinstance(hook.need, Method)]
+
+
+@pytest.mark.parametrize("hook", METHODS, ids=lambda hook: hook.what)
+def test_our_own_parameters_are_named_as_the_contract_says(hook: Hook) -> None:
+    """They decide which of vLLM's calls by keyword would raise."""
+    assert isinstance(hook.need, Method)
+    need = hook.need
+    ours = [
+        node
+        for node in ast.walk(_parsed(hook))
+        if isinstance(node, ast.FunctionDef)
+        and (node.name if need.name.startswith("__") else node.name.strip("_"))
+        == (need.name if need.name.startswith("__") else need.name.strip("_"))
+    ]
+    watched = [
+        inner
+        for node in ours
+        for inner in node.body
+        if isinstance(inner, ast.FunctionDef) and inner.name == "watched"
+    ]
+    signatures = [
+        tuple(argument.arg for argument in node.args.args[1:]) for node in watched or ours
+    ]
+    assert any(signature[: len(need.takes)] == need.takes for signature in signatures), signatures
+
+
+def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
+    """One list in the instrumentation, one here: the same."""
+    ours = {part.removesuffix("_config"): names for part, names in _ARGUMENTS.items()}
+    assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
