@@ -16,10 +16,12 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent import futures
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+
+import grpc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -58,29 +60,28 @@ def free_port() -> int:
 def sink(port: int) -> None:
     """Take every export and keep nothing."""
 
-    class Take(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def take(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return b""
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    class Take(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+        def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(take)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    ThreadingHTTPServer(("127.0.0.1", port), Take).serve_forever()
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=[Take()])
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    server.wait_for_termination()
 
 
 def start(kind: str, endpoint: str) -> Server:
     """Start a server of one kind, and wait until it serves."""
     port = free_port()
-    arguments = ["--otlp-traces-endpoint", f"{endpoint}/v1/traces"] if kind == "native" else []
+    arguments = ["--otlp-traces-endpoint", endpoint] if kind == "native" else []
     environ = {
         **os.environ,
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_EXPORTER_OTLP_INSECURE": "true",
+        "OTEL_EXPORTER_OTLP_TRACES_INSECURE": "true",
         "OTEL_SERVICE_NAME": kind,
     }
     if kind != "tailspan":

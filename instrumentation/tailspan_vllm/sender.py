@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -47,6 +48,7 @@ class Sender:
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
         self._engines: dict[int, EngineState] = {}
+        self._at_end: Callable[[], None] = _nothing
         self._port: int | None = None
         self._dropped = 0
         self._wake = threading.Event()
@@ -56,9 +58,14 @@ class Sender:
         self._looks_left = LOOKS
         self._unreachable = False
 
-    def observe(self, engines: dict[int, EngineState]) -> None:
-        """Say where the engines' states are to be read each second; new ones are added there."""
-        self._engines = engines
+    def observe(self, engines: dict[int, EngineState], at_end: Callable[[], None]) -> None:
+        """Say where the engines' states are to be read each second, and what to do at the end.
+
+        Args:
+            engines: read each second; engines that are heard of otherwise are added.
+            at_end: called before the last round.
+        """
+        self._engines, self._at_end = engines, at_end
 
     def serves_port(self, port: int | None) -> None:
         """Note the port that names this replica; of use before the first export only."""
@@ -91,10 +98,15 @@ class Sender:
 
     def close(self) -> None:
         """Send what is left, within `FLUSH_S`, and stop."""
+        self._say_goodbye()
         self._closing = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(FLUSH_S)
+
+    @guard.harmless("at_end")
+    def _say_goodbye(self) -> None:
+        self._at_end()
 
     # --- the thread -----------------------------------------------------------------------
 
@@ -191,6 +203,10 @@ class Sender:
                     self._settings.queue_limit,
                 )
             self._unreachable = not reached
+
+
+def _nothing() -> None:
+    """Nothing to do."""
 
 
 class _NotOurs(logging.Filter):
