@@ -36,6 +36,9 @@ lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
 
+generate: $(STAMP) ## Write anew what is generated and committed
+	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md
+
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
