@@ -69,6 +69,20 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
             server.wait()
 
 
+def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
+    """Ids of the processes of a server (a session of its own) that run an engine core."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command_line = (folder / "cmdline").read_bytes()
+            group = os.getpgid(int(folder.name))
+        except (OSError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if b"EngineCore" in command_line and group == server.pid:
+            found.append(int(folder.name))
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Install what is missing, start the server and stay with it."""
     parser = argparse.ArgumentParser(

@@ -84,8 +84,12 @@ class Capture:
         self.settings = settings
         self.sender = Sender(settings)
         self.engines: dict[int, EngineState] = {}
+        self.sees_engine = True
+        """Whether this vLLM let us listen to its front end's half of the engine."""
         self._left: list[Flight] = []
-        self.sender.observe(self.engines)
+        self._silent: dict[int, Exchange] = {}
+        """Exchanges that are over, and of whose requests the engine has yet to speak."""
+        self.sender.observe(self.engines, at_end=self.give_up_on_all)
 
     # --- the engine's side ----------------------------------------------------------------
 
@@ -133,15 +137,23 @@ class Capture:
                 self._send(flight)
             elif flight.left is not None:
                 self.flight_ended(flight, flight.left, "error")
+        if any(flight.open for flight in exchange.flights):
+            self._silent[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
         """The engine never said how these requests ended: it died, or an error overtook it."""
+        self._silent.pop(id(exchange), None)
         for flight in exchange.flights:
             if flight.open:
                 flight.ended = time.monotonic()
                 flight.record = self._blank(exchange, "error")
                 flight.record.error_type = "engine_silent"
                 self._send(flight)
+
+    def give_up_on_all(self) -> None:
+        """The process ends; what the engine has not said by now it will not say."""
+        for exchange in list(self._silent.values()):
+            self.give_up_on(exchange)
 
     # --- records --------------------------------------------------------------------------
 
@@ -180,8 +192,16 @@ class Capture:
         return record
 
     def _record_unseen_by_engine(self, exchange: Exchange) -> RequestRecord:
-        outcome: Outcome = "abort" if exchange.status is None else "rejected"
+        status = exchange.status
+        outcome: Outcome = "rejected"
+        if status is None or (exchange.disconnected and status < 400):
+            outcome = "abort"
+        elif status < 400 and not self.sees_engine:
+            outcome = "stop"
         record = self._blank(exchange, outcome)
+        if not self.sees_engine:
+            record.basis = "edge"
+            record.first_byte = exchange.first_byte
         if outcome == "rejected":
             record.error_type = str(exchange.status)
         return record

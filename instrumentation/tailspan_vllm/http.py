@@ -33,7 +33,7 @@ OPERATIONS = {
 }
 """Routes on which a request that never reached the engine is still a request."""
 
-ORPHAN_GRACE_S = 10.0
+ORPHAN_GRACE_S = 2.0
 """How long after the answer's end the engine may take to say that a request has ended."""
 
 
@@ -42,6 +42,7 @@ class Exchange:
 
     __slots__ = (
         "delivered",
+        "disconnected",
         "first_byte",
         "flights",
         "received",
@@ -59,6 +60,7 @@ class Exchange:
         self.delivered: float | None = None
         self.status: int | None = None
         self.streamed: bool | None = None
+        self.disconnected = False
         self.flights: list[Flight] = []
 
     def header(self, name: bytes) -> str | None:
@@ -152,6 +154,7 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
         message = await receive()
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
+            exchange.disconnected = True
         return message
 
     return watched

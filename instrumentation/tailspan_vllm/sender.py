@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -21,6 +22,7 @@ from tailspan_vllm import guard, names
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState, Number, metrics_of
+from tailspan_vllm.otlp import Batch, quicken
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
 from tailspan_vllm.spans import span_of
@@ -46,6 +48,7 @@ class Sender:
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
         self._engines: dict[int, EngineState] = {}
+        self._at_end: Callable[[], None] = _nothing
         self._port: int | None = None
         self._dropped = 0
         self._wake = threading.Event()
@@ -55,9 +58,14 @@ class Sender:
         self._looks_left = LOOKS
         self._unreachable = False
 
-    def observe(self, engines: dict[int, EngineState]) -> None:
-        """Say where the engines' states are to be read each second; new ones are added there."""
-        self._engines = engines
+    def observe(self, engines: dict[int, EngineState], at_end: Callable[[], None]) -> None:
+        """Say where the engines' states are to be read each second, and what to do at the end.
+
+        Args:
+            engines: read each second; engines that are heard of otherwise are added.
+            at_end: called before the last round.
+        """
+        self._engines, self._at_end = engines, at_end
 
     def serves_port(self, port: int | None) -> None:
         """Note the port that names this replica; of use before the first export only."""
@@ -90,10 +98,15 @@ class Sender:
 
     def close(self) -> None:
         """Send what is left, within `FLUSH_S`, and stop."""
+        self._say_goodbye()
         self._closing = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(FLUSH_S)
+
+    @guard.harmless("at_end")
+    def _say_goodbye(self) -> None:
+        self._at_end()
 
     # --- the thread -----------------------------------------------------------------------
 
@@ -157,7 +170,7 @@ class Sender:
             self._spans.append(span_of(record, resource))
         while self._spans:
             count = min(self._settings.batch_limit, len(self._spans))
-            batch = [self._spans[index] for index in range(count)]
+            batch = Batch(self._spans[index] for index in range(count))
             result = exporter.export(batch)
             self._note(result is SpanExportResult.SUCCESS)
             if result is not SpanExportResult.SUCCESS:
@@ -192,6 +205,10 @@ class Sender:
             self._unreachable = not reached
 
 
+def _nothing() -> None:
+    """Nothing to do."""
+
+
 class _NotOurs(logging.Filter):
     """Keeps OpenTelemetry's line-a-retry of our own thread out of the server's log."""
 
@@ -207,8 +224,10 @@ def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter, trace_exporter
 
+        quicken(trace_exporter)
         return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
     from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
 
+    quicken(http_traces)
     return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rig.load import Call, Timed, mixed, send, send_all
+from rig.serve import engine_cores
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -113,24 +114,10 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
     assert 0.8 <= ratio <= 1.2, (excesses, blamed)
 
 
-def engine_cores(server: Any) -> list[int]:
-    """The processes of a server that run an engine core."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            named = (folder / "cmdline").read_bytes()
-            group = os.getpgid(int(folder.name))
-        except (OSError, ProcessLookupError):
-            continue
-        if b"EngineCore" in named and group == server.process.pid:
-            found.append(int(folder.name))
-    return found
-
-
 def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan: Any) -> None:
     """One second of SIGSTOP is about one second of `stall_s`, for all who were running."""
     warm_up(vllm)
-    (core,) = engine_cores(vllm)
+    (core,) = engine_cores(vllm.process)
     calls = [Call(prompt=f"request {index}", max_tokens=400) for index in range(4)]
 
     def freeze() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rig.load import mixed, send_all
+from rig.load import Call, mixed, send_all
+from rig.serve import engine_cores
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -67,6 +69,22 @@ def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(
     assert all(timed.status == 200 for timed in seen)
     time.sleep(12)
     assert server.log.read_text().count("tailspan: no collector") == 1
+
+
+def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """SIGKILL of the engine core in mid-answer: the server goes down, its errors are rows."""
+    server = start_vllm()
+    calls = [Call(prompt=f"request {index}", max_tokens=1500) for index in range(4)]
+    (core,) = engine_cores(server.process)
+    killer = threading.Timer(1.0, os.kill, (core, signal.SIGKILL))
+    killer.start()
+    seen = send_all(server.port, calls, concurrency=4)
+    killer.join()
+    rows = tailspan.rows({timed.trace_id for timed in seen})
+    assert len(rows) == 4
+    assert {row["outcome"] for row in rows.values()} == {"error"}
 
 
 def test_what_was_captured_is_sent_before_the_server_ends(
