@@ -94,14 +94,16 @@ SPAN_ATTRIBUTES: Final = (
         names.OUTCOME,
         "text",
         "`stop`, `length`, `abort` (the client left), `error`, or `rejected` (refused"
-        " before the engine). A span that has it is a request.",
+        " before the engine); `stop` for any whole answer where `tailspan.basis` is `edge`."
+        " A span that has it is a request.",
         _STATE,
     ),
     Term(
         names.BASIS,
         "text",
         "`http`: received and delivered were seen at the HTTP edge. `engine`: they are the"
-        " front end's first and last sight of the request.",
+        " front end's first and last sight of the request. `edge`: the HTTP edge alone was"
+        " seen, for the instrumentation doesn't fit this vLLM's inside.",
         _OURSELVES,
     ),
     Term(names.STREAMED, "boolean", "Whether the answer was an event stream.", _HTTP),
@@ -214,7 +216,21 @@ _OF_THE_MODEL = (
 METRICS: Final = (
     MetricTerm(names.WAITING, "gauge", "Requests waiting, for whatever reason.", _SCHEDULER),
     MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
+    MetricTerm(
+        names.DEFERRED,
+        "gauge",
+        "Of those waiting, the ones that a passing constraint holds back, such as an"
+        " adapter's slot; before vLLM 0.20 always 0.",
+        _SCHEDULER,
+    ),
     MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
+    MetricTerm(
+        names.WAITING_LORAS,
+        "gauge",
+        "Requests waiting that ask for an adapter; absent until there is one.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.RUNNING_LORAS, "gauge", "Requests in the batch that do.", _SCHEDULER),
     MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),
     *(
         MetricTerm(name, "gauge", f"Step model, {letter}: {meaning}.", _LEDGER)
@@ -264,6 +280,25 @@ METRICS: Final = (
     ),
     MetricTerm(names.EXTERNAL_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
     MetricTerm(names.ENGINE_PREEMPTIONS, "sum", "Evictions from the batch.", _ITERATION),
+    MetricTerm(
+        names.DRAFTS,
+        "sum",
+        "Drafts of speculative decoding; absent without it.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens in those drafts.", _SCHEDULER),
+    MetricTerm(names.ACCEPTED_TOKENS, "sum", "Those of them that were accepted.", _SCHEDULER),
+    MetricTerm(
+        names.MODELLED_FLOPS,
+        "sum",
+        "Floating-point operations for each GPU, as vLLM models them; absent without"
+        " `--enable-mfu-metrics`.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read for each GPU, likewise.", _SCHEDULER),
+    MetricTerm(
+        names.MODELLED_WRITE_BYTES, "sum", "Bytes written for each GPU, likewise.", _SCHEDULER
+    ),
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",

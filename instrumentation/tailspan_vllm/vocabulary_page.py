@@ -79,7 +79,7 @@ def _section(
 
 
 def _is_ucum(unit: str) -> bool:
-    return unit in ("s", "1") or unit.startswith("{")
+    return unit in ("s", "1", "By") or unit.startswith("{")
 
 
 def _row(cells: Sequence[str]) -> str:
