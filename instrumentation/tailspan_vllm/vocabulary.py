@@ -213,7 +213,19 @@ _OF_THE_MODEL = (
 
 METRICS: Final = (
     MetricTerm(names.WAITING, "gauge", "Requests waiting, for whatever reason.", _SCHEDULER),
+    MetricTerm(
+        names.DEFERRED,
+        "gauge",
+        "Of those waiting, the ones that a passing constraint holds back.",
+        _SCHEDULER,
+    ),
     MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
+    MetricTerm(
+        names.WAITING_LORAS, "gauge", "Requests waiting that ask for an adapter.", _SCHEDULER
+    ),
+    MetricTerm(
+        names.RUNNING_LORAS, "gauge", "Requests in the batch that use an adapter.", _SCHEDULER
+    ),
     MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
     MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),
     *(
@@ -264,6 +276,17 @@ METRICS: Final = (
     ),
     MetricTerm(names.EXTERNAL_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
     MetricTerm(names.ENGINE_PREEMPTIONS, "sum", "Evictions from the batch.", _ITERATION),
+    MetricTerm(names.DRAFTS, "sum", "Speculative drafts made.", _SCHEDULER),
+    MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens drafted.", _SCHEDULER),
+    MetricTerm(names.ACCEPTED_TOKENS, "sum", "Drafted tokens accepted.", _SCHEDULER),
+    MetricTerm(
+        names.MODELLED_FLOPS,
+        "sum",
+        "FLOPs of each GPU by vLLM's own model; with `--enable-mfu-metrics`.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read from memory, likewise.", _SCHEDULER),
+    MetricTerm(names.MODELLED_WRITE_BYTES, "sum", "Bytes written to memory, likewise.", _SCHEDULER),
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",
