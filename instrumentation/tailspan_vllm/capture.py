@@ -1,8 +1,7 @@
 """From hooks to records: what one front-end process knows of the requests in its care.
 
-An `Exchange` is the HTTP side, a `Flight` the engine's side of one request; an exchange may
-carry several flights (`n > 1`, several prompts) or none (refused before the engine). A
-record is made when both sides have ended, whichever ends last.
+A record is made when both sides of a request have ended, its exchange with the client and its
+flight through the engine, whichever ends last.
 """
 
 import os
@@ -10,9 +9,8 @@ import re
 import time
 from typing import Any, Protocol
 
-from tailspan_vllm.http import OPERATIONS, Exchange, current
+from tailspan_vllm.exchange import OPERATIONS, Exchange, Flight, current
 from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.names import KV_USAGE, RUNNING, WAITING
 from tailspan_vllm.record import Outcome, RequestRecord
 from tailspan_vllm.sender import Sender
 from tailspan_vllm.settings import Settings, settings_from
@@ -32,49 +30,6 @@ class EngineStats(Protocol):
     first_token_ts: float
     last_token_ts: float
     num_generation_tokens: int
-
-
-class Flight:
-    """One engine request between the engine's front door and its end."""
-
-    __slots__ = (
-        "added",
-        "ended",
-        "exchange",
-        "left",
-        "preempted_at",
-        "record",
-        "resumed_at",
-        "running",
-        "trace_headers",
-        "usage",
-        "waiting",
-        "wall_offset_ns",
-    )
-
-    def __init__(
-        self, exchange: Exchange | None, trace_headers: Any, gauges: dict[str, int | float]
-    ) -> None:
-        self.exchange = exchange
-        self.trace_headers = trace_headers
-        self.added = time.monotonic()
-        self.wall_offset_ns = (
-            exchange.wall_offset_ns if exchange else time.time_ns() - round(self.added * 1e9)
-        )
-        self.waiting = gauges.get(WAITING)
-        self.running = gauges.get(RUNNING)
-        self.usage = gauges.get(KV_USAGE)
-        self.preempted_at: list[float] = []
-        self.resumed_at: list[float] = []
-        self.ended: float | None = None
-        self.left: Any = None
-        """The state with which it was struck from the engine's books, until it is said why."""
-        self.record: RequestRecord | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether the engine has yet to say how this request ended."""
-        return self.ended is None
 
 
 class Capture:

@@ -11,7 +11,8 @@ from functools import wraps
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.capture import Capture, Flight
+from tailspan_vllm.capture import Capture
+from tailspan_vllm.exchange import Flight
 from tailspan_vllm.record import Outcome
 
 logger = logging.getLogger(__name__)

@@ -123,8 +123,9 @@ SPAN_ATTRIBUTES: Final = (
     Term(
         names.ENGINE,
         "integer",
-        "Index of the engine; absent where the front end serves several.",
-        "stat logger",
+        "Index of the engine; absent where the front end serves several and the ledger did not"
+        " tell.",
+        "step ledger, stat logger",
     ),
     Term(
         names.FRONTEND, "s", "received → queued: parsing, chat template, tokenisation.", _INSTANTS
@@ -167,7 +168,8 @@ SPAN_ATTRIBUTES: Final = (
     Term(
         names.WAITING_AT_ARRIVAL,
         "{request}",
-        "Requests waiting when it came, as of the last step told.",
+        "Requests waiting when it came, as of the last step told; absent, like the next two,"
+        " where the front end serves several engines.",
         _SCHEDULER,
     ),
     Term(names.RUNNING_AT_ARRIVAL, "{request}", "Requests in the batch then.", _SCHEDULER),
@@ -215,22 +217,20 @@ _OF_THE_MODEL = (
 
 METRICS: Final = (
     MetricTerm(names.WAITING, "gauge", "Requests waiting, for whatever reason.", _SCHEDULER),
-    MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
     MetricTerm(
         names.DEFERRED,
         "gauge",
-        "Of those waiting, the ones that a passing constraint holds back, such as an"
-        " adapter's slot; before vLLM 0.20 always 0.",
+        "Of those waiting, the ones that a passing constraint holds back.",
         _SCHEDULER,
+    ),
+    MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
+    MetricTerm(
+        names.WAITING_LORAS, "gauge", "Requests waiting that ask for an adapter.", _SCHEDULER
+    ),
+    MetricTerm(
+        names.RUNNING_LORAS, "gauge", "Requests in the batch that use an adapter.", _SCHEDULER
     ),
     MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
-    MetricTerm(
-        names.WAITING_LORAS,
-        "gauge",
-        "Requests waiting that ask for an adapter; absent until there is one.",
-        _SCHEDULER,
-    ),
-    MetricTerm(names.RUNNING_LORAS, "gauge", "Requests in the batch that do.", _SCHEDULER),
     MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),
     *(
         MetricTerm(name, "gauge", f"Step model, {letter}: {meaning}.", _LEDGER)
@@ -280,25 +280,17 @@ METRICS: Final = (
     ),
     MetricTerm(names.EXTERNAL_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
     MetricTerm(names.ENGINE_PREEMPTIONS, "sum", "Evictions from the batch.", _ITERATION),
-    MetricTerm(
-        names.DRAFTS,
-        "sum",
-        "Drafts of speculative decoding; absent without it.",
-        _SCHEDULER,
-    ),
-    MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens in those drafts.", _SCHEDULER),
-    MetricTerm(names.ACCEPTED_TOKENS, "sum", "Those of them that were accepted.", _SCHEDULER),
+    MetricTerm(names.DRAFTS, "sum", "Speculative drafts made.", _SCHEDULER),
+    MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens drafted.", _SCHEDULER),
+    MetricTerm(names.ACCEPTED_TOKENS, "sum", "Drafted tokens accepted.", _SCHEDULER),
     MetricTerm(
         names.MODELLED_FLOPS,
         "sum",
-        "Floating-point operations for each GPU, as vLLM models them; absent without"
-        " `--enable-mfu-metrics`.",
+        "FLOPs of each GPU by vLLM's own model; with `--enable-mfu-metrics`.",
         _SCHEDULER,
     ),
-    MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read for each GPU, likewise.", _SCHEDULER),
-    MetricTerm(
-        names.MODELLED_WRITE_BYTES, "sum", "Bytes written for each GPU, likewise.", _SCHEDULER
-    ),
+    MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read from memory, likewise.", _SCHEDULER),
+    MetricTerm(names.MODELLED_WRITE_BYTES, "sum", "Bytes written to memory, likewise.", _SCHEDULER),
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",

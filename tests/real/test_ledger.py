@@ -184,6 +184,22 @@ def test_two_api_servers_lose_and_double_nothing(
     assert len(steps) == 1
 
 
+def test_two_engines_behind_one_door_each_keep_their_own_ledger(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """`--data-parallel-size 2`: every request is complete and names its engine."""
+    server = start_vllm("--data-parallel-size", "2", "--enable-mfu-metrics")
+    warm_up(server)
+    warm_up(server)
+    seen = send_all(server.port, mixed(60, seed=22), concurrency=8)
+    rows = columns_of(tailspan, seen)
+    assert len(rows) == 60
+    assert {row["engine"] for row in rows.values()} == {0, 1}
+    for row in rows.values():
+        assert row["decode_own_s"] is not None
+        assert_parts_sum(row)
+
+
 OFFLINE = """
 import sys
 from vllm import LLM, SamplingParams
