@@ -10,6 +10,7 @@ Source: opentelemetry-proto trace/v1/trace.proto, common/v1/common.proto; protob
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from struct import Struct
 from types import ModuleType
 from typing import Any
@@ -62,9 +63,16 @@ def _any_value(value: Any) -> bytes:
         return _field(b"\x0a", _text(value))
     if kind is bool:
         return b"\x10\x01" if value else b"\x10\x00"
+    if isinstance(value, str):
+        return _field(b"\x0a", _text(str(value)))
     if isinstance(value, Sequence):
         return _field(b"\x2a", b"".join(_field(b"\x0a", _any_value(each)) for each in value))
-    raise TypeError(f"{kind.__name__} is no attribute value; allowed: float, int, str, bool")
+    # A number of numpy's, say: one strange value must not keep back the batch it stands in.
+    if isinstance(value, Integral):
+        return _any_value(int(value))
+    if isinstance(value, Real):
+        return _any_value(float(value))
+    return _any_value(str(value)[:256])
 
 
 def _name(key: str) -> bytes:
@@ -98,7 +106,7 @@ def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _event(event: Event) -> bytes:
-    told = b"\x09" + _FIXED64(event.timestamp) + _field(b"\x12", _text(event.name))
+    told = b"\x09" + _FIXED64(max(event.timestamp, 0)) + _field(b"\x12", _text(event.name))
     if event.attributes:
         told += b"".join(_attributes(b"\x1a", event.attributes))
     return _field(_EVENT, told)
@@ -116,8 +124,8 @@ def _span(span: ReadableSpan) -> bytes:
     told += (
         _field(b"\x2a", _text(span.name)),
         b"\x30" + _varint(_KINDS[span.kind.value]),
-        b"\x39" + _FIXED64(span.start_time or 0),
-        b"\x41" + _FIXED64(span.end_time or 0),
+        b"\x39" + _FIXED64(max(span.start_time or 0, 0)),
+        b"\x41" + _FIXED64(max(span.end_time or 0, 0)),
         *_attributes(_ATTRIBUTE_OF_SPAN, span.attributes or {}),
         *(_event(event) for event in span.events),
     )
