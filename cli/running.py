@@ -134,7 +134,7 @@ def _how_to_connect(stack: Stack) -> str:
     return f"""\
 To connect a vLLM, install the instrumentation beside it and start it as always:
 
-  pip install tailspan-vllm
+  pip install ./instrumentation   # in the folder of Tailspan
   export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}
   vllm serve MODEL
 """

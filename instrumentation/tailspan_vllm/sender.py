@@ -198,8 +198,9 @@ class Sender:
                 logger.warning("tailspan: the collector at %s is back", _endpoint())
             else:
                 logger.warning(
-                    "tailspan: no collector at %s; keeping up to %d spans and trying again",
+                    "tailspan: no collector at %s (%s); keeping up to %d spans, trying again",
                     _endpoint(),
+                    self._settings.protocol,
                     self._settings.queue_limit,
                 )
             self._unreachable = not reached

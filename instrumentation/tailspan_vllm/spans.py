@@ -56,13 +56,17 @@ def _wall_ns(record: RequestRecord, instant: float) -> int:
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
-    split = phases.split(
-        record.received,
-        record.queued,
-        record.scheduled,
-        record.first_token,
-        record.last_token,
-        record.delivered,
+    split = (
+        phases.Phases(None, None, None, None, None)
+        if record.basis == "edge"
+        else phases.split(
+            record.received,
+            record.queued,
+            record.scheduled,
+            record.first_token,
+            record.last_token,
+            record.delivered,
+        )
     )
     finished = record.outcome in ("stop", "length")
     first_seen = record.first_token if record.basis == "engine" else record.first_byte

@@ -68,9 +68,11 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
         state.add(names.ENGINE_PREEMPTIONS, stats.num_preempted_reqs)
 
     def _note_scheduler(self, state: EngineState, stats: Any) -> None:
-        deferred = getattr(stats, "num_skipped_waiting_reqs", 0)
-        state.gauges[names.WAITING] = stats.num_waiting_reqs + deferred
-        state.gauges[names.DEFERRED] = deferred
+        # Before 0.20 the deferred were not told apart: they were among the waiting.
+        deferred = getattr(stats, "num_skipped_waiting_reqs", None)
+        state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
+        if deferred is not None:
+            state.gauges[names.DEFERRED] = deferred
         state.gauges[names.RUNNING] = stats.num_running_reqs
         state.gauges[names.KV_USAGE] = stats.kv_cache_usage
         local = stats.prefix_cache_stats

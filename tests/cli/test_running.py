@@ -99,7 +99,7 @@ def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) 
             "  Metrics    http://127.0.0.1:",
             "  OTLP       http://127.0.0.1:",
             "  Database   sqlite:///",
-            "pip install tailspan-vllm",
+            "pip install ./instrumentation",
             "export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:",
             "Ctrl-C stops it.",
             "Stopping …",
@@ -149,7 +149,7 @@ def test_silence_is_told_with_how_to_connect(
 
     async def play(up: Up) -> None:
         await up.says("Nothing has come from http://127.0.0.1:")
-        await up.says("pip install tailspan-vllm")
+        await up.says("pip install ./instrumentation")
 
     up(play, vllm=f"http://127.0.0.1:{free_port}")
 
