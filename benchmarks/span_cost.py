@@ -1,0 +1,167 @@
+"""What telling of one request costs, ours beside vLLM's native tracing, without a server's noise.
+
+    python benchmarks/span_cost.py [--requests 4000]
+
+Both run in one process of the real vLLM's environment, in turns, and everything but the
+network is in it: from the hook at a request's end to the serialised export, the telemetry
+threads included. Ours begins at the HTTP edge and tells five times as much.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+ROUNDS = 7
+HEADERS = [
+    (b"host", b"127.0.0.1:8000"),
+    (b"content-type", b"application/json"),
+    (b"traceparent", b"00-" + b"0a" * 16 + b"-" + b"0b" * 8 + b"-01"),
+    (b"x-tenant-id", b"acme"),
+]
+
+
+def a_state() -> Any:
+    """A request's state as vLLM's output processor holds it at the end."""
+    now = time.monotonic()
+    return SimpleNamespace(
+        external_req_id="chatcmpl-8b84626539c86e03",
+        request_id="chatcmpl-8b84626539c86e03-1a2b3c4d",
+        lora_name=None,
+        prompt_len=200,
+        prompt_token_ids=[1] * 200,
+        prompt_embeds=None,
+        num_cached_tokens=0,
+        top_p=1.0,
+        n=1,
+        temperature=1.0,
+        max_tokens_param=32,
+        stats=SimpleNamespace(
+            arrival_time=time.time() - 0.2,
+            queued_ts=now - 0.19,
+            scheduled_ts=now - 0.18,
+            first_token_ts=now - 0.1,
+            last_token_ts=now,
+            first_token_latency=0.1,
+            num_generation_tokens=32,
+        ),
+    )
+
+
+def native(requests: int) -> float:
+    """Seconds of CPU for each request told of by vLLM itself."""
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        SpanExporter,
+        SpanExportResult,
+    )
+    from opentelemetry.trace import get_tracer_provider, set_tracer_provider
+    from vllm.v1.engine.output_processor import OutputProcessor
+
+    class Serialise(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            encode_spans(spans).SerializeToString()
+            return SpanExportResult.SUCCESS
+
+    if not isinstance(get_tracer_provider(), TracerProvider):
+        provider = TracerProvider()
+        provider.add_span_processor(
+            BatchSpanProcessor(Serialise(), max_queue_size=requests + 1, schedule_delay_millis=200)
+        )
+        set_tracer_provider(provider)
+    output = SimpleNamespace(trace_headers={"traceparent": HEADERS[2][1].decode()})
+    iteration = SimpleNamespace(iteration_timestamp=time.time())
+    states = [a_state() for _ in range(requests)]
+    begun = time.process_time()
+    for state in states:
+        OutputProcessor.do_tracing(None, output, state, iteration)
+    get_tracer_provider().force_flush()  # type: ignore[attr-defined]  # it is the SDK's
+    return (time.process_time() - begun) / requests
+
+
+def ours(requests: int) -> float:
+    """Seconds of CPU for each request told of by us, from the HTTP edge on."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceRequest,
+    )
+    from opentelemetry.sdk.resources import Resource
+    from tailspan_vllm import names
+    from tailspan_vllm.capture import Capture
+    from tailspan_vllm.exchange import Exchange, current
+    from tailspan_vllm.ledger import Account
+    from tailspan_vllm.link import decode, encode_account
+    from tailspan_vllm.metrics import EngineState
+    from tailspan_vllm.otlp import encode
+    from tailspan_vllm.parts import Parts
+    from tailspan_vllm.record import RequestRecord
+    from tailspan_vllm.settings import settings_from
+    from tailspan_vllm.spans import span_of
+
+    capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
+    capture.engines[0] = EngineState(
+        0, 1, "m", "c0ffee", {names.WAITING: 0, names.RUNNING: 3, names.KV_USAGE: 0.1}
+    )
+    records: list[RequestRecord] = []
+    setattr(capture.sender, "submit", records.append)  # noqa: B010  # a method is replaced
+    resource = Resource.create()
+    states = [a_state() for _ in range(requests)]
+    account = Account(1.0, 2.0, 3.0, Parts(0.1, 0, 0, 0, 0), Parts(0.1, 0, 0, 0, 0), 0.02)
+    settled = encode_account(0, "chatcmpl-8b84626539c86e03-1a2b3c4d", account)
+    begun = time.process_time()
+    for state in states:
+        path = "/v1/chat/completions"
+        exchange = Exchange({"type": "http", "method": "POST", "path": path, "headers": HEADERS})
+        token = current.set(exchange)
+        flight = capture.flight_began(None)
+        capture.flight_left(flight, state)
+        capture.flight_ended(flight, state, "length")
+        exchange.status, exchange.first_byte = 200, state.stats.first_token_ts
+        exchange.delivered = time.monotonic()
+        capture.exchange_ended(exchange)
+        current.reset(token)
+    for first in range(0, len(records), 512):
+        spans = []
+        for record in records[first : first + 512]:
+            told = decode(settled)
+            assert not isinstance(told, dict)
+            record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
+            spans.append(span_of(record, resource))
+        ExportTraceServiceRequest.FromString(encode(spans)).SerializeToString()
+    return (time.process_time() - begun) / requests
+
+
+def main() -> int:
+    """Measure in vLLM's own environment, and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--requests", type=int, default=4000, help="of each kind and round")
+    asked = parser.parse_args()
+    if "TAILSPAN_INSIDE" not in os.environ:
+        from rig.install import PYTHON, ensure
+
+        ensure()
+        environ = {**os.environ, "TAILSPAN_INSIDE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+        return subprocess.run([PYTHON, *sys.argv], env=environ, check=False).returncode
+    rounds = [(native(asked.requests), ours(asked.requests)) for _ in range(ROUNDS + 1)][1:]
+    theirs_us = statistics.median(their for their, _ in rounds) * 1e6
+    ours_us = statistics.median(our for _, our in rounds) * 1e6
+    ratio = statistics.median(our / their for their, our in rounds)
+    print(f"CPU to tell of one request, medians over {ROUNDS} rounds in one process:")
+    print(f"  vLLM's native span  {theirs_us:6.1f} µs")
+    print(f"  ours                {ours_us:6.1f} µs")
+    print(f"  ours / native       {ratio:6.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
