@@ -40,3 +40,7 @@ bench: $(STAMP) ## Print the benchmarks' figures
 
 vllm: $(STAMP) ## A real vLLM on this machine's CPU, instrumented, on port 8000
 	@$(BIN)/python -m rig.serve
+
+generate: $(STAMP) ## What is generated and committed: the Prometheus rules
+	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
+	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml

@@ -104,7 +104,17 @@ class _Rules:
             f" {durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
             for pair in pairs
         )
-        conditions = [
+        return self._alert(
+            vocabulary.ALERT_BURNING,
+            self._arms(self._firing(pairs)),
+            {"severity": severity},
+            f"{self._objective.name}: the error budget burns"
+            ' {{ $value | printf "%.1f" }} times too fast',
+            f"{self._promise()} {self._now(pairs[0])} Alerts when the burn is {said}.",
+        )
+
+    def _firing(self, pairs: Sequence[Pair]) -> list[tuple[Pair, list[str]]]:
+        return [
             (
                 pair,
                 [
@@ -115,14 +125,6 @@ class _Rules:
             )
             for pair in pairs
         ]
-        return self._alert(
-            vocabulary.ALERT_BURNING,
-            conditions,
-            {"severity": severity},
-            f"{self._objective.name}: the error budget burns"
-            ' {{ $value | printf "%.1f" }} times too fast',
-            f"{self._promise()} {self._now(pairs[0])} Alerts when the burn is {said}.",
-        )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
         """The alerts that were not, each with the guard that held it back and why."""
@@ -145,11 +147,13 @@ class _Rules:
                 )
             ]
         ]
+        # Of two pairs one may fire while the other is held back: then nothing is.
+        but = f"unless (\n{self._arms(self._firing(pairs))})\n"
         name = self._objective.name
         return [
             self._alert(
                 vocabulary.ALERT_HELD_BACK,
-                few,
+                f"(\n{self._arms(few)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "low_traffic"},
                 f"{name}: burning, but on too few requests to {severity}",
                 f"Fewer than {minimum} bad requests in the long window: by chance alone, so few"
@@ -157,7 +161,7 @@ class _Rules:
             ),
             self._alert(
                 vocabulary.ALERT_HELD_BACK,
-                new,
+                f"(\n{self._arms(new)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
                 f"{name}: burning, but not watched for long enough to {severity}",
                 "The window is only partly covered since the counting began; what is missing"
@@ -183,21 +187,11 @@ class _Rules:
         )
 
     def _alert(
-        self,
-        alert: str,
-        conditions: Sequence[tuple[Pair, Sequence[str]]],
-        labels: dict[str, str],
-        summary: str,
-        description: str,
+        self, alert: str, expr: str, labels: dict[str, str], summary: str, description: str
     ) -> Alert:
-        """An alert whose value is the burn of the long window that is over."""
-        arms = []
-        for pair, needed in conditions:
-            burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
-            arms.append(burning + "".join(f"\n  and {each}" for each in needed))
         return Alert(
             alert,
-            "\nor\n".join(arms) + "\n",
+            expr,
             {**self._labels, **labels},
             {
                 "summary": summary,
@@ -205,6 +199,14 @@ class _Rules:
                 "runbook_url": self._link,
             },
         )
+
+    def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
+        """Any pair whose conditions all hold; its value is the burn of the long window."""
+        arms = []
+        for pair, needed in conditions:
+            burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
+            arms.append(burning + "".join(f"\n  and {each}" for each in needed))
+        return "\nor\n".join(arms) + "\n"
 
     def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
         window = durations.render(length_s)

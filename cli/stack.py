@@ -3,13 +3,14 @@
 import asyncio
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Engine
 
+from alerts.objectives import Goodput
 from cli import children, probes
 from cli.children import Child
 from collector.counters import Counters
@@ -61,7 +62,13 @@ class Stack:
     """The running parts. `async with` starts them, and stops them in the reverse order."""
 
     def __init__(
-        self, engine: Engine, database_url: str, host: str, ports: Ports, explorer: bool
+        self,
+        engine: Engine,
+        database_url: str,
+        host: str,
+        ports: Ports,
+        explorer: bool,
+        objectives: Mapping[str, Goodput] | None = None,
     ) -> None:
         self._database_url = database_url
         self.database = engine.url.render_as_string(hide_password=True)
@@ -70,7 +77,7 @@ class Stack:
         self._with_explorer = explorer
         self._writer = Writer(engine)
         counters = Counters()
-        exporter = PrometheusExporter(counters.report)
+        exporter = PrometheusExporter(counters.report, objectives=objectives)
         self.arrivals = Arrivals()
         self.collector = Collector(
             self._writer,

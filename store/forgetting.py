@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from store.errors import StoreUnavailable
 from store.schema import REQUESTS, SAMPLES
+from store.slo_counts import forget_counts
 from telemetry.requests import Source
 
 
@@ -25,6 +26,8 @@ def forget_simulated(engine: Engine) -> int:
                 delete(REQUESTS).where(REQUESTS.c.source == Source.SIMULATOR.value)
             )
             samples = connection.execute(delete(SAMPLES).where(SAMPLES.c.simulated))
+        if requests.rowcount:
+            forget_counts(engine)  # they were of these, too
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
     return requests.rowcount + samples.rowcount

@@ -306,3 +306,80 @@ def test_no_traffic_is_no_burn_and_no_absence(tmp_path: Path, objective: Make) -
     states = check(tmp_path, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
     assert not fired(states, "page")
     assert states[-1][1]["page"] is State.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("stretches", "guard"),
+    [
+        ([Stretch("60m", 0, 0), Stretch("6m", 1, 0), Stretch("3m", 1, 1)], "low_traffic"),
+        ([Stretch("9m", 1000, 200)], "cold_start"),
+    ],
+)
+def test_what_is_held_back_says_by_which_guard(
+    tmp_path: Path, objective: Make, stretches: list[Stretch], guard: str
+) -> None:
+    """An alert for information, in the place of the page."""
+    events, good, _ = series(stretches, 60)
+    at = f"{len(events) - 1}m"
+    held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
+    promtool(
+        tmp_path,
+        tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": f"count by (guard, severity) ({held})",
+                    "eval_time": at,
+                    "exp_samples": [{"labels": f'{{guard="{guard}",severity="info"}}', "value": 1}],
+                }
+            ],
+        },
+    )
+
+
+def test_the_message_can_be_read_at_night(tmp_path: Path, objective: Make) -> None:
+    """What, how bad, how much of how much, where to look."""
+    events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], 60)
+    rules = tailspan_rules([objective()], POLICY, EXPLORER_URL)
+    promtool(
+        tmp_path,
+        rules,
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "alert_rule_test": [
+                {
+                    "eval_time": "80m",
+                    "alertname": "TailspanBudgetBurn",
+                    "exp_alerts": [
+                        {
+                            "exp_labels": {"slo": "chat", "severity": "page"},
+                            "exp_annotations": {
+                                "summary": "chat: the error budget burns 33.3 times too fast",
+                                "description": "Promised: 99 % requests with ttft_s <= 0.5 and"
+                                " tpot_s <= 0.05 over 30d. In the last 1h: 2000 bad of 6000."
+                                " Alerts when the burn is more than 14.4 over 1h and 5m or more"
+                                " than 6 over 6h and 30m. Counted request by request, against the"
+                                " exact threshold.",
+                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft",
+                            },
+                        },
+                    ],
+                }
+            ],
+        },
+    )
