@@ -1,6 +1,6 @@
 """An objective's counts from the store: what was kept, and the rest from the requests.
 
-A request counts when it ended. Minutes that ended long enough ago are kept, and never counted
+A request counts when it ended. Steps of 15 s that ended long enough ago are kept, and never counted
 again; the newest are counted from the requests each time, for some of them are still to
 come. Counting is repeatable: what a crash interrupts is counted again.
 """
@@ -26,7 +26,6 @@ from store.slo_counts import (
 )
 
 SECOND_NS: Final = 10**9
-MINUTE_S: Final = 60
 SETTLED_S: Final = 600
 """After so long a request that ended is in the store: senders give up much sooner."""
 LONGEST_REQUEST_S: Final = 3600
@@ -34,6 +33,8 @@ LONGEST_REQUEST_S: Final = 3600
 CHUNK_S: Final = 6 * 3600
 """Of requests at a time in memory."""
 EVALUATION_S: Final = 15
+"""Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
+window is read from kept counts or from requests, it holds the same."""
 
 
 class Tally(NamedTuple):
@@ -69,17 +70,17 @@ def read_tally(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Tall
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int) -> None:
-    """Count the minutes that are settled and not kept yet, and keep them."""
-    until_s = (now_s - SETTLED_S) // MINUTE_S * MINUTE_S
+    """Count the steps that are settled and not kept yet, and keep them."""
+    until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     kept = counted(engine, goodput.digest)
     if kept is None:
         oldest_s = _oldest_s(engine)
         if oldest_s is None:
             return
-        kept = Counted(*[(oldest_s - 1) // MINUTE_S * MINUTE_S] * 2)
+        kept = Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
-        counts = count_requests(engine, goodput, kept.until_unix_s, chunk_s, MINUTE_S)
+        counts = count_requests(engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S)
         kept = Counted(kept.from_unix_s, chunk_s)
         keep_counts(engine, goodput.digest, counts, kept)
 

@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from alerts import durations
-from alerts.burnrate import Policy, State
+from alerts.burnrate import State
 from alerts.counting import read_tally
 from alerts.errors import AlertsError, DocumentError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
@@ -19,9 +20,13 @@ from alerts.policy import impossible, load_policy
 from alerts.status import Status, status_at
 from cli import text, times
 from store.database import ENVIRONMENT_KEY, open_database
+from store.incidents import IncidentRow, read_incidents
 
 OBJECTIVES: Final = Path(__file__).parent.parent / "alerts" / "objectives"
 """Those in force where none are named."""
+
+INCIDENTS: Final = 5
+"""Shown of each objective, the newest first."""
 
 _paths = click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
 _form = click.option(
@@ -189,10 +194,13 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
         found = status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s)
         paging |= found.severity == "page"
+        incidents = read_incidents(engine, objective.name)[:INCIDENTS]
         if form == "json":
-            click.echo(json.dumps(_as_json(found), allow_nan=False))
+            told = {**_as_json(found), "incidents": [_incident(row) for row in incidents]}
+            click.echo(json.dumps(told, allow_nan=False))
         else:
-            _print(found, policy)
+            _print(found)
+            _print_incidents(incidents)
     if paging:
         click.get_current_context().exit(1)
 
@@ -244,7 +252,7 @@ _SAID: Final = {
 }
 
 
-def _print(found: Status, policy: Policy) -> None:
+def _print(found: Status) -> None:
     objective = found.objective
     click.echo(f"{objective.name}: {objective.display_name}")
     period = durations.render(objective.period_s)
@@ -281,6 +289,47 @@ def _print(found: Status, policy: Policy) -> None:
     ]
     header = ["alert", "long", "short", "above", "burn, long", "burn, short", "says"]
     for line in text.table(header, rows, left=3, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def _incident(row: IncidentRow) -> dict[str, Any]:
+    return {
+        "severity": row.severity,
+        "began": row.began_unix_s,
+        "fired": row.fired_unix_s,
+        "ended": row.ended_unix_s,
+        "peak": row.peak_unix_s,
+        "peak_burn": float(Fraction(row.peak_burn)),
+        "budget_spent": None if row.budget_spent is None else float(Fraction(row.budget_spent)),
+    }
+
+
+def _print_incidents(rows: Sequence[IncidentRow]) -> None:
+    if not rows:
+        return
+    header = [
+        "incident",
+        "began (UTC)",
+        "alerted (UTC)",
+        "ended (UTC)",
+        "peak burn",
+        "budget spent",
+    ]
+    cells = [
+        [
+            row.severity,
+            times.moment(row.began_unix_s * 10**9),
+            times.moment(row.fired_unix_s * 10**9),
+            "goes on" if row.ended_unix_s is None else times.moment(row.ended_unix_s * 10**9),
+            f"{float(Fraction(row.peak_burn)):.1f}",
+            text.UNKNOWN
+            if row.budget_spent is None
+            else f"{float(Fraction(row.budget_spent)):.2%}",
+        ]
+        for row in rows
+    ]
+    for line in text.table(header, cells, left=4, keep=len(header)):
         click.echo(f"  {line}")
     click.echo()
 

@@ -3,16 +3,19 @@
 import asyncio
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Engine
 
-from alerts.objectives import Goodput
+from alerts.evaluator import Evaluator
+from alerts.objectives import Objective, counted
+from alerts.policy import load_policy
 from cli import children, probes
 from cli.children import Child
+from cli.evaluating import evaluate_for_ever
 from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.server import Collector
@@ -68,7 +71,7 @@ class Stack:
         host: str,
         ports: Ports,
         explorer: bool,
-        objectives: Mapping[str, Goodput] | None = None,
+        objectives: Sequence[Objective] = (),
     ) -> None:
         self._database_url = database_url
         self.database = engine.url.render_as_string(hide_password=True)
@@ -77,11 +80,13 @@ class Stack:
         self._with_explorer = explorer
         self._writer = Writer(engine)
         counters = Counters()
-        exporter = PrometheusExporter(counters.report, objectives=objectives)
+        exporter = PrometheusExporter(counters.report, objectives=counted(tuple(objectives)))
         self.arrivals = Arrivals()
+        self._evaluator = Evaluator(engine, objectives, load_policy())
+        self._evaluating: asyncio.Task[None] | None = None
         self.collector = Collector(
             self._writer,
-            [exporter, self.arrivals],
+            [exporter, self.arrivals, self._evaluator],
             counters=counters,
             host=host,
             grpc_port=ports.grpc,
@@ -99,6 +104,7 @@ class Stack:
         try:
             await self.collector.start()
             await self.metrics.start()
+            self._evaluating = asyncio.create_task(evaluate_for_ever(self._evaluator))
             if self._with_explorer:
                 await self._start_explorer()
         except BaseException:
@@ -146,6 +152,9 @@ class Stack:
         return f"http://{_reachable(self._host)}:{self.collector.grpc_port}"
 
     async def _stop(self) -> None:
+        if self._evaluating is not None:
+            self._evaluating.cancel()
+            await asyncio.gather(self._evaluating, return_exceptions=True)
         if self.explorer is not None:
             await self.explorer.stop()
         await self.collector.stop(GRACE_S)

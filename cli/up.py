@@ -53,7 +53,6 @@ def up(
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
     # The parts take a while to import: only who runs them waits for it.
     from alerts.errors import AlertsError
-    from alerts.objectives import counted
     from alerts.openslo import load
     from cli import running
     from cli.slo import OBJECTIVES
@@ -67,7 +66,7 @@ def up(
     if vllm and not vllm.startswith(("http://", "https://")):
         raise click.UsageError(f"--vllm {vllm!r}: must begin with http:// or https://")
     try:
-        in_force = counted(load(objectives or [OBJECTIVES]).objectives)
+        in_force = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     url = database or default_url(os.environ)

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.exc import DBAPIError
 
 from store.errors import StoreUnavailable
+from store.incidents import forget_incidents
 from store.schema import REQUESTS, SAMPLES
 from store.slo_counts import forget_counts
 from telemetry.requests import Source
@@ -27,7 +28,9 @@ def forget_simulated(engine: Engine) -> int:
             )
             samples = connection.execute(delete(SAMPLES).where(SAMPLES.c.simulated))
         if requests.rowcount:
-            forget_counts(engine)  # they were of these, too
+            # Counts and incidents were of these requests too: what is real is counted again.
+            forget_counts(engine)
+            forget_incidents(engine)
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
     return requests.rowcount + samples.rowcount

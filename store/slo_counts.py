@@ -152,6 +152,13 @@ def keep_counts(
         raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
 
 
+def recount_from(engine: Engine, definition: str, from_s: int) -> None:
+    """Requests came in that ended after this instant: what was counted since is no longer whole."""
+    kept = counted(engine, definition)
+    if kept is not None and from_s < kept.until_unix_s:
+        keep_counts(engine, definition, [], Counted(min(kept.from_unix_s, from_s), from_s))
+
+
 def forget_counts(engine: Engine) -> None:
     """Drop all counts: they are counted again from the requests that are there."""
     if _there(engine):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from alerts.counting import SETTLED_S, count_requests, keep_tally, read_tally
+from alerts.counting import EVALUATION_S, SETTLED_S, count_requests, keep_tally, read_tally
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
@@ -101,7 +101,7 @@ def test_only_what_is_settled_is_kept(engine: Engine, fill: Callable[[range], No
     keep_tally(engine, FAST, now_s)
     kept = counted(engine, FAST.digest)
     assert kept
-    assert now_s - SETTLED_S - 60 < kept.until_unix_s <= now_s - SETTLED_S
+    assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
 
 
 def test_an_objective_that_changes_is_counted_anew(
