@@ -20,27 +20,29 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[test]'
 	@touch $(STAMP)
 
-run: $(STAMP) ## Start Tailspan: make run (a simulated fleet), make run VLLM=http://host:8000
-	@$(BIN)/tailspan up $(if $(VLLM),--vllm $(VLLM),--simulate)
+run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
+	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
 test: $(STAMP) ## All that pip alone can test, in minutes
 	@$(BIN)/python -m pytest -m "not real" $(ARGS)
 
 test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Chromium
+	@echo "What the tests use beside pip's:"
 	@bash rig/debian.sh
-	@$(BIN)/python -m pytest -m real $(ARGS)
+	@$(BIN)/python -m pytest -m real $(ARGS) || [ $$? -eq 5 ]  # 5: there was none to run
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
 
+generate: $(STAMP) ## Write anew what is generated and committed
+	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md
+	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
+	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
+
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
 vllm: $(STAMP) ## A real vLLM on this machine's CPU, instrumented, on port 8000
 	@$(BIN)/python -m rig.serve
-
-generate: $(STAMP) ## What is generated and committed: the Prometheus rules
-	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
-	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml

@@ -16,14 +16,9 @@ from cli.requests import requests
 from cli.simulate import simulate
 from cli.slo import slo
 from cli.stats import stats
+from cli.unreachable import Unreachable
 from cli.up import up
 from store.errors import StoreError
-
-
-class Unreachable(click.ClickException):
-    """The store cannot be used as asked."""
-
-    exit_code = 2
 
 
 class Verbs(click.Group):

@@ -1,38 +1,96 @@
-"""One look at a thing over HTTP: does it answer, and with what."""
+"""One look at a thing over HTTP: does it answer, and with what.
+
+Whoever answers is a stranger: a look ends in time whatever comes back and however slowly,
+goes nowhere but to the address it was given (no proxy, no redirect), and reads only so much.
+"""
 
 import http.client
-import urllib.error
-import urllib.request
+import threading
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from urllib.parse import urlsplit
+
+from cli.text import printable
+
+TIMEOUT_S = 2.0
+MOST_BYTES = 1_000_000
+WIDEST_WHY = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. `status` is None where nothing did, and `text` says why."""
+    """What came back. `status` is None where nothing did, and `reason` says why."""
 
     status: int | None
-    text: str
+    reason: str
+    body: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether it answered that all is well."""
         return self.status is not None and 200 <= self.status < 300
 
+    @property
+    def why(self) -> str:
+        """What is amiss, in words fit for a terminal."""
+        words = self.reason if self.status is None else f"status {self.status} {self.reason}"
+        return printable(words.strip(), WIDEST_WHY)
 
-def get(url: str, timeout_s: float = 2.0) -> Answer:
-    """GET, with the first 100,000 characters of the answer. Never raises for what it meets.
 
-    Raises: ValueError where `url` is no http or https address.
+def get(url: str, timeout_s: float = TIMEOUT_S) -> Answer:
+    """GET; never raises for what it meets.
+
+    Args:
+        url: http or https.
+        timeout_s: for all of it: the name, the connection, the last byte.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url!r}: must begin with http:// or https://")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return _in_time(url, None, None, timeout_s)
+
+
+def post(url: str, body: bytes, content_type: str, timeout_s: float = TIMEOUT_S) -> Answer:
+    """POST; the rest as `get`."""
+    return _in_time(url, body, content_type, timeout_s)
+
+
+def _in_time(url: str, body: bytes | None, content_type: str | None, timeout_s: float) -> Answer:
+    # A socket's timeout is per read: one byte a second would hold us for ever, and looking up
+    # a name has none at all. The thread of a look that takes too long is left to itself.
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    threading.Thread(
+        target=lambda: answers.put(_ask(url, body, content_type, timeout_s)), daemon=True
+    ).start()
     try:
-        with opener.open(url, timeout=timeout_s) as response:
-            return Answer(response.status, response.read(100_000).decode("utf-8", "replace"))
-    except urllib.error.HTTPError as error:
-        return Answer(error.code, error.reason if isinstance(error.reason, str) else "")
-    except urllib.error.URLError as error:
-        return Answer(None, str(error.reason))
-    except (OSError, http.client.HTTPException) as error:
-        return Answer(None, str(error) or type(error).__name__)
+        return answers.get(timeout=timeout_s)
+    except Empty:
+        return Answer(None, f"no answer within {timeout_s:g} s")
+
+
+def _ask(url: str, body: bytes | None, content_type: str | None, timeout_s: float) -> Answer:
+    try:
+        parts = urlsplit(url)
+        kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        connection = kind[parts.scheme](parts.hostname or "", parts.port, timeout=timeout_s)
+        try:
+            connection.request(
+                "GET" if body is None else "POST",
+                parts.path or "/",
+                body,
+                {"Connection": "close"} | ({"Content-Type": content_type} if content_type else {}),
+            )
+            response = connection.getresponse()
+            moved = response.getheader("location") if 300 <= response.status < 400 else None
+            return Answer(
+                response.status,
+                f"moved to {moved}" if moved else response.reason,
+                response.read(MOST_BYTES).decode("utf-8", "replace"),
+            )
+        finally:
+            connection.close()
+    except TimeoutError:
+        return Answer(None, f"no answer within {timeout_s:g} s")
+    except OSError as error:
+        return Answer(None, error.strerror or str(error) or type(error).__name__)
+    except http.client.HTTPException as error:
+        return Answer(None, f"what answers does not speak HTTP ({type(error).__name__})")
+    except (KeyError, ValueError) as error:  # not an address, or a name that cannot be one
+        return Answer(None, f"no http address: {error}")

@@ -1,126 +1,140 @@
 """The life of `tailspan up`: start, say where everything is, tell what is heard, stop."""
 
 import asyncio
-import contextlib
+import os
+import sys
+from urllib.parse import urlsplit
 
 import click
 
-from cli import children, probes
+from cli import probes
+from cli.addresses import is_loopback
 from cli.children import Child
-from cli.stack import LOGS, Stack, stop_on_signals
+from cli.signals import stop_on_signals
+from cli.stack import MOST_NAMED, Stack
+from cli.text import label
 
 HEARD_NOTHING_S = 20.0
 
 
-async def run(stack: Stack, *, simulate: bool, vllm: str | None) -> None:
-    """Run until Ctrl-C or SIGTERM.
+async def run(stack: Stack, *, vllm: str | None) -> None:
+    """Run until Ctrl-C, SIGTERM, or the end of the terminal.
 
     Args:
         stack: what to run.
-        simulate: whether to start a simulated fleet, too.
         vllm: base URL of the server to watch, or None.
+
+    Raises:
+        ListenError, ChildError: it cannot be started.
     """
-    stop = stop_on_signals()
+    stop = stop_on_signals(stack.kill_children)
     async with stack:
-        simulator = await _simulate(stack) if simulate else None
         talking = [
-            asyncio.create_task(_tell(stack, simulate, vllm)),
-            asyncio.create_task(_watch([stack.explorer, simulator])),
+            asyncio.create_task(_tell(stack, vllm)),
+            *(asyncio.create_task(_watch(child)) for child in stack.children),
         ]
-        try:
-            await stop.wait()
-        finally:
-            for task in talking:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-            click.echo("\nStopping …")
-            if simulator is not None:
-                await simulator.stop()
-    click.echo(f"Stopped. {stack.arrivals.requests:,} requests were kept in {stack.database}.")
+        await stop.wait()
+        for task in talking:
+            task.cancel()
+        ends = await asyncio.gather(*talking, return_exceptions=True)
+        say("\nStopping …")
+    say(f"Stopped. {stack.arrivals.requests:,} requests arrived; the data is in {stack.database}.")
+    for end in ends:
+        if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
+            raise end
 
 
-async def _simulate(stack: Stack) -> Child:
-    """The simulator has a process of its own: its backfill would starve the collector."""
-    return await children.start(
-        "simulator",
-        children.ourselves("simulate", "--endpoint", stack.http_endpoint),
-        {},
-        LOGS / "simulator.log",
-    )
+def say(text: str, *, err: bool = False) -> None:
+    """Print, as long as somebody reads: what is captured is kept without them, too."""
+    try:
+        click.echo(text, err=err)
+    except OSError:  # the terminal or the pipe is gone; what is in the buffer goes nowhere
+        stream = sys.stderr if err else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-async def _tell(stack: Stack, simulate: bool, vllm: str | None) -> None:
-    await _announce(stack, simulate, vllm)
+async def _tell(stack: Stack, vllm: str | None) -> None:
+    await _announce(stack, vllm)
+    arrivals = stack.arrivals
     if vllm:
         try:
-            await asyncio.wait_for(stack.arrivals.news.wait(), HEARD_NOTHING_S)
+            await asyncio.wait_for(arrivals.news.wait(), HEARD_NOTHING_S)
         except TimeoutError:
-            click.echo(f"Nothing has come from {vllm} yet. {how_to_connect(stack.grpc_endpoint)}")
+            say(f"Nothing has come from {vllm} yet. {_how_to_connect(stack)}")
     told: set[str] = set()
-    while True:
-        await stack.arrivals.news.wait()
-        stack.arrivals.news.clear()
-        for replica in sorted(stack.arrivals.replicas - told):
-            click.echo(f"Telemetry arrives from {replica}.")
-        told = set(stack.arrivals.replicas)
+    while len(told) < MOST_NAMED:
+        await arrivals.news.wait()
+        arrivals.news.clear()
+        for replica in sorted(arrivals.replicas - told):
+            say(f"Telemetry arrives from {label(replica)}.")
+        told = set(arrivals.replicas)
+    say("There may be more servers; no more are named here.")
 
 
-async def _announce(stack: Stack, simulate: bool, vllm: str | None) -> None:
+async def _announce(stack: Stack, vllm: str | None) -> None:
+    if stack.forgotten_rows:
+        say(f"Removed an earlier simulation ({stack.forgotten_rows:,} rows).")
     lines = [
         f"  Metrics    {stack.metrics_url}",
         f"  OTLP       {stack.grpc_endpoint} (gRPC), {stack.http_endpoint} (HTTP)",
         f"  Database   {stack.database}",
     ]
     if stack.explorer is not None:
-        answers = await stack.explorer_answers()
-        failed = f"did not start; see {stack.explorer.log}"
-        lines.insert(0, f"  Explorer   {stack.explorer_url if answers else failed}")
+        say("Starting …")
+        lines.insert(0, f"  Explorer   {await _explorer(stack, stack.explorer)}")
     heading = "Tailspan is up."
-    if simulate:
+    if stack.simulate:
         heading += " The fleet is simulated: no real server stands behind these numbers."
-    click.echo("\n".join([heading, "", *lines, ""]))
+    say("\n".join([heading, "", *lines, ""]))
     if vllm:
-        click.echo(await asyncio.to_thread(_first_look, vllm))
-    elif not simulate:
-        click.echo(how_to_connect(stack.grpc_endpoint))
-    click.echo("Ctrl-C stops it.")
+        say(await asyncio.to_thread(_first_look, stack, vllm))
+    elif not stack.simulate:
+        say(_how_to_connect(stack))
+        say(
+            "No GPU at hand? `make vllm` starts a real one on the CPU, or `tailspan up --simulate`."
+        )
+    say("Ctrl-C stops it.")
 
 
-async def _watch(watched: list[Child | None]) -> None:
+async def _explorer(stack: Stack, explorer: Child) -> str:
+    if await stack.explorer_answers():
+        return stack.explorer_url
+    if explorer.running:
+        return f"{stack.explorer_url} (does not answer yet; its log is {explorer.log})"
+    return f"did not start; see {explorer.log}"
+
+
+async def _watch(child: Child) -> None:
     """Say it when a child ends by itself. What is captured goes on being kept."""
-    waits = {asyncio.create_task(child.wait()): child for child in watched if child is not None}
-    try:
-        while waits:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                child = waits.pop(task)
-                click.echo(
-                    f"The {child.name} ended with status {task.result()}; the rest goes on."
-                    f" Its last words ({child.log}):\n{child.last_words()}",
-                    err=True,
-                )
-    finally:
-        for task in waits:
-            task.cancel()
+    status = await child.wait()
+    say(
+        f"The {child.name} ended with status {status}; the rest goes on."
+        f" Its last words ({child.log}):\n{child.last_words()}",
+        err=True,
+    )
 
 
-def _first_look(vllm: str) -> str:
-    health = probes.get(f"{vllm.rstrip('/')}/health")
+def _first_look(stack: Stack, vllm: str) -> str:
+    health = probes.get(f"{vllm}/health")
     if health.ok:
-        return f"{vllm} is healthy; waiting for its telemetry."
-    why = health.text if health.status is None else f"status {health.status} {health.text}"
-    return f"{vllm} does not answer its health check ({why}); waiting for it all the same."
+        seen = f"{vllm} is healthy; waiting for its telemetry."
+    else:
+        seen = (
+            f"{vllm} does not answer its health check ({health.why}); waiting for it all the same."
+        )
+    if is_loopback(stack.host) and not is_loopback(urlsplit(vllm).hostname or ""):
+        seen += (
+            f"\nIf that is another machine, it cannot reach {stack.host} here:"
+            " start with --host 0.0.0.0."
+        )
+    return seen
 
 
-def how_to_connect(endpoint: str) -> str:
-    """The lines that connect a server."""
+def _how_to_connect(stack: Stack) -> str:
     return f"""\
 To connect a vLLM, install the instrumentation beside it and start it as always:
 
-  pip install tailspan-vllm
-  export OTEL_EXPORTER_OTLP_ENDPOINT={endpoint}
+  pip install ./instrumentation   # in the folder of Tailspan
+  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}
   vllm serve MODEL
-
-No GPU at hand? `make vllm` starts a real one on the CPU, or `tailspan up --simulate`.
 """

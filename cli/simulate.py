@@ -80,7 +80,7 @@ Examples:
 @click.option(
     "--incident-before",
     type=_Duration(),
-    default="12m",
+    default="8m",
     show_default=True,
     help="How long before now it began (at most the backfill). It stays under way.",
 )

@@ -38,11 +38,16 @@ def label(value: str | int | bool | None) -> str:
     """A label as it can be shown in a terminal: no control characters, not endless."""
     if value is None:
         return UNKNOWN
+    return printable(str(value), WIDEST)
+
+
+def printable(text: str, widest: int) -> str:
+    """A stranger's words as they can be shown in a terminal, on one line."""
     shown = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in str(value)[: WIDEST + 1]
+        for each in text[: widest + 1]
     )
-    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+    return shown if len(shown) <= widest else f"{shown[: widest - 1]}…"
 
 
 def table(

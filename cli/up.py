@@ -6,6 +6,10 @@ from pathlib import Path
 
 import click
 
+from cli import probes
+from cli.addresses import PORT, Host, Server, authority
+from cli.unreachable import Unreachable
+
 EXAMPLES = """\b
 Examples:
   tailspan up
@@ -16,13 +20,22 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--vllm", metavar="URL", help="The server to watch; says whether it reports here.")
+@click.option(
+    "--vllm",
+    type=Server(),
+    metavar="URL",
+    help="The server to watch; says whether it reports here.",
+)
 @click.option("--simulate", is_flag=True, help="Start a simulated fleet with an incident, too.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--grpc-port", default=4317, show_default=True, help="OTLP over gRPC.")
-@click.option("--http-port", default=4318, show_default=True, help="OTLP over HTTP.")
-@click.option("--metrics-port", default=9464, show_default=True, help="/metrics for Prometheus.")
-@click.option("--explorer-port", default=8501, show_default=True, help="The pages.")
+@click.option(
+    "--host", type=Host(), default="127.0.0.1", show_default=True, help="Address to listen on."
+)
+@click.option("--grpc-port", type=PORT, default=4317, show_default=True, help="OTLP over gRPC.")
+@click.option("--http-port", type=PORT, default=4318, show_default=True, help="OTLP over HTTP.")
+@click.option(
+    "--metrics-port", type=PORT, default=9464, show_default=True, help="/metrics for Prometheus."
+)
+@click.option("--explorer-port", type=PORT, default=8501, show_default=True, help="The pages.")
 @click.option("--no-explorer", is_flag=True, help="Leave the pages out.")
 @click.option(
     "--database",
@@ -55,34 +68,47 @@ def up(
     from alerts.errors import AlertsError
     from alerts.openslo import load
     from cli import running
+    from cli.children import ChildError
     from cli.slo import OBJECTIVES
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
     from store.database import default_url, open_database
-    from store.forgetting import forget_simulated
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
-    if vllm and not vllm.startswith(("http://", "https://")):
-        raise click.UsageError(f"--vllm {vllm!r}: must begin with http:// or https://")
     try:
         in_force = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     url = database or default_url(os.environ)
     engine = open_database(url)
-    forgotten = forget_simulated(engine)
-    if forgotten and not simulate:
-        click.echo(f"Removed {forgotten:,} rows of an earlier simulation.")
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
     async def run() -> None:
-        stack = Stack(engine, url, host, ports, explorer=not no_explorer, objectives=in_force)
-        await running.run(stack, simulate=simulate, vllm=vllm)
+        stack = Stack(
+            engine,
+            url,
+            host,
+            ports,
+            explorer=not no_explorer,
+            simulate=simulate,
+            objectives=in_force,
+        )
+        await running.run(stack, vllm=vllm)
 
     try:
         asyncio.run(run())
     except ListenError as error:
-        raise click.ClickException(str(error)) from error
+        raise Unreachable(f"{error}{_is_it_us(host, metrics_port)}") from error
+    except ChildError as error:
+        raise Unreachable(str(error)) from error
     finally:
         engine.dispose()
+
+
+def _is_it_us(host: str, metrics_port: int) -> str:
+    """The likeliest reason why a port is taken: it runs already."""
+    url = f"http://{authority(host, metrics_port)}/metrics"
+    if "tailspan_" not in probes.get(url).body:
+        return ""
+    return f"\nA Tailspan is running here already: {url} is its own."

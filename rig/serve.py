@@ -33,9 +33,8 @@ _QUIET = {
 def command(port: int, extra: Sequence[str] = ()) -> list[str]:
     """The command line of a server on `port`; `extra` are vLLM's own arguments."""
     return [
-        str(PYTHON),
-        *("-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(MODEL), "--served-model-name", MODEL_NAME),
+        *(str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL)),
+        *("--served-model-name", MODEL_NAME),
         *("--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *extra,
@@ -68,6 +67,20 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
+    """Ids of the processes of a server (a session of its own) that run an engine core."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command_line = (folder / "cmdline").read_bytes()
+            group = os.getpgid(int(folder.name))
+        except (OSError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if b"EngineCore" in command_line and group == server.pid:
+            found.append(int(folder.name))
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -66,8 +66,8 @@ class Workload:
     prefix_share: float = 0.7
     """Of the requests long enough for it, how many begin with a system prompt."""
     chat_share: float = 0.85
-    streamed_share: float = 0.995
-    """Chats stream; the first byte of an answer sent whole is its last, and a few make a tail."""
+    streamed_share: float = 1.0
+    """Chats stream. The first byte of an answer sent whole is its last: a few would be the tail."""
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003

@@ -142,9 +142,9 @@ def _check_schema(engine: Engine, path: Path, create: bool) -> None:
             raise StoreError(f"{path} is not a Tailspan database: name another file")
         found = connection.scalar(select(SCHEMA_VERSION.c.version))
     if found != VERSION:
-        age = "newer" if found is not None and found > VERSION else "older"
+        age = "a newer" if found is not None and found > VERSION else "an older"
         raise StoreError(
-            f"{path} was written by a {age} Tailspan (schema {found}, this one knows"
+            f"{path} was written by {age} Tailspan (schema {found}, this one knows"
             f" {VERSION}): use that version, or name another database"
         )
 

@@ -23,7 +23,10 @@ class EngineSample:
     config: str | None = None
     waiting: int | None = None
     running: int | None = None
+    deferred: int | None = None
     kv_usage_ratio: float | None = None
+    waiting_loras: int | None = None
+    running_loras: int | None = None
     longest_step_s: float | None = None
     step_model_base_s: float | None = None
     step_model_per_prefill_token_s: float | None = None
@@ -43,6 +46,12 @@ class EngineSample:
     external_cache_queries_tokens_total: int | None = None
     external_cache_hits_tokens_total: int | None = None
     preemptions_total: int | None = None
+    drafts_total: int | None = None
+    draft_tokens_total: int | None = None
+    accepted_tokens_total: int | None = None
+    modelled_flops_total: float | None = None
+    modelled_read_bytes_total: float | None = None
+    modelled_write_bytes_total: float | None = None
     spans_dropped_total: int | None = None
     hook_failures_total: int | None = None
     accounts_dropped_total: int | None = None

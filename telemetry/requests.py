@@ -30,10 +30,11 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where received and delivered were seen."""
+    """What was seen of a request: HTTP edge and engine, the engine alone, or the edge alone."""
 
     HTTP = "http"
     ENGINE = "engine"
+    EDGE = "edge"
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")

@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("tailspan", deadline=None)
+settings.load_profile("tailspan")
 
 FLAGS = (
     "--headless=new",

@@ -11,7 +11,7 @@ from ui import wording
 from ui.view import SECOND_NS
 
 CONNECT: Final = """\
-pip install tailspan-vllm
+pip install ./instrumentation   # in the folder of Tailspan
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
 vllm serve MODEL"""
 

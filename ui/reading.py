@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -29,7 +30,7 @@ COLUMNS: Final = tuple(
         (
             *("trace_id", "span_id", "request_id", "received_unix_ns", "outcome"),
             *phases.COLUMNS,
-            *("ttft_s", "tpot_s", "itl_max_s"),
+            *("ttft_s", "tpot_s", "itl_max_s", "streamed"),
             *("prompt_tokens", "output_tokens", "cached_tokens", "tenant", "replica"),
         )
     )
@@ -73,11 +74,24 @@ def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
     with _told():
         return Reading(
             window=window,
-            requests=request_table(engine, window, equals=equals, columns=COLUMNS),
+            requests=without_ttft_of_whole_answers(
+                request_table(engine, window, equals=equals, columns=COLUMNS)
+            ),
             samples=sample_table(engine, window, equals=replica, columns=engines.COLUMNS),
             newest_unix_ns=newest_unix_ns(engine),
             simulated=simulated(engine, window),
         )
+
+
+def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
+    """Leave out the TTFT of answers that were not streamed.
+
+    The first byte of such an answer is its last: among the others' TTFT a few of them are the
+    whole tail, and it is E2E that tells of them.
+    """
+    whole = pc.equal(requests["streamed"], False).fill_null(False)
+    ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
+    return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)
 
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:

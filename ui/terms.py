@@ -3,7 +3,8 @@
 from typing import Final
 
 TERMS: Final[dict[str, str]] = {
-    "ttft_s": "Time to first token: from the request's receipt to the first byte of the answer.",
+    "ttft_s": "Time to first token: from the request's receipt to the first byte of the answer. "
+    "An answer sent whole has none apart from its end, and is left out here.",
     "itl_max_s": "Inter-token latency, longest: the longest gap between two tokens of an answer.",
     "tpot_s": (
         "Time per output token: decode time divided by the tokens after the first; "

@@ -1,8 +1,7 @@
 """From hooks to records: what one front-end process knows of the requests in its care.
 
-An `Exchange` is the HTTP side, a `Flight` the engine's side of one request; an exchange may
-carry several flights (`n > 1`, several prompts) or none (refused before the engine). A
-record is made when both sides have ended, whichever ends last.
+A record is made when both sides of a request have ended, its exchange with the client and its
+flight through the engine, whichever ends last.
 """
 
 import os
@@ -10,9 +9,8 @@ import re
 import time
 from typing import Any, Protocol
 
-from tailspan_vllm.http import OPERATIONS, Exchange, current
+from tailspan_vllm.exchange import OPERATIONS, Exchange, Flight, current
 from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.names import KV_USAGE, RUNNING, WAITING
 from tailspan_vllm.record import Outcome, RequestRecord
 from tailspan_vllm.sender import Sender
 from tailspan_vllm.settings import Settings, settings_from
@@ -34,49 +32,6 @@ class EngineStats(Protocol):
     num_generation_tokens: int
 
 
-class Flight:
-    """One engine request between the engine's front door and its end."""
-
-    __slots__ = (
-        "added",
-        "ended",
-        "exchange",
-        "left",
-        "preempted_at",
-        "record",
-        "resumed_at",
-        "running",
-        "trace_headers",
-        "usage",
-        "waiting",
-        "wall_offset_ns",
-    )
-
-    def __init__(
-        self, exchange: Exchange | None, trace_headers: Any, gauges: dict[str, int | float]
-    ) -> None:
-        self.exchange = exchange
-        self.trace_headers = trace_headers
-        self.added = time.monotonic()
-        self.wall_offset_ns = (
-            exchange.wall_offset_ns if exchange else time.time_ns() - round(self.added * 1e9)
-        )
-        self.waiting = gauges.get(WAITING)
-        self.running = gauges.get(RUNNING)
-        self.usage = gauges.get(KV_USAGE)
-        self.preempted_at: list[float] = []
-        self.resumed_at: list[float] = []
-        self.ended: float | None = None
-        self.left: Any = None
-        """The state with which it was struck from the engine's books, until it is said why."""
-        self.record: RequestRecord | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether the engine has yet to say how this request ended."""
-        return self.ended is None
-
-
 class Capture:
     """The process's view of requests. Called on the server's event loop; never blocks."""
 
@@ -84,8 +39,12 @@ class Capture:
         self.settings = settings
         self.sender = Sender(settings)
         self.engines: dict[int, EngineState] = {}
+        self.sees_engine = True
+        """Whether this vLLM let us listen to its front end's half of the engine."""
         self._left: list[Flight] = []
-        self.sender.observe(self.engines)
+        self._silent: dict[int, Exchange] = {}
+        """Exchanges that are over, and of whose requests the engine has yet to speak."""
+        self.sender.observe(self.engines, at_end=self.give_up_on_all)
 
     # --- the engine's side ----------------------------------------------------------------
 
@@ -94,6 +53,7 @@ class Capture:
         exchange = current.get()
         gauges = next(iter(self.engines.values())).gauges if len(self.engines) == 1 else {}
         flight = Flight(exchange, trace_headers, gauges)
+        self.sender.expect()
         if exchange is not None:
             exchange.flights.append(flight)
         return flight
@@ -132,15 +92,23 @@ class Capture:
                 self._send(flight)
             elif flight.left is not None:
                 self.flight_ended(flight, flight.left, "error")
+        if any(flight.open for flight in exchange.flights):
+            self._silent[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
         """The engine never said how these requests ended: it died, or an error overtook it."""
+        self._silent.pop(id(exchange), None)
         for flight in exchange.flights:
             if flight.open:
                 flight.ended = time.monotonic()
                 flight.record = self._blank(exchange, "error")
                 flight.record.error_type = "engine_silent"
                 self._send(flight)
+
+    def give_up_on_all(self) -> None:
+        """The process ends; what the engine has not said by now it will not say."""
+        for exchange in list(self._silent.values()):
+            self.give_up_on(exchange)
 
     # --- records --------------------------------------------------------------------------
 
@@ -179,8 +147,16 @@ class Capture:
         return record
 
     def _record_unseen_by_engine(self, exchange: Exchange) -> RequestRecord:
-        outcome: Outcome = "abort" if exchange.status is None else "rejected"
+        status = exchange.status
+        outcome: Outcome = "rejected"
+        if status is None or (exchange.disconnected and status < 400):
+            outcome = "abort"
+        elif status < 400 and not self.sees_engine:
+            outcome = "stop"
         record = self._blank(exchange, outcome)
+        if not self.sees_engine:
+            record.basis = "edge"
+            record.first_byte = exchange.first_byte
         if outcome == "rejected":
             record.error_type = str(exchange.status)
         return record

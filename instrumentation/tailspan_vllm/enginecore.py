@@ -156,7 +156,7 @@ class EngineObserver:
             self._prefilling.discard(request_id)
             account = self.ledger.settle(track) if track is not None else None
             if account is not None:
-                self._link.put(encode_account(request_id, account))
+                self._link.put(encode_account(self._engine, request_id, account))
         self._freed.clear()
 
     def _identity(self, scheduler: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from functools import wraps
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.capture import Capture, Flight
+from tailspan_vllm.capture import Capture
+from tailspan_vllm.exchange import Flight
 from tailspan_vllm.record import Outcome
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,12 @@ def install(capture: Capture) -> list[str]:
 
     Returns: the names of hooks for which this vLLM has no place.
     """
-    from vllm.v1.engine.output_processor import OutputProcessor
-    from vllm.v1.metrics.stats import IterationStats
-
+    try:
+        from vllm.v1.engine.output_processor import OutputProcessor
+        from vllm.v1.metrics.stats import IterationStats
+    except ImportError as error:
+        capture.sees_engine = False
+        return [str(error)]
     targets: list[tuple[type, str, Callable[[Any, Capture], Any]]] = [
         (OutputProcessor, "add_request", _add_request),
         (OutputProcessor, "_finish_request", _finish),
@@ -44,6 +48,12 @@ def install(capture: Capture) -> list[str]:
         (IterationStats, "update_from_events", _events),
     ]
     missing = []
+    # Without both of these a request would be told twice, or never: then the edge alone is.
+    if not all(
+        hasattr(OutputProcessor, name) for name in ("add_request", "_update_stats_from_finished")
+    ):
+        capture.sees_engine = False
+        return ["OutputProcessor's add_request or _update_stats_from_finished"]
     for owner, name, wrap in targets:
         original = getattr(owner, name, None)
         if original is None and name != "_finish_request":  # before 0.15 nothing needs it

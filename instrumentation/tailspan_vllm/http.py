@@ -8,99 +8,28 @@ coroutine of ours is added per streamed chunk.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tailspan_vllm import guard
+from tailspan_vllm.capture import Capture, process_capture
+from tailspan_vllm.exchange import Exchange, Scope, current
 
-if TYPE_CHECKING:
-    from tailspan_vllm.capture import Capture, Flight
-
-Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPERATIONS = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "text_completion",
-    "/v1/responses": "chat",
-    "/v1/messages": "chat",
-    "/v1/embeddings": "embeddings",
-    "/generate": "text_completion",
-    "/inference/v1/generate": "text_completion",
-}
-"""Routes on which a request that never reached the engine is still a request."""
-
-ORPHAN_GRACE_S = 10.0
+ORPHAN_GRACE_S = 2.0
 """How long after the answer's end the engine may take to say that a request has ended."""
-
-
-class Exchange:
-    """One HTTP request and its answer, and the engine requests made for it."""
-
-    __slots__ = (
-        "delivered",
-        "first_byte",
-        "flights",
-        "received",
-        "scope",
-        "status",
-        "streamed",
-        "wall_offset_ns",
-    )
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.received = time.monotonic()
-        self.wall_offset_ns = time.time_ns() - round(self.received * 1e9)
-        self.first_byte: float | None = None
-        self.delivered: float | None = None
-        self.status: int | None = None
-        self.streamed: bool | None = None
-        self.flights: list[Flight] = []
-
-    def header(self, name: bytes) -> str | None:
-        """The value of a request header, or None."""
-        for key, value in self.scope.get("headers", ()):
-            if key == name:
-                return bytes(value).decode("latin-1")
-        return None
-
-    @property
-    def path(self) -> str:
-        """The path, without the prefix that a proxy added."""
-        path: str = self.scope.get("path", "")
-        root: str = self.scope.get("root_path", "")
-        return path[len(root) :] if root and path.startswith(root) else path
-
-    @property
-    def route(self) -> str:
-        """The route's template where the router told it: bounded, unlike paths."""
-        template = getattr(self.scope.get("route"), "path", None)
-        return template if isinstance(template, str) else self.path
-
-    @property
-    def operation(self) -> str:
-        """The GenAI operation that the path stands for."""
-        return OPERATIONS.get(self.path, "generate_content")
-
-
-current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the running task serves; it follows the task into the engine's front door."""
 
 
 class TimingMiddleware:
     """ASGI layer around a vLLM server; harmless when added twice."""
 
-    def __init__(self, app: ASGIApp, capture: "Capture | None" = None) -> None:
+    def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        if capture is None:  # named by hand in `--middleware`
-            from tailspan_vllm.capture import process_capture
-
-            capture = process_capture()
-        self.capture = capture
+        # Named by hand in `--middleware`, it is made without a capture.
+        self.capture = capture or process_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event, timed where it is an HTTP request."""
@@ -118,7 +47,7 @@ class TimingMiddleware:
 
 
 @guard.harmless("exchange_end")
-def _end(capture: "Capture", exchange: Exchange) -> None:
+def _end(capture: Capture, exchange: Exchange) -> None:
     capture.exchange_ended(exchange)
     if any(flight.open for flight in exchange.flights):
         asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, capture.give_up_on, exchange)
@@ -152,6 +81,7 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
         message = await receive()
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
+            exchange.disconnected = True
         return message
 
     return watched

@@ -6,8 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from tailspan_vllm import names
-from tailspan_vllm.ledger import Account
-from tailspan_vllm.link import FrontEnd, decode
+from tailspan_vllm.link import FrontEnd, Settled, decode
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 
@@ -22,7 +21,7 @@ class EngineJoin:
 
     def __init__(self, token: str | None) -> None:
         self._link = FrontEnd(token) if token else None
-        self._accounts: OrderedDict[str, Account] = OrderedDict()
+        self._accounts: OrderedDict[str, Settled] = OrderedDict()
         self._samples: dict[int, dict[str, Any]] = {}
         self._discovered_at = 0.0
 
@@ -30,6 +29,11 @@ class EngineJoin:
         """Hang up."""
         if self._link is not None:
             self._link.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether an engine is at the other end."""
+        return self._link is not None and self._link.connected
 
     def read(self) -> None:
         """Take in what has come."""
@@ -43,7 +47,7 @@ class EngineJoin:
             if isinstance(told, dict):
                 self._samples[told["engine"]] = told
             else:
-                self._accounts[told[0]] = told[1]
+                self._accounts[told.request_id] = told
         while len(self._accounts) > KEPT:
             self._accounts.popitem(last=False)
 
@@ -56,9 +60,10 @@ class EngineJoin:
             return True
         if record.engine_request_id is None or not record.awaits_account:
             return True
-        account = self._accounts.pop(record.engine_request_id, None)
-        if account is None:
+        settled = self._accounts.pop(record.engine_request_id, None)
+        if settled is None:
             return False
+        account, record.engine = settled.account, settled.engine
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.itl_max_s = account.itl_max_s
         if record.scheduled is None:

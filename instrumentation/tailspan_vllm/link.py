@@ -16,7 +16,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.parts import Parts
@@ -29,7 +29,7 @@ RECENT = 512
 """Messages told again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<14d")
+_ACCOUNT = struct.Struct("<i14d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -158,11 +158,12 @@ class FrontEnd:
         return messages
 
 
-def encode_account(request_id: str, account: Account) -> bytes:
-    """One request's account, as a message."""
+def encode_account(engine: int, request_id: str, account: Account) -> bytes:
+    """One request's account by an engine, as a message."""
     return (
         b"A"
         + _ACCOUNT.pack(
+            engine,
             *(account.prefill or _UNKNOWN),
             *(account.decode or _UNKNOWN),
             account.scheduled,
@@ -179,16 +180,24 @@ def encode_sample(sample: dict[str, Any]) -> bytes:
     return b"S" + json.dumps(sample).encode()
 
 
-def decode(message: bytes) -> tuple[str, Account] | dict[str, Any]:
+class Settled(NamedTuple):
+    """One request's account, and the engine that settled it."""
+
+    request_id: str
+    engine: int
+    account: Account
+
+
+def decode(message: bytes) -> Settled | dict[str, Any]:
     """A message, read back.
 
     Raises: ValueError where it is neither an account nor a sample.
     """
     if message[:1] == b"A":
-        values = _ACCOUNT.unpack_from(message, 1)
+        engine, *values = _ACCOUNT.unpack_from(message, 1)
         known = [None if value != value else value for value in values]
         first_token, last_token, itl_max_s = known[11:]
-        return message[1 + _ACCOUNT.size :].decode(), Account(
+        account = Account(
             scheduled=values[10],
             first_token=first_token,
             last_token=last_token,
@@ -196,6 +205,7 @@ def decode(message: bytes) -> tuple[str, Account] | dict[str, Any]:
             decode=None if known[5] is None else Parts(*values[5:10]),
             itl_max_s=itl_max_s,
         )
+        return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)
     if message[:1] == b"S":
         sample: dict[str, Any] = json.loads(message[1:])
         return sample

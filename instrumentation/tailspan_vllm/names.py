@@ -84,7 +84,11 @@ RESUMPTION: Final = "tailspan.resumed"
 # --- Metrics: gauges --------------------------------------------------------------------
 WAITING: Final = "tailspan.engine.requests.waiting"
 RUNNING: Final = "tailspan.engine.requests.running"
+DEFERRED: Final = "tailspan.engine.requests.deferred"
+"""Of those waiting, the ones that a passing constraint holds back, such as an adapter's slot."""
 KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
+WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
+RUNNING_LORAS: Final = "tailspan.engine.lora.running"
 LONGEST_STEP: Final = "tailspan.engine.step.longest"
 STEP_MODEL: Final = (
     "tailspan.engine.step_model.base",
@@ -108,6 +112,12 @@ PREFIX_CACHE_HITS: Final = "tailspan.engine.prefix_cache.hits"
 EXTERNAL_CACHE_QUERIES: Final = "tailspan.engine.external_prefix_cache.queries"
 EXTERNAL_CACHE_HITS: Final = "tailspan.engine.external_prefix_cache.hits"
 ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
+DRAFTS: Final = "tailspan.engine.speculation.drafts"
+DRAFT_TOKENS: Final = "tailspan.engine.speculation.draft_tokens"
+ACCEPTED_TOKENS: Final = "tailspan.engine.speculation.accepted_tokens"
+MODELLED_FLOPS: Final = "tailspan.engine.modelled.flops"
+MODELLED_READ_BYTES: Final = "tailspan.engine.modelled.read_bytes"
+MODELLED_WRITE_BYTES: Final = "tailspan.engine.modelled.write_bytes"
 # --- Metrics: the instrumentation on itself ------------------------------------------------
 SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
 HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
@@ -118,7 +128,10 @@ ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
 UNITS: Final[dict[str, str]] = {
     WAITING: "{request}",
     RUNNING: "{request}",
+    DEFERRED: "{request}",
     KV_USAGE: "1",
+    WAITING_LORAS: "{request}",
+    RUNNING_LORAS: "{request}",
     LONGEST_STEP: "s",
     **dict.fromkeys(STEP_MODEL, "s"),
     STEP_MODEL_ERROR: "1",
@@ -134,6 +147,12 @@ UNITS: Final[dict[str, str]] = {
     EXTERNAL_CACHE_QUERIES: "{token}",
     EXTERNAL_CACHE_HITS: "{token}",
     ENGINE_PREEMPTIONS: "{preemption}",
+    DRAFTS: "{draft}",
+    DRAFT_TOKENS: "{token}",
+    ACCEPTED_TOKENS: "{token}",
+    MODELLED_FLOPS: "{flop}",
+    MODELLED_READ_BYTES: "By",
+    MODELLED_WRITE_BYTES: "By",
     SPANS_DROPPED: "{span}",
     HOOK_FAILURES: "{failure}",
     ACCOUNTS_DROPPED: "{account}",

@@ -36,11 +36,19 @@ def install() -> None:
         make_token(os.environ)
         # An engine core may be a fork of its front end, a thread of it, or an actor with a name
         # of its own: only the first step tells where it runs, and until then this costs nothing.
-        _install_in_engine()
+        parts = [_install_in_engine]
         if not process.startswith(_ENGINE_CORES):
-            _install_in_front_end()
+            parts.append(_install_in_front_end)
     except Exception as error:
         logger.warning("tailspan: not capturing: %s: %s", type(error).__name__, error)
+        return
+    for install_part in parts:
+        try:
+            install_part()
+        except Exception as error:
+            logger.warning(
+                "tailspan: %s: %s: %s", install_part.__name__, type(error).__name__, error
+            )
 
 
 def _install_in_front_end() -> None:

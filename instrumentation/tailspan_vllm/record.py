@@ -14,9 +14,11 @@ from typing import Literal
 from tailspan_vllm.parts import Parts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
-Basis = Literal["http", "engine"]
+Basis = Literal["http", "engine", "edge"]
 """`http`: received and delivered were seen at the HTTP edge. `engine`: the HTTP layer was
-unseen, so received = arrived and delivered = the front end's last look at the request."""
+unseen, so received = arrived and delivered = the front end's last look at the request. `edge`:
+only the HTTP edge was seen, this vLLM's inside being unknown to us; how an answer that was
+given in full ended is then not known either, and told as `stop`."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -21,6 +22,7 @@ from tailspan_vllm import guard, names
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState, Number, metrics_of
+from tailspan_vllm.otlp import Batch, quicken
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
 from tailspan_vllm.spans import span_of
@@ -29,6 +31,10 @@ logger = logging.getLogger("vllm.tailspan")
 
 THREAD_NAME = "tailspan-sender"
 FLUSH_S = 2.0
+LOOKS, LOOK_S = 200, 0.05
+"""How often to look out for the engine of a first request, and how long between looks. There
+may be none: engines on another machine have no link."""
+
 JOIN_S = 2.0
 """How long a record waits for the engine's account of it."""
 
@@ -42,17 +48,24 @@ class Sender:
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
         self._engines: dict[int, EngineState] = {}
+        self._at_end: Callable[[], None] = _nothing
         self._port: int | None = None
         self._dropped = 0
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._looks_left = LOOKS
         self._unreachable = False
 
-    def observe(self, engines: dict[int, EngineState]) -> None:
-        """Say where the engines' states are to be read each second; new ones are added there."""
-        self._engines = engines
+    def observe(self, engines: dict[int, EngineState], at_end: Callable[[], None]) -> None:
+        """Say where the engines' states are to be read each second, and what to do at the end.
+
+        Args:
+            engines: read each second; engines that are heard of otherwise are added.
+            at_end: called before the last round.
+        """
+        self._engines, self._at_end = engines, at_end
 
     def serves_port(self, port: int | None) -> None:
         """Note the port that names this replica; of use before the first export only."""
@@ -77,12 +90,23 @@ class Sender:
         if self._thread is None:
             self.start()
 
+    def expect(self) -> None:
+        """A request has set out for the engine: be there when it speaks."""
+        if self._looks_left and not self._join.connected and self._settings.enabled:
+            self.start()
+            self._wake.set()
+
     def close(self) -> None:
         """Send what is left, within `FLUSH_S`, and stop."""
+        self._say_goodbye()
         self._closing = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(FLUSH_S)
+
+    @guard.harmless("at_end")
+    def _say_goodbye(self) -> None:
+        self._at_end()
 
     # --- the thread -----------------------------------------------------------------------
 
@@ -93,24 +117,46 @@ class Sender:
                 _NotOurs()
             )
         spans, metrics = _exporters(self._settings)
+        # Its detectors use threads, which a program that is ending may no longer start.
+        detected = Resource.create()
         # A server names its port when its application is built, some seconds after its
         # engine: until then there is nothing to tell that could not wait.
-        self._wake.wait(self._settings.interval_s)
+        self._pause(self._settings.interval_s)
         # vLLM sets its logging up after it has loaded its plugins: said here, it is seen.
         logger.info(
             "tailspan: capturing; spans and samples go to %s (%s)",
             _endpoint(),
             self._settings.protocol,
         )
-        resource: Resource | None = None
+        mine = Resource(resource_attributes(os.environ, self._port))
+        resource = detected.merge(mine)
         while True:
             begun = time.monotonic()
-            resource = resource or Resource.create(resource_attributes(os.environ, self._port))
             self._send_spans(spans, resource)
             self._send_metrics(metrics, resource)
             if self._closing:
                 return
-            self._wake.wait(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+            self._pause(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next round; meanwhile look out for an engine that is about to speak.
+
+        An engine answers the door between its steps, and after a short burst there may be no
+        further step for hours.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._closing:
+            if self._wake.wait(left) and not self._closing:
+                if self._join.connected or not self._looks_left:
+                    self._wake.clear()
+                    continue
+                self._looks_left -= 1
+                self._look()
+                time.sleep(LOOK_S)
+
+    @guard.harmless("look_for_engine")
+    def _look(self) -> None:
+        self._join.read()
 
     @guard.harmless("send_spans")
     def _send_spans(self, exporter: SpanExporter, resource: Resource) -> None:
@@ -124,7 +170,7 @@ class Sender:
             self._spans.append(span_of(record, resource))
         while self._spans:
             count = min(self._settings.batch_limit, len(self._spans))
-            batch = [self._spans[index] for index in range(count)]
+            batch = Batch(self._spans[index] for index in range(count))
             result = exporter.export(batch)
             self._note(result is SpanExportResult.SUCCESS)
             if result is not SpanExportResult.SUCCESS:
@@ -152,11 +198,16 @@ class Sender:
                 logger.warning("tailspan: the collector at %s is back", _endpoint())
             else:
                 logger.warning(
-                    "tailspan: no collector at %s; keeping up to %d spans and trying again",
+                    "tailspan: no collector at %s (%s); keeping up to %d spans, trying again",
                     _endpoint(),
+                    self._settings.protocol,
                     self._settings.queue_limit,
                 )
             self._unreachable = not reached
+
+
+def _nothing() -> None:
+    """Nothing to do."""
 
 
 class _NotOurs(logging.Filter):
@@ -174,8 +225,10 @@ def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter, trace_exporter
 
+        quicken(trace_exporter)
         return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
     from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
 
+    quicken(http_traces)
     return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()

@@ -56,16 +56,21 @@ def _wall_ns(record: RequestRecord, instant: float) -> int:
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
-    split = phases.split(
-        record.received,
-        record.queued,
-        record.scheduled,
-        record.first_token,
-        record.last_token,
-        record.delivered,
+    split = (
+        phases.Phases(None, None, None, None, None)
+        if record.basis == "edge"
+        else phases.split(
+            record.received,
+            record.queued,
+            record.scheduled,
+            record.first_token,
+            record.last_token,
+            record.delivered,
+        )
     )
-    first_seen = record.first_byte if record.basis == "http" else record.first_token
     finished = record.outcome in ("stop", "length")
+    first_seen = record.first_token if record.basis == "engine" else record.first_byte
+    begun = record.first_token is not None or (record.basis == "edge" and finished)
     given: dict[str, Any] = {
         names.OPERATION_NAME: record.operation,
         names.PROVIDER_NAME: names.PROVIDER_VLLM,
@@ -93,11 +98,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         **_parts(names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
         **_parts(names.DECODE_PARTS, record.decode_parts, split.decode_s),
         # An answer was begun only where a token was made: an error's body has no TTFT.
-        names.TTFT: (
-            first_seen - record.received
-            if first_seen is not None and record.first_token is not None
-            else None
-        ),
+        names.TTFT: (first_seen - record.received if first_seen is not None and begun else None),
         names.ITL_MAX: record.itl_max_s,
         names.PREEMPTIONS: record.preemptions,
         names.WAITING_AT_ARRIVAL: record.waiting_at_arrival,

@@ -68,8 +68,11 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
         state.add(names.ENGINE_PREEMPTIONS, stats.num_preempted_reqs)
 
     def _note_scheduler(self, state: EngineState, stats: Any) -> None:
-        deferred = getattr(stats, "num_skipped_waiting_reqs", 0)
-        state.gauges[names.WAITING] = stats.num_waiting_reqs + deferred
+        # Before 0.20 the deferred were not told apart: they were among the waiting.
+        deferred = getattr(stats, "num_skipped_waiting_reqs", None)
+        state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
+        if deferred is not None:
+            state.gauges[names.DEFERRED] = deferred
         state.gauges[names.RUNNING] = stats.num_running_reqs
         state.gauges[names.KV_USAGE] = stats.kv_cache_usage
         local = stats.prefix_cache_stats
@@ -81,8 +84,29 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
             state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)
             state.add(names.EXTERNAL_CACHE_HITS, external.hits)
 
+        _note_where_present(state, stats)
+
     def log(self) -> None:
         """Nothing: the console is vLLM's."""
 
     def log_engine_initialized(self) -> None:
         """Nothing: the console is vLLM's."""
+
+
+def _note_where_present(state: EngineState, stats: Any) -> None:
+    """Speculation, adapters and modelled work: told by engines that have them."""
+    drafting = getattr(stats, "spec_decoding_stats", None)
+    if drafting is not None:
+        state.add(names.DRAFTS, drafting.num_drafts)
+        state.add(names.DRAFT_TOKENS, drafting.num_draft_tokens)
+        state.add(names.ACCEPTED_TOKENS, drafting.num_accepted_tokens)
+    waiting = getattr(stats, "waiting_lora_adapters", None)
+    running = getattr(stats, "running_lora_adapters", None)
+    if waiting or running:
+        state.gauges[names.WAITING_LORAS] = sum((waiting or {}).values())
+        state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
+    modelled = getattr(stats, "perf_stats", None)
+    if modelled is not None:
+        state.add(names.MODELLED_FLOPS, modelled.num_flops_per_gpu)
+        state.add(names.MODELLED_READ_BYTES, modelled.num_read_bytes_per_gpu)
+        state.add(names.MODELLED_WRITE_BYTES, modelled.num_write_bytes_per_gpu)

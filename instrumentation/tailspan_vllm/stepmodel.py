@@ -8,7 +8,8 @@ squares with Huber weights (a long stall must not bend it) and exponential forge
 as normal equations: a step costs a few dozen multiplications and no memory. Each step is
 predicted before it is learnt from, so the error told is that on held-out steps.
 
-Pure. Source: METHODS "step model"; Huber, "Robust Estimation of a Location Parameter", 1964.
+Pure. What it leaves out: docs/ledger.md.
+Source: Huber, "Robust Estimation of a Location Parameter", 1964, for the weights.
 """
 
 from typing import NamedTuple

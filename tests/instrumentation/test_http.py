@@ -106,6 +106,17 @@ def test_a_failure_inside_the_server_still_propagates_and_is_a_row() -> None:
     assert capture.records[0].http_status == 500
 
 
+def test_where_the_engine_cannot_be_seen_the_edge_alone_is_told() -> None:
+    """A vLLM whose inside does not fit: an answer is a row all the same, and says so."""
+    capture = _Recording()
+    capture.sees_engine = False
+    asyncio.run(_call(capture, "/v1/chat/completions"))
+    asyncio.run(_call(capture, "/v1/completions"))
+    told = [(record.basis, record.outcome, record.streamed) for record in capture.records]
+    assert told == [("edge", "stop", True), ("edge", "rejected", False)]
+    assert capture.records[0].first_byte is not None
+
+
 def test_routes_that_make_no_request_make_no_row() -> None:
     """Health checks and lists of models are not requests."""
     capture = _Recording()

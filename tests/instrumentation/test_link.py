@@ -63,7 +63,7 @@ def a_record(request_id: str) -> RequestRecord:
 
 def test_an_account_arrives_as_it_was_sent() -> None:
     """Unknown parts stay unknown on the way."""
-    assert decode(encode_account("chatcmpl-é-1", ACCOUNT)) == ("chatcmpl-é-1", ACCOUNT)
+    assert decode(encode_account(3, "chatcmpl-é-1", ACCOUNT)) == ("chatcmpl-é-1", 3, ACCOUNT)
     sample = {"engine": 1, "totals": {STEPS: 3}, "gauges": {}}
     assert decode(encode_sample(sample)) == sample
     with pytest.raises(ValueError, match="unknown message"):
@@ -76,8 +76,8 @@ def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine:
         for front in (one, other):
             front.discover()
             assert front.connected
-        engine.put(encode_account("a", ACCOUNT))
-        engine.put(encode_account("b", ACCOUNT))
+        engine.put(encode_account(3, "a", ACCOUNT))
+        engine.put(encode_account(3, "b", ACCOUNT))
         engine.flush()
         engine.tell_one(encode_sample({"engine": 0}))
         assert sorted(len(front.read()) for front in (one, other)) == [2, 3]
@@ -93,7 +93,7 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
         front.discover()
         for _ in range(50):
             for _ in range(BACKLOG):
-                engine.put(encode_account("x" * 40, ACCOUNT))
+                engine.put(encode_account(3, "x" * 40, ACCOUNT))
             engine.flush()
         assert engine.dropped > 10
         assert front.read()
@@ -101,12 +101,12 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
 
 def test_who_connects_late_hears_of_what_was_just_said(token: str, engine: EngineEnd) -> None:
     """The engine's first requests are over before the two have found each other."""
-    engine.put(encode_account("a", ACCOUNT))
+    engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
     with closing(FrontEnd(token)) as late:
         late.discover()
         engine.flush()
-        assert [decode(message) for message in late.read()] == [("a", ACCOUNT)]
+        assert [decode(message) for message in late.read()] == [("a", 3, ACCOUNT)]
 
 
 def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
@@ -125,11 +125,11 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
     """The two halves meet by the engine's request id."""
     record = a_record("a")
     assert not join.apply(record)
-    engine.put(encode_account("a", ACCOUNT))
+    engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
     join.read()
     assert join.apply(record)
-    assert record.prefill_parts == ACCOUNT.prefill
+    assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
 
 
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:

@@ -51,7 +51,7 @@ def test_without_a_database_it_says_how_to_connect_a_server(page: Open, tmp_path
     """The lines to copy; and nothing is made in the reader's name."""
     test = page(f"sqlite:///{tmp_path / 'none.db'}")
     assert not test.exception
-    assert "pip install tailspan-vllm" in test.code[0].value
+    assert "pip install ./instrumentation" in test.code[0].value
     assert "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317" in test.code[0].value
     assert "curl" in test.code[1].value
     assert not (tmp_path / "none.db").exists()
@@ -61,7 +61,7 @@ def test_an_empty_database_says_how_to_connect_a_server(page: Open, database: Da
     """No data at all, as on the first day."""
     test = page(database())
     assert not test.exception
-    assert "pip install tailspan-vllm" in test.code[0].value
+    assert "pip install ./instrumentation" in test.code[0].value
 
 
 def test_a_fleet_is_shown_whole(page: Open, database: Database, fleet: Any) -> None:

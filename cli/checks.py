@@ -1,0 +1,192 @@
+"""Each connection of Tailspan, looked at once, with what to do where it fails."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cli import probes
+from cli.addresses import authority
+from cli.text import printable
+
+RECENT_S = 60
+"""A server that is up reports every few seconds, busy or not."""
+AHEAD_S = 5
+TIMEOUT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One connection. `ok` is None where nobody can say; `mend` is what to do."""
+
+    check: str
+    ok: bool | None
+    detail: str
+    mend: str | None = None
+
+
+def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
+    """Whether the database opens, and how fresh its telemetry is.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+        server_expected: a server is said to report, so old telemetry is a failure.
+    """
+    from store.database import open_database
+    from store.errors import DatabaseMissing, StoreError
+    from store.queries import newest_unix_ns
+
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        newest = newest_unix_ns(engine)
+    except DatabaseMissing as error:
+        yield Finding("database", False, str(error), "start tailspan up, or correct --database")
+        return
+    except StoreError as error:
+        yield Finding("database", False, str(error))
+        return
+    finally:
+        if engine is not None:
+            engine.dispose()
+    shown = engine.url.render_as_string(hide_password=True)
+    yield Finding("database", True, f"{shown} opens and has the schema of this version")
+    yield _freshness(newest, time.time_ns(), server_expected)
+
+
+def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> Finding:
+    amiss = False if server_expected else None
+    if newest_unix_ns is None:
+        return Finding(
+            "telemetry",
+            amiss,
+            "nothing has been received yet",
+            "connect a server (tailspan up says how), or try tailspan up --simulate",
+        )
+    age_s = (now_unix_ns - newest_unix_ns) / 1e9
+    if age_s < -AHEAD_S:
+        return Finding(
+            "telemetry",
+            False,
+            f"the latest is from {_length(-age_s)} in the future",
+            "set the clocks of this machine and of the servers (NTP)",
+        )
+    if age_s <= RECENT_S:
+        return Finding("telemetry", True, f"the latest is {max(age_s, 0):.0f} s old")
+    return Finding(
+        "telemetry",
+        amiss,
+        f"the latest is {_length(age_s)} old",
+        "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set where it starts? Its log"
+        " says 'tailspan: capturing' when the instrumentation is loaded",
+    )
+
+
+def _length(seconds: float) -> str:
+    for unit, unit_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def vllm(url: str) -> Iterator[Finding]:
+    """Whether a vLLM is healthy and tells of its engine."""
+    health = probes.get(f"{url}/health", TIMEOUT_S)
+    if not health.ok:
+        yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")
+        return
+    yield Finding("vllm", True, f"{url} is healthy")
+    metrics = probes.get(f"{url}/metrics", TIMEOUT_S)
+    if not metrics.ok:
+        yield Finding("vllm", False, f"{url}/metrics: {metrics.why}", "is this a vLLM?")
+    elif "vllm:" not in metrics.body:
+        yield Finding(
+            "vllm",
+            False,
+            f"{url}/metrics holds no vllm: series",
+            "is this a vLLM, and started without --disable-log-stats?",
+        )
+    else:
+        yield Finding("vllm", True, f"{url}/metrics tells of its engine")
+
+
+def otlp_grpc(host: str, port: int) -> Iterator[Finding]:
+    """Whether an export over gRPC is taken."""
+    import grpc
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+    where = authority(host, port)
+    with grpc.insecure_channel(where, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            stub = TraceServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+            stub.Export(ExportTraceServiceRequest(), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            # gRPC says what it tried, at length, and last what came of it.
+            why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
+            yield Finding("OTLP gRPC", False, f"{where}: {why}", _mend("--grpc-port"))
+            return
+    yield Finding("OTLP gRPC", True, f"{where} takes an export")
+
+
+def otlp_http(host: str, port: int) -> Iterator[Finding]:
+    """Whether an export over HTTP is taken."""
+    where = authority(host, port)
+    # An empty message is a whole one, and its answer is too.
+    answer = probes.post(f"http://{where}/v1/traces", b"", "application/x-protobuf", TIMEOUT_S)
+    if answer.ok:
+        yield Finding("OTLP HTTP", True, f"{where} takes an export")
+    else:
+        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port"))
+
+
+def metrics(host: str, port: int) -> Iterator[Finding]:
+    """Whether Prometheus can scrape, and what an orchestrator would be told."""
+    where = authority(host, port)
+    for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
+        answer = probes.get(f"http://{where}/{path}", TIMEOUT_S)
+        if not answer.ok:
+            found = f"{where}/{path}: {answer.why}"
+            yield Finding("metrics", False, found, _mend("--metrics-port"))
+            return
+        yield Finding("metrics", True, f"{where}/{path} {what}")
+    if "tailspan_" in probes.get(f"http://{where}/metrics", TIMEOUT_S).body:
+        yield Finding("metrics", True, f"{where}/metrics tells of Tailspan")
+    else:
+        found = f"{where}/metrics holds no tailspan_ series: another program's port"
+        yield Finding("metrics", False, found, _mend("--metrics-port"))
+
+
+def explorer(host: str, port: int) -> Iterator[Finding]:
+    """Whether the pages are served."""
+    where = authority(host, port)
+    answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
+    if answer.ok:
+        yield Finding("explorer", True, f"http://{where} answers")
+    else:
+        found = f"http://{where}: {answer.why}"
+        mend = f"{_mend('--explorer-port')}; its log, explorer.log, lies beside the database"
+        yield Finding("explorer", False, found, mend)
+
+
+def _mend(option: str) -> str:
+    return f"start tailspan up, or say where it listens: --host, {option}"
+
+
+def as_json(finding: Finding) -> str:
+    """One object on one line."""
+    return json.dumps(
+        {
+            "check": finding.check,
+            "ok": finding.ok,
+            "detail": finding.detail,
+            "mend": finding.mend,
+        }
+    )
+
+
+def as_text(finding: Finding) -> str:
+    """One line, and one more where there is something to mend."""
+    mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
+    line = f"{mark}  {finding.check:<10} {finding.detail}"
+    return f"{line}\n      {'':<10} → {finding.mend}" if finding.mend else line

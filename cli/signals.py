@@ -1,0 +1,37 @@
+"""Being asked to stop: once is a wish, twice is an order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+ONE_WISH_S = 1.0
+"""Ctrl-C is often told twice: by the terminal, and by a parent that passes it on."""
+
+
+def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:
+    """An event that Ctrl-C, SIGTERM, and the end of the terminal set.
+
+    A second of them ends the process there and then, as the signal would have.
+
+    Args:
+        at_once: called before that, from the event loop.
+    """
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    asked_at = 0.0
+
+    def asked(number: signal.Signals) -> None:
+        nonlocal asked_at
+        if not stop.is_set():
+            asked_at = loop.time()
+            stop.set()
+        elif loop.time() - asked_at >= ONE_WISH_S:
+            at_once()
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Under nohup the terminal's end is not to be heeded.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, asked, number)
+    return stop

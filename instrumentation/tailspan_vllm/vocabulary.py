@@ -1,0 +1,320 @@
+"""What each name of `names.py` means: its unit, and where its value comes from.
+
+Data, complete by test; `vocabulary_page.py` makes docs/attributes.md of it. Nothing that runs
+inside vLLM imports it.
+"""
+
+from typing import Final, NamedTuple
+
+from tailspan_vllm import names
+
+
+class Term(NamedTuple):
+    """One name. `unit` is UCUM's, or the kind of value where there is nothing to measure."""
+
+    name: str
+    unit: str
+    meaning: str
+    source: str
+
+
+_HTTP = "HTTP layer"
+_HEADER = "request header"
+_STATS = "vLLM's `RequestStateStats`"
+_STATE = "vLLM's `RequestState`"
+_SCHEDULER = "vLLM's `SchedulerStats`"
+_ITERATION = "vLLM's `IterationStats`"
+_LEDGER = "step ledger"
+_OURSELVES = "the instrumentation"
+_INSTANTS = "the instants"
+
+RESOURCE: Final = (
+    Term(
+        names.SERVICE_NAME,
+        "text",
+        "The service; `vllm` unless the environment names another.",
+        "`OTEL_SERVICE_NAME`",
+    ),
+    Term(
+        names.SERVICE_INSTANCE_ID,
+        "text",
+        "The replica; `host:port` of the server, or `host:pid` where there is no port,"
+        " unless the environment names another.",
+        "`OTEL_RESOURCE_ATTRIBUTES`",
+    ),
+    Term(
+        names.CLOUD_REGION,
+        "text",
+        "The region; absent unless the environment names one.",
+        "`OTEL_RESOURCE_ATTRIBUTES`",
+    ),
+    Term(names.PROCESS_PID, "integer", "The process that reports.", "operating system"),
+    Term(
+        names.SIMULATED,
+        "boolean",
+        "True where no real server stands behind the numbers.",
+        "simulator",
+    ),
+)
+
+SPAN_ATTRIBUTES: Final = (
+    Term(
+        names.OPERATION_NAME,
+        "text",
+        "`chat`, `text_completion`, `embeddings` or `generate_content`.",
+        "request path",
+    ),
+    Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
+    Term(names.RESPONSE_ID, "text", "The id in the answer.", _STATE),
+    Term(
+        names.FINISH_REASONS,
+        "texts",
+        "`stop` or `length`; absent where the answer was not finished.",
+        _STATE,
+    ),
+    Term(names.INPUT_TOKENS, "{token}", "Tokens of the prompt.", _STATE),
+    Term(names.OUTPUT_TOKENS, "{token}", "Tokens made, also for an answer cut short.", _STATS),
+    Term(
+        names.CACHE_READ_INPUT_TOKENS,
+        "{token}",
+        "Tokens of the prompt that a prefix cache spared.",
+        _STATE,
+    ),
+    Term(names.HTTP_ROUTE, "text", "The route's template.", _HTTP),
+    Term(names.HTTP_STATUS_CODE, "integer", "Status of the answer; absent if none began.", _HTTP),
+    Term(
+        names.ERROR_TYPE,
+        "text",
+        "The status of a request refused before the engine, or `engine_silent`"
+        " where the engine never said how it ended.",
+        _HTTP,
+    ),
+    Term(
+        names.OUTCOME,
+        "text",
+        "`stop`, `length`, `abort` (the client left), `error`, or `rejected` (refused"
+        " before the engine); `stop` for any whole answer where `tailspan.basis` is `edge`."
+        " A span that has it is a request.",
+        _STATE,
+    ),
+    Term(
+        names.BASIS,
+        "text",
+        "`http`: received and delivered were seen at the HTTP edge. `engine`: they are the"
+        " front end's first and last sight of the request. `edge`: the HTTP edge alone was"
+        " seen, for the instrumentation doesn't fit this vLLM's inside.",
+        _OURSELVES,
+    ),
+    Term(names.STREAMED, "boolean", "Whether the answer was an event stream.", _HTTP),
+    Term(
+        names.TENANT,
+        "text",
+        "Who asks, as the header named by `TAILSPAN_TENANT_HEADER` says.",
+        _HEADER,
+    ),
+    Term(names.LORA, "text", "The adapter asked for.", _STATE),
+    Term(
+        names.CONFIG,
+        "text",
+        "Fingerprint of the engine arguments that matter to latency.",
+        "vLLM's config",
+    ),
+    Term(
+        names.ENGINE,
+        "integer",
+        "Index of the engine; absent where the front end serves several and the ledger did not"
+        " tell.",
+        "step ledger, stat logger",
+    ),
+    Term(
+        names.FRONTEND, "s", "received → queued: parsing, chat template, tokenisation.", _INSTANTS
+    ),
+    Term(names.QUEUE, "s", "queued → first scheduled.", _INSTANTS),
+    Term(names.PREFILL, "s", "first scheduled → first token.", _INSTANTS),
+    Term(names.DECODE, "s", "first token → last token.", _INSTANTS),
+    Term(
+        names.DELIVERY,
+        "s",
+        "last token → delivered: detokenisation, writing to the client.",
+        _INSTANTS,
+    ),
+    *(
+        Term(f"tailspan.{phase}.{part}", "s", f"Of {phase}: {meaning}", _LEDGER)
+        for phase in ("prefill", "decode")
+        for part, meaning in (
+            ("own", "what its steps would have taken for this request alone."),
+            ("others_prefill", "what prefills of other requests added to its steps."),
+            ("others_decode", "what decodes of other requests added to its steps."),
+            ("preempted", "evicted, waiting to come back, computing again what was lost."),
+            ("stall", "step time that no scheduled work explains."),
+        )
+    ),
+    Term(
+        names.TTFT,
+        "s",
+        "received → first byte of the answer, or first token where the HTTP layer is unseen."
+        " An answer that is not streamed has its first byte at its end; one without a token"
+        " has no TTFT.",
+        _INSTANTS,
+    ),
+    Term(
+        names.ITL_MAX,
+        "s",
+        "The longest wait for a next token; absent for one token or none.",
+        _LEDGER,
+    ),
+    Term(names.PREEMPTIONS, "{preemption}", "Times it was evicted.", "vLLM's engine events"),
+    Term(
+        names.WAITING_AT_ARRIVAL,
+        "{request}",
+        "Requests waiting when it came, as of the last step told; absent, like the next two,"
+        " where the front end serves several engines.",
+        _SCHEDULER,
+    ),
+    Term(names.RUNNING_AT_ARRIVAL, "{request}", "Requests in the batch then.", _SCHEDULER),
+    Term(names.KV_USAGE_AT_ARRIVAL, "1", "Share of KV-cache blocks in use then.", _SCHEDULER),
+)
+
+SPAN_EVENTS: Final = (
+    Term(names.ARRIVED, "instant", "It reached the engine's front end.", _STATS),
+    Term(names.QUEUED, "instant", "It entered the engine's queue.", _STATS),
+    Term(names.SCHEDULED, "instant", "It was scheduled for the first time.", _STATS),
+    Term(names.FIRST_TOKEN, "instant", "Its first token was made.", _STATS),
+    Term(names.FIRST_BYTE, "instant", "The first byte of the answer's body was written.", _HTTP),
+    Term(names.LAST_TOKEN, "instant", "Its last token was made.", _STATS),
+    Term(names.PREEMPTION, "instant", "It was evicted; once for each.", "vLLM's engine events"),
+    Term(
+        names.RESUMPTION,
+        "instant",
+        "It was scheduled again; once for each.",
+        "vLLM's engine events",
+    ),
+)
+
+
+class MetricTerm(NamedTuple):
+    """One metric; its unit is in `names.UNITS`."""
+
+    name: str
+    shape: str
+    meaning: str
+    source: str
+
+
+_OF_THE_MODEL = (
+    "seconds of any step",
+    *(
+        "seconds for each " + unit
+        for unit in (
+            "prompt token computed",
+            "unit of prefill attention, Σ p·(start + p/2) over the chunks",
+            "token of context that decodes read",
+            "sequence that decodes",
+        )
+    ),
+)
+
+METRICS: Final = (
+    MetricTerm(names.WAITING, "gauge", "Requests waiting, for whatever reason.", _SCHEDULER),
+    MetricTerm(
+        names.DEFERRED,
+        "gauge",
+        "Of those waiting, the ones that a passing constraint holds back.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
+    MetricTerm(
+        names.WAITING_LORAS, "gauge", "Requests waiting that ask for an adapter.", _SCHEDULER
+    ),
+    MetricTerm(
+        names.RUNNING_LORAS, "gauge", "Requests in the batch that use an adapter.", _SCHEDULER
+    ),
+    MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
+    MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),
+    *(
+        MetricTerm(name, "gauge", f"Step model, {letter}: {meaning}.", _LEDGER)
+        for name, letter, meaning in zip(names.STEP_MODEL, "γακβδ", _OF_THE_MODEL, strict=True)
+    ),
+    MetricTerm(
+        names.STEP_MODEL_ERROR,
+        "gauge",
+        "Typical error on steps not yet learnt from, relative to the prediction.",
+        _LEDGER,
+    ),
+    MetricTerm(
+        names.STEP_MODEL_R_SQUARED,
+        "gauge",
+        "Share of the variance of such steps that was predicted; below zero for a poor fit.",
+        _LEDGER,
+    ),
+    MetricTerm(names.STEPS, "sum", "Steps taken.", _LEDGER),
+    MetricTerm(names.BUSY_TIME, "sum", "Time in steps.", _LEDGER),
+    MetricTerm(names.STALL_TIME, "sum", "Step time that no scheduled work explains.", _LEDGER),
+    MetricTerm(
+        names.SCHEDULED_PREFILL_TOKENS,
+        "sum",
+        "Prompt tokens computed, counted step by step, partial chunks included.",
+        _LEDGER,
+    ),
+    MetricTerm(
+        names.PREFILL_TOKENS,
+        "sum",
+        "Prompt tokens computed, counted when a prefill is complete; before vLLM 0.16"
+        " cached ones are among them.",
+        _ITERATION,
+    ),
+    MetricTerm(names.DECODE_TOKENS, "sum", "Output tokens made.", _ITERATION),
+    MetricTerm(
+        names.PREFIX_CACHE_QUERIES,
+        "sum",
+        "Prompt tokens looked up in the engine's own prefix cache.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.PREFIX_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
+    MetricTerm(
+        names.EXTERNAL_CACHE_QUERIES,
+        "sum",
+        "Prompt tokens looked up in a cache outside the engine; absent without one.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.EXTERNAL_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
+    MetricTerm(names.ENGINE_PREEMPTIONS, "sum", "Evictions from the batch.", _ITERATION),
+    MetricTerm(names.DRAFTS, "sum", "Speculative drafts made.", _SCHEDULER),
+    MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens drafted.", _SCHEDULER),
+    MetricTerm(names.ACCEPTED_TOKENS, "sum", "Drafted tokens accepted.", _SCHEDULER),
+    MetricTerm(
+        names.MODELLED_FLOPS,
+        "sum",
+        "FLOPs of each GPU by vLLM's own model; with `--enable-mfu-metrics`.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read from memory, likewise.", _SCHEDULER),
+    MetricTerm(names.MODELLED_WRITE_BYTES, "sum", "Bytes written to memory, likewise.", _SCHEDULER),
+    MetricTerm(
+        names.SPANS_DROPPED,
+        "sum",
+        "Requests not told of because the queue was full. A total of the process, told with"
+        " each of its engines.",
+        _OURSELVES,
+    ),
+    MetricTerm(
+        names.HOOK_FAILURES,
+        "sum",
+        f"Exceptions of the instrumentation, none of which reached vLLM; by `{names.HOOK}`.",
+        _OURSELVES,
+    ),
+    MetricTerm(
+        names.ACCOUNTS_DROPPED,
+        "sum",
+        "Messages of the engine that no front end took in time.",
+        _OURSELVES,
+    ),
+)
+
+METRIC_ATTRIBUTES: Final = (
+    Term(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
+    Term(names.REQUEST_MODEL, "text", "The name under which it is served.", "vLLM's config"),
+    Term(names.CONFIG, "text", "As on spans.", "vLLM's config"),
+    Term(names.HOOK, "text", "Of hook failures: which hook.", _OURSELVES),
+)

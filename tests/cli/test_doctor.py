@@ -1,0 +1,268 @@
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import update
+
+from cli.main import tailspan
+from cli.stack import Ports, Stack
+from collector.testing import background_loop
+from store.database import open_database
+from store.schema import SCHEMA_VERSION
+from telemetry.requests import RequestTimeline
+
+VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
+
+
+@pytest.fixture
+def doctor(url: str) -> Callable[..., Result]:
+    """Run `tailspan doctor`."""
+
+    def run(*words: str, database: str = url) -> Result:
+        result = CliRunner().invoke(
+            tailspan, ["doctor", "--database", database, *words], catch_exceptions=False
+        )
+        assert result.exit_code in (0, 1, 2)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def nowhere(free_port: int) -> list[str]:
+    """Options that point to where nobody listens."""
+    return [f"--{part}-port={free_port}" for part in ("grpc", "http", "metrics", "explorer")]
+
+
+@pytest.fixture
+def somewhere(url: str) -> Iterator[list[str]]:
+    """Options that point to a Tailspan that is up, without the pages."""
+    engine = open_database(url)
+    with background_loop() as loop:
+
+        async def start() -> Stack:
+            return await Stack(
+                engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False
+            ).__aenter__()
+
+        stack = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        yield [
+            f"--grpc-port={stack.collector.grpc_port}",
+            f"--http-port={stack.collector.http_port}",
+            f"--metrics-port={stack.metrics.port}",
+            "--no-explorer",
+        ]
+        asyncio.run_coroutine_threadsafe(stack.__aexit__(None, None, None), loop).result(30)
+    engine.dispose()
+
+
+@pytest.fixture
+def received(
+    fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> Callable[[float], None]:
+    """Put a request of so many seconds ago into the database."""
+    return lambda ago_s: fill(request_row(received_unix_ns=time.time_ns() - int(ago_s * 1e9)))
+
+
+def findings(result: Result) -> dict[str, list[dict[str, Any]]]:
+    """By check, from JSON."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in result.stdout.splitlines():
+        finding = json.loads(line)
+        assert list(finding) == ["check", "ok", "detail", "mend"]
+        found.setdefault(finding["check"], []).append(finding)
+    return found
+
+
+def test_all_is_well(
+    doctor: Callable[..., Result],
+    somewhere: list[str],
+    received: Callable[[float], None],
+    stranger: Callable[..., str],
+    http_answer: Callable[..., bytes],
+) -> None:
+    """Every line ok, nothing to mend, exit 0; in JSON the same."""
+    received(3)
+    vllm = stranger({"/health": http_answer(), "/metrics": http_answer(body=VLLM_METRICS)})
+    told = doctor(*somewhere, "--vllm", vllm)
+    assert told.exit_code == 0, told.output
+    assert {line[:4] for line in told.stdout.splitlines()} == {"ok  "}
+    found = findings(doctor(*somewhere, "--vllm", f"{vllm}/v1", "--format", "json"))
+    assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"}
+    every = [finding for each in found.values() for finding in each]
+    assert all(finding["ok"] is True and finding["mend"] is None for finding in every)
+
+
+def test_nothing_is_up(doctor: Callable[..., Result], nowhere: list[str]) -> None:
+    """Each connection fails by itself, says why, and how to mend it; exit 1."""
+    result = doctor(
+        *nowhere, "--vllm", f"http://127.0.0.1{nowhere[0][-6:].replace('=', ':')}", "--format=json"
+    )
+    assert result.exit_code == 1
+    found = findings(result)
+    assert set(found) == {"database", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics", "explorer"}
+    assert "there is no database at" in found["database"][0]["detail"]
+    for check in set(found) - {"database"}:
+        (finding,) = found[check]
+        assert finding["ok"] is False
+        assert "Connection refused" in finding["detail"]
+        assert finding["mend"]
+    assert "--explorer-port" in found["explorer"][0]["mend"]
+    assert "FAIL  OTLP HTTP" in doctor(*nowhere).stdout
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "ok", "words"),
+    [
+        (None, None, "nothing has been received yet"),
+        (30, True, "the latest is 3"),
+        (90, None, "the latest is 9"),
+        (30 * 60, None, "the latest is 30 min old"),
+        (5 * 3600, None, "the latest is 5 h old"),
+        (72 * 3600, None, "the latest is 3 days old"),
+        (-3, True, "the latest is 0 s old"),
+        (-1800.5, False, "the latest is from 30 min in the future"),
+    ],
+)
+def test_old_telemetry_is_told_and_fails_only_where_a_server_should_report(
+    doctor: Callable[..., Result],
+    fill: Callable[..., None],
+    received: Callable[[float], None],
+    nowhere: list[str],
+    ago_s: float | None,
+    ok: bool | None,
+    words: str,
+) -> None:
+    """Nobody may have sent anything: that is not known to be wrong, unless a server is named."""
+    if ago_s is not None:
+        received(ago_s)
+    (finding,) = findings(doctor(*nowhere, "--format=json"))["telemetry"]
+    assert finding["ok"] is ok
+    assert finding["detail"].startswith(words)
+    assert (finding["mend"] is None) is (ok is True)
+    vllm = f"http://127.0.0.1:{nowhere[0].partition('=')[2]}"
+    (finding,) = findings(doctor(*nowhere, "--format=json", "--vllm", vllm))["telemetry"]
+    assert finding["ok"] is (ok is True)
+
+
+def test_a_database_of_a_newer_tailspan_is_not_read(
+    doctor: Callable[..., Result], nowhere: list[str], url: str
+) -> None:
+    """Its versions are named; to start Tailspan would be no help."""
+    engine = open_database(url)
+    with engine.begin() as connection:
+        connection.execute(update(SCHEMA_VERSION).values(version=99))
+    engine.dispose()
+    (finding,) = findings(doctor(*nowhere, "--format=json"))["database"]
+    assert finding["ok"] is False
+    assert "newer Tailspan (schema 99" in finding["detail"]
+    assert finding["mend"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"this is no database, by any means" * 100, "file is not a database"),
+        (b"", "is not a Tailspan database"),
+    ],
+)
+def test_a_file_that_is_no_database_is_said_to_be_none(
+    doctor: Callable[..., Result],
+    nowhere: list[str],
+    url: str,
+    content: bytes,
+    words: str,
+) -> None:
+    """Other files end in .db, too."""
+    Path(urlsplit(url).path).write_bytes(content)
+    (finding,) = findings(doctor(*nowhere, "--format=json"))["database"]
+    assert finding["ok"] is False
+    assert words in finding["detail"]
+
+
+@pytest.mark.parametrize(
+    "database", ["postgresql://me:s3cret@db/tailspan", "nonsense", "sqlite://"]
+)
+def test_a_database_that_is_not_served_is_named_without_its_password(
+    doctor: Callable[..., Result], nowhere: list[str], database: str
+) -> None:
+    """And the other connections are looked at all the same."""
+    result = doctor(*nowhere, "--format=json", database=database)
+    assert "allowed: sqlite:///PATH" in findings(result)["database"][0]["detail"]
+    assert "explorer" in findings(result)
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("paths", "words", "mend"),
+    [
+        ({}, "/health: status 404 Not Found", "correct --vllm"),
+        ({"/health": (503, "Starting")}, "/health: status 503 Starting", "start it"),
+        ({"/health": (200, "OK")}, "/metrics: status 404", "is this a vLLM?"),
+        (
+            {"/health": (200, "OK"), "/metrics": (200, "OK", "python_gc 1\n")},
+            "holds no vllm: series",
+            "--disable-log-stats",
+        ),
+    ],
+)
+def test_a_vllm_that_is_none_or_is_not_well_is_told(
+    doctor: Callable[..., Result],
+    stranger: Callable[..., str],
+    http_answer: Callable[..., bytes],
+    nowhere: list[str],
+    paths: dict[str, tuple[int, str]],
+    words: str,
+    mend: str,
+) -> None:
+    """By its status, or by what its metrics lack."""
+    vllm = stranger({path: http_answer(*answer) for path, answer in paths.items()})
+    finding = findings(doctor(*nowhere, "--format=json", "--vllm", vllm))["vllm"][-1]
+    assert finding["ok"] is False
+    assert words in finding["detail"]
+    assert mend in finding["mend"]
+
+
+@pytest.mark.parametrize(
+    "said", [b"\x1b]0;owned\x07SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"]
+)
+def test_another_program_on_our_ports_is_not_taken_for_us(
+    doctor: Callable[..., Result], stranger: Callable[..., str], said: bytes
+) -> None:
+    """What it says cannot write on the terminal as it likes."""
+    port = urlsplit(stranger(said)).port
+    result = doctor(f"--grpc-port={port}", f"--metrics-port={port}", "--no-explorer")
+    assert result.exit_code == 1
+    assert "FAIL  OTLP gRPC" in result.stdout
+    assert "FAIL  metrics" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["up", "doctor"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--vllm", "gpu-host:8000"], ["--vllm", "gpu-host:8000", "allowed: http://HOST:PORT"]),
+        (["--vllm", "http://me:s3cret@host"], ["--vllm", "must not hold an @"]),
+        (["--vllm", "http://[::1"], ["--vllm", "Invalid IPv6 URL"]),
+        (["--host", ""], ["--host", "allowed: 127.0.0.1"]),
+        (["--grpc-port", "65536"], ["--grpc-port", "65536", "<=65535"]),
+        (["--metrics-port", "-1"], ["--metrics-port", "-1"]),
+        (["--explorer-port", "http"], ["--explorer-port", "http", "not a valid integer"]),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+    verb: str, words: list[str], told: list[str], url: str
+) -> None:
+    """Exit 2; a password is not repeated; no database is made."""
+    result = CliRunner().invoke(tailspan, [verb, "--database", url, *words])
+    assert result.exit_code == 2
+    assert all(part in result.output for part in told), result.output
+    assert "s3cret" not in result.output
+    assert not Path(urlsplit(url).path).exists()

@@ -1,0 +1,145 @@
+import asyncio
+import socket
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cli import children
+from cli.children import ChildError
+from cli.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from collector.errors import ListenError
+from store.database import open_database
+from store.queries import Window, request_count
+from telemetry.requests import RequestTimeline, Source
+
+FREE = Ports(0, 0, 0, 0)
+EVER = Window(0, 2**63 - 1)
+
+
+@pytest.fixture
+def engine(url: str) -> Any:
+    """An opened database."""
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:
+    """Ready at the start; every port free again at the end."""
+
+    async def run() -> list[int]:
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
+            ready = stack.metrics_url.replace("/metrics", "/readyz")
+            answer = await asyncio.to_thread(urllib.request.urlopen, ready, timeout=20)
+            with answer:
+                assert answer.status == 200
+            return [stack.collector.grpc_port, stack.collector.http_port, stack.metrics.port]
+
+    for port in asyncio.run(run()):
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+@pytest.mark.parametrize("part", ["grpc", "http", "metrics", "explorer"])
+def test_a_taken_port_is_named_with_its_option_and_nothing_is_changed(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    part: str,
+) -> None:
+    """The likeliest holder is another Tailspan, and what is in the database is its own."""
+    fill(request_row(source=Source.SIMULATOR))
+
+    async def run(port: int) -> None:
+        stack = Stack(engine, url, "127.0.0.1", replace(FREE, **{part: port}), simulate=True)
+        with pytest.raises(ListenError, match=f"port {port}: .* taken .* --{part}-port"):
+            await stack.__aenter__()
+        assert stack.children == []
+
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        asyncio.run(run(holder.getsockname()[1]))
+    assert request_count(engine, EVER) == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", "nowhere.invalid", "203.0.113.1"])
+def test_an_address_that_is_not_ours_is_named_with_its_option(
+    engine: Engine, url: str, host: str
+) -> None:
+    """Whatever is wrong with it."""
+
+    async def run() -> None:
+        with pytest.raises(ListenError, match=r"cannot listen on .* choose another with --host"):
+            await Stack(engine, url, host, FREE).__aenter__()
+
+    asyncio.run(run())
+
+
+def test_an_earlier_simulation_is_forgotten(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Real requests stay."""
+    fill(request_row(1, source=Source.SIMULATOR), request_row(2))
+
+    async def run() -> None:
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
+            assert stack.forgotten_rows == 1
+
+    asyncio.run(run())
+    assert request_count(engine, EVER) == 1
+
+
+def test_a_child_that_cannot_be_started_stops_the_rest(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left listening."""
+
+    async def refuse(*_: object) -> None:
+        raise ChildError("no more processes")
+
+    monkeypatch.setattr(children, "start", refuse)
+
+    async def run() -> int:
+        stack = Stack(engine, url, "127.0.0.1", FREE)
+        with pytest.raises(ChildError):
+            await stack.__aenter__()
+        return stack.collector.http_port
+
+    socket.create_server(("127.0.0.1", asyncio.run(run()))).close()
+
+
+def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> None:
+    """And one without a name is called so."""
+
+    async def run() -> None:
+        arrivals = Arrivals()
+        arrivals.on_stored([request_row(replica="a"), request_row()], [])
+        assert arrivals.news.is_set()
+        assert arrivals.replicas == {"a", NAMELESS}
+        arrivals.news.clear()
+        arrivals.on_stored([request_row(replica="a")], [])
+        assert not arrivals.news.is_set()
+        assert arrivals.requests == 3
+
+    asyncio.run(run())
+
+
+def test_made_up_names_do_not_fill_the_memory(
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """A sender may make up as many as it likes."""
+
+    async def run() -> None:
+        arrivals = Arrivals()
+        arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
+        arrivals.on_stored([request_row(replica="one more")], [])
+        assert len(arrivals.replicas) == MOST_NAMED
+        assert arrivals.requests == 1_001
+
+    asyncio.run(run())

@@ -1,0 +1,311 @@
+"""`tailspan up` as a process of its own, as its users run it."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+    OTLPSpanExporter as GrpcSpanExporter,
+)
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from cli import children
+from cli.main import tailspan
+from store.database import open_database
+from store.queries import Window, request_count, request_table
+from telemetry.requests import RequestTimeline, Source
+
+PATIENCE_S = 60.0
+EVER = Window(0, 2**63 - 1)
+FREE = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+class Up:
+    """A running `tailspan up`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def said(self) -> str:
+        """All that it has printed."""
+        return self._output.read_text()
+
+    def says(self, pattern: str) -> str:
+        """Wait until it has printed that; the pattern's group, or all of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := re.search(pattern, self.said)) is None:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+        return found[found.re.groups]
+
+    def ends(self, number: Signals | None = None) -> int:
+        """Send a signal and wait for the end; the exit status."""
+        if number is not None:
+            self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def port(self, option: str) -> str:
+        """The port that it found for itself."""
+        where = {"grpc": r":(\d+) \(gRPC", "http": r":(\d+) \(HTTP", "metrics": r":(\d+)/metrics"}
+        return self.says(where[option])
+
+    def children(self) -> list[int]:
+        """The processes that it started."""
+        return [
+            int(status.parent.name)
+            for status in Path("/proc").glob("[0-9]*/stat")
+            if parent_of(status) == self.process.pid
+        ]
+
+
+def parent_of(status: Path) -> int | None:
+    """The parent in /proc/PID/stat; None where that process has gone."""
+    try:
+        state, parent = status.read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended, soon."""
+    deadline = time.monotonic() + PATIENCE_S
+    while parent_of(Path("/proc", str(process), "stat")) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Up]]:
+    """Start `tailspan up`."""
+    started: list[Up] = []
+
+    def start(*words: str, command: tuple[str, ...] = (), **about: Any) -> Up:
+        output = tmp_path / f"output-{len(started)}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                command or line(url, *words), cwd=tmp_path, stdout=file, stderr=file, **about
+            )
+        started.append(Up(process, output))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+def line(url: str, *words: str) -> tuple[str, ...]:
+    """The command line of `tailspan up` on free ports."""
+    return children.ourselves("up", "--database", url, *FREE, *words)
+
+
+def send(port: str, spans: list[ReadableSpan]) -> bool:
+    """Send spans over HTTP, once; whether they were acknowledged."""
+    exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=5)
+    try:
+        return exporter.export(spans) is SpanExportResult.SUCCESS
+    finally:
+        exporter.shutdown()  # type: ignore[no-untyped-call]  # the SDK's own lapse
+
+
+def stored(url: str) -> set[str]:
+    """The ids of all requests in the database."""
+    engine = open_database(url, create=False)
+    try:
+        table = request_table(engine, EVER, columns=["request_id"])
+    finally:
+        engine.dispose()
+    return set(table.column("request_id").to_pylist())
+
+
+def test_what_the_sdk_sends_is_kept_scraped_and_listed(
+    up: Callable[..., Up],
+    span: Callable[..., ReadableSpan],
+    run: Callable[..., Result],
+) -> None:
+    """Over both transports; it is told of, and Ctrl-C ends it well."""
+    running = up("--no-explorer")
+    running.says("Ctrl-C stops it")
+    assert send(running.port("http"), [span(request_id="by-http")])
+    exporter = GrpcSpanExporter(f"http://127.0.0.1:{running.port('grpc')}", insecure=True)
+    assert exporter.export([span("replica-2", request_id="by-grpc")]) is SpanExportResult.SUCCESS
+    exporter.shutdown()
+    running.says(r"Telemetry arrives from replica-1\.")
+    running.says(r"Telemetry arrives from replica-2\.")
+
+    address = f"http://127.0.0.1:{running.port('metrics')}/metrics"
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        text = answer.read().decode()
+    assert re.search(r'^tailspan_requests_total\{.*replica="replica-2".*\} 1\.0$', text, re.M), text
+    listed = run("requests", "--format", "json", "--last", "1m", window=False)
+    assert {json.loads(row)["request_id"] for row in listed.stdout.splitlines()} == {
+        "by-http",
+        "by-grpc",
+    }
+
+    assert running.ends(SIGINT) == 0
+    assert "Stopped. 2 requests arrived" in running.said
+
+
+@pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGTERM, 0), (SIGKILL, -SIGKILL)])
+def test_what_was_acknowledged_is_kept_however_it_ends(
+    up: Callable[..., Up],
+    span: Callable[..., ReadableSpan],
+    url: str,
+    number: Signals,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ended in the midst of four senders, it keeps at least all that it said it would."""
+    caplog.set_level("CRITICAL")  # the senders lose their collector, and say so
+    running = up("--no-explorer")
+    port = running.port("http")
+    acknowledged: set[str] = set()
+    ending = threading.Event()
+
+    def sender(name: int) -> None:
+        number = 0
+        while not ending.is_set():
+            ids = {f"{name}-{number}-{each}" for each in range(20)}
+            if send(port, [span(request_id=each) for each in ids]):
+                acknowledged.update(ids)
+            number += 1
+
+    senders = [threading.Thread(target=sender, args=(name,)) for name in range(4)]
+    for each in senders:
+        each.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(acknowledged) < 1_000 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert running.ends(number) == status
+    ending.set()
+    for each in senders:
+        each.join()
+    assert len(acknowledged) >= 1_000
+    assert acknowledged <= stored(url)
+
+
+def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
+    up: Callable[..., Up],
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Exit 2, with the option that names another port."""
+    running = up("--no-explorer")
+    ports = {part: running.port(part) for part in ("grpc", "http", "metrics")}
+    fill(request_row(source=Source.SIMULATOR))
+    options = [f"--{part}-port={port}" for part, port in ports.items()]
+    second = CliRunner().invoke(tailspan, ["up", "--database", url, "--no-explorer", *options])
+    assert second.exit_code == 2
+    assert "choose another with --grpc-port" in second.stderr
+    assert f"A Tailspan is running here already: http://127.0.0.1:{ports['metrics']}" in (
+        second.stderr
+    )
+    engine = open_database(url)
+    assert request_count(engine, EVER) == 1
+    engine.dispose()
+
+
+def test_two_things_to_watch_are_one_too_many(url: str) -> None:
+    """A real server and a simulated one would stand in one picture."""
+    words = ["up", "--database", url, "--simulate", "--vllm", "http://gpu-host:8000"]
+    result = CliRunner().invoke(tailspan, words)
+    assert result.exit_code == 2
+    assert "give one of them" in result.output
+
+
+def test_output_that_nobody_reads_stops_nothing(
+    up: Callable[..., Up], span: Callable[..., ReadableSpan], url: str, tmp_path: Path
+) -> None:
+    """As in `tailspan up | head -1`: it was started to collect."""
+    read, write = os.pipe()
+    with subprocess.Popen(
+        line(url, "--no-explorer", "--metrics-port=0"), cwd=tmp_path, stdout=write, stderr=write
+    ) as process:
+        os.close(write)
+        with os.fdopen(read) as output:
+            for text in output:
+                if found := re.search(r":(\d+) \(HTTP", text):
+                    break
+        assert found is not None
+        assert send(found[1], [span(request_id="unheard")])
+        process.send_signal(SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    assert stored(url) == {"unheard"}
+
+
+@ON_LINUX
+@pytest.mark.parametrize(("number", "status"), [(SIGTERM, 0), (SIGKILL, -SIGKILL)])
+def test_its_children_end_with_it(
+    up: Callable[..., Up], url: str, number: Signals, status: int, tmp_path: Path
+) -> None:
+    """The explorer and the simulator, even where it is killed. Their logs lie by the database."""
+    running = up("--simulate", "--explorer-port=0")
+    page = running.says(r"  Explorer   (http://\S+)")
+    running.says("Telemetry arrives from sim-0")
+    with urllib.request.urlopen(page, timeout=20) as answer:
+        assert answer.status == 200
+    started = running.children()
+    assert len(started) == 2
+    assert running.ends(number) == status
+    assert all(map(gone, started))
+    assert {path.name for path in tmp_path.glob("*.log")} == {"explorer.log", "simulator.log"}
+
+
+@ON_LINUX
+def test_a_second_ctrl_c_waits_for_nobody(up: Callable[..., Up]) -> None:
+    """Not even for a child that does not move."""
+    running = up("--explorer-port=0")
+    running.says("Ctrl-C stops it")
+    (child,) = running.children()
+    os.kill(child, SIGSTOP)
+    running.process.send_signal(SIGINT)
+    running.says("Stopping")
+    deadline = time.monotonic() + PATIENCE_S
+    while running.process.poll() is None and time.monotonic() < deadline:
+        running.process.send_signal(SIGINT)
+        time.sleep(0.05)
+    assert running.ends() == -SIGINT
+    assert gone(child)
+
+
+@ON_LINUX
+def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
+    """Without a terminal to complain to, and without leaving anybody behind."""
+    ours, theirs = pty.openpty()
+    # The first terminal that the leader of a session opens becomes the session's own.
+    shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
+    command = ("sh", "-c", shell, "sh", *line(url, "--explorer-port=0"))
+    running = up(command=command, start_new_session=True)
+    seen = b""
+    while b"Ctrl-C stops it" not in seen:
+        seen += os.read(ours, 4096)
+    os.close(theirs)
+    started = running.children()
+    assert len(started) == 1
+    os.close(ours)
+    assert running.ends() == 0
+    assert all(map(gone, started))

@@ -1,0 +1,104 @@
+"""Our encoder makes what OpenTelemetry's makes."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from tailspan_vllm.otlp import Batch, encode, quicken
+
+RESOURCE = Resource({"service.name": "vllm", "process.pid": 7, "tailspan.simulated": True})
+SCOPE = InstrumentationScope("tailspan_vllm")
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+values = st.one_of(
+    texts,
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.lists(texts, max_size=3).map(tuple),
+)
+instants = st.integers(0, 2**63 - 1)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> ReadableSpan:
+    """Any span that has a context."""
+    trace_id = draw(st.integers(1, 2**128 - 1))
+    flags = TraceFlags(draw(st.integers(0, 1)))
+    parent = None
+    if draw(st.booleans()):
+        span_id = draw(st.integers(1, 2**64 - 1))
+        parent = SpanContext(trace_id, span_id, draw(st.booleans()), flags)
+    return ReadableSpan(
+        name=draw(texts),
+        context=SpanContext(trace_id, draw(st.integers(1, 2**64 - 1)), False, flags),
+        parent=parent,
+        resource=RESOURCE,
+        attributes=draw(st.dictionaries(texts.filter(bool), values, max_size=12)),
+        events=[
+            Event(name, timestamp=at) for name, at in draw(st.lists(st.tuples(texts, instants)))
+        ],
+        kind=draw(st.sampled_from(SpanKind)),
+        status=Status(draw(st.sampled_from(StatusCode))),
+        start_time=draw(instants),
+        end_time=draw(instants),
+        instrumentation_scope=SCOPE,
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(spans(), min_size=1, max_size=4))
+def test_the_message_is_the_sdks(given: list[ReadableSpan]) -> None:
+    """Field for field, whatever the span."""
+    assert ExportTraceServiceRequest.FromString(encode(given)) == encode_spans(given)
+
+
+@given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=5))
+def test_half_a_character_is_replaced(hostile: str) -> None:
+    """A label is a client's word: it must not cost the batch it stands in."""
+    span = ReadableSpan(
+        "chat",
+        SpanContext(1, 2, False),
+        attributes={"tenant": hostile},
+        resource=RESOURCE,
+        instrumentation_scope=SCOPE,
+    )
+    message = ExportTraceServiceRequest.FromString(encode([span]))
+    (told,) = message.resource_spans[0].scope_spans[0].spans[0].attributes
+    assert set(told.value.string_value) == {"?"}
+
+
+def test_only_our_batches_are_encoded_our_way() -> None:
+    """vLLM's own tracing shares the exporter's module; quickened twice is quickened once."""
+    asked: list[Any] = []
+    module: Any = SimpleNamespace(encode_spans=lambda spans: asked.append(spans))
+    quicken(module)
+    quicken(module)
+    span = ReadableSpan(
+        "chat", SpanContext(1, 2, False), resource=RESOURCE, instrumentation_scope=SCOPE
+    )
+    module.encode_spans([span])
+    assert asked == [[span]]
+    assert isinstance(module.encode_spans(Batch([span])), ExportTraceServiceRequest)
+    assert len(asked) == 1
+
+
+def test_an_exporter_without_the_seam_is_left_alone() -> None:
+    """Another OpenTelemetry may have no such name; then it encodes as it always did."""
+    module: Any = SimpleNamespace()
+    quicken(module)
+    assert not hasattr(module, "encode_spans")
+
+
+def test_nothing_is_not_a_batch() -> None:
+    """Refused, not sent as an empty message."""
+    with pytest.raises(ValueError, match="no spans"):
+        encode([])

@@ -1,0 +1,157 @@
+"""The sender, to a real collector: what was captured arrives, or is counted."""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import pytest
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.sender import Sender
+from tailspan_vllm.settings import settings_from
+
+from collector.server import Collector
+from collector.testing import MemorySink, running
+
+
+def a_record(number: int) -> RequestRecord:
+    """A request of 100 ms, answered just now."""
+    now = time.monotonic()
+    return RequestRecord(
+        received=now - 0.1,
+        delivered=now,
+        wall_offset_ns=time.time_ns() - round(now * 1e9),
+        outcome="stop",
+        basis="http",
+        request_id=f"chatcmpl-{number}",
+    )
+
+
+def free_port() -> int:
+    """A port that nobody uses just now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
+    """Make a sender for an endpoint; closed at the end."""
+    made: list[Sender] = []
+
+    def make(endpoint: str, **environ: str) -> Sender:
+        given = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+            "OTEL_METRIC_EXPORT_INTERVAL": "50",
+            **environ,
+        }
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        sender = Sender(settings_from(given))
+        made.append(sender)
+        return sender
+
+    yield make
+    for sender in made:
+        sender.close()
+
+
+@contextmanager
+def collecting(port: int = 0) -> Iterator[tuple[MemorySink, Collector]]:
+    """A running collector."""
+    sink = MemorySink()
+    with running(Collector(sink, grpc_port=0, http_port=port)) as collector:
+        yield sink, collector
+
+
+def until(condition: Callable[[], Any], patience_s: float = 20) -> None:
+    """Wait for something that another thread brings about."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_is_submitted_arrives_and_closing_sends_the_rest(
+    sending: Callable[..., Sender],
+) -> None:
+    """Flushed at the end of the process, whatever the interval."""
+    with collecting() as (sink, collector):
+        endpoint = f"http://127.0.0.1:{collector.http_port}"
+        sender = sending(endpoint, OTEL_METRIC_EXPORT_INTERVAL="60000")
+        for number in range(20):
+            sender.submit(a_record(number))
+        sender.close()
+        assert {row.request_id for row in sink.requests} == {
+            f"chatcmpl-{number}" for number in range(20)
+        }
+
+
+def test_a_full_queue_drops_and_counts(
+    sending: Callable[..., Sender], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Memory is bounded while the collector is away; one line says so, and one that it is back."""
+    port = free_port()
+    sender = sending(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="5")
+    sender.observe({0: EngineState(0, time.time_ns())}, at_end=lambda: None)
+    with caplog.at_level(logging.WARNING):
+        for number in range(12):
+            sender.submit(a_record(number))
+        until(lambda: "no collector at" in caplog.text)
+        with collecting(port) as (sink, _):
+            until(lambda: len(sink.requests) >= 5 and sink.samples)
+            until(lambda: "is back" in caplog.text)
+            assert sorted(row.request_id or "" for row in sink.requests) == [
+                f"chatcmpl-{number}" for number in range(5)
+            ]
+            assert sink.samples[-1].spans_dropped_total == 7
+            sender.close()
+    ours = [record for record in caplog.records if "tailspan" in record.getMessage()]
+    assert len(ours) == 2
+
+
+def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
+    """The store fails once, after the collector has read the batch: the repeat is one row."""
+    with collecting() as (sink, collector):
+        sink.failure = OSError("disk full")
+        sender = sending(f"http://127.0.0.1:{collector.http_port}")
+        sender.submit(a_record(1))
+        assert sink.submitted.acquire(timeout=20)
+        sink.failure = None
+        until(lambda: sink.requests)
+        sender.close()
+        assert len({(row.trace_id, row.span_id) for row in sink.requests}) == 1
+
+
+@pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"])
+def test_a_switch_of_the_standard_keeps_spans_in(
+    sending: Callable[..., Sender], switch: str
+) -> None:
+    """Disabled is disabled: nothing is queued and no thread runs."""
+    value = "true" if switch == "OTEL_SDK_DISABLED" else "none"
+    sender = sending("http://127.0.0.1:9", **{switch: value})
+    sender.submit(a_record(1))
+    assert sender._thread is None
+
+
+def test_a_record_that_cannot_be_told_costs_no_other(sending: Callable[..., Sender]) -> None:
+    """One without an instant is dropped; one with a strange value is told as well as can be."""
+    with collecting() as (sink, collector):
+        sender = sending(f"http://127.0.0.1:{collector.http_port}")
+        broken, strange = a_record(1), a_record(2)
+        broken.delivered = float("nan")
+        strange.prompt_tokens = numpy.int32(7)  # type: ignore[assignment]  # not as promised
+        strange.tenant = object()  # type: ignore[assignment]
+        for record in (broken, strange, a_record(3)):
+            sender.submit(record)
+        until(lambda: len(sink.requests) == 2)
+        assert [row.request_id for row in sink.requests] == ["chatcmpl-2", "chatcmpl-3"]
+        assert sink.requests[0].prompt_tokens == 7
+        sender.close()

@@ -1,0 +1,111 @@
+"""Every name has its meaning, and every meaning a name that is really sent."""
+
+from collections.abc import Iterator
+
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names, vocabulary
+from tailspan_vllm.parts import Parts
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.settings import resource_attributes
+from tailspan_vllm.spans import span_of
+
+NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM}
+"""Strings of names.py that are values."""
+
+FULL = RequestRecord(
+    received=1.0,
+    arrived=1.1,
+    queued=1.2,
+    scheduled=1.3,
+    preempted_at=[1.4],
+    resumed_at=[1.5],
+    first_token=1.6,
+    first_byte=1.7,
+    last_token=1.8,
+    delivered=1.9,
+    wall_offset_ns=0,
+    outcome="stop",
+    basis="http",
+    request_id="r",
+    model="m",
+    lora="l",
+    route="/v1/chat/completions",
+    tenant="t",
+    config="c",
+    engine=0,
+    streamed=True,
+    http_status=200,
+    error_type="e",
+    prompt_tokens=3,
+    cached_tokens=0,
+    output_tokens=2,
+    preemptions=1,
+    itl_max_s=0.2,
+    prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
+    decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
+    waiting_at_arrival=0,
+    running_at_arrival=0,
+    kv_usage_at_arrival=0.0,
+)
+"""A record of which everything is known."""
+
+
+def _spelled() -> Iterator[str]:
+    """Every name that names.py spells."""
+    for constant, value in vars(names).items():
+        if constant.isupper() and isinstance(value, str | tuple) and value not in NO_NAMES:
+            yield from (value,) if isinstance(value, str) else value
+
+
+def _told(*tables: tuple[tuple[str, ...], ...]) -> list[str]:
+    return [row[0] for table in tables for row in table]
+
+
+def test_every_name_has_its_meaning() -> None:
+    """A name that is added to names.py is explained before it lands."""
+    told = _told(
+        vocabulary.RESOURCE,
+        vocabulary.SPAN_ATTRIBUTES,
+        vocabulary.SPAN_EVENTS,
+        vocabulary.METRICS,
+        vocabulary.METRIC_ATTRIBUTES,
+    )
+    assert set(told) == set(_spelled())
+
+
+def test_no_name_is_explained_twice_in_one_table() -> None:
+    """One row each, so that two meanings cannot differ."""
+    for table in (vocabulary.SPAN_ATTRIBUTES, vocabulary.SPAN_EVENTS, vocabulary.METRICS):
+        told = _told(table)
+        assert len(told) == len(set(told))
+
+
+def test_a_span_tells_just_what_the_vocabulary_has() -> None:
+    """All attributes and events of a record of which everything is known."""
+    span = span_of(FULL, Resource({}))
+    assert set(span.attributes or {}) == set(_told(vocabulary.SPAN_ATTRIBUTES))
+    assert {event.name for event in span.events} == set(_told(vocabulary.SPAN_EVENTS))
+
+
+def test_a_resource_tells_nothing_else() -> None:
+    """What the environment leaves unsaid is filled in under names of the vocabulary."""
+    assert set(resource_attributes({}, 8000)) <= set(_told(vocabulary.RESOURCE))
+
+
+def test_metrics_are_those_with_a_unit() -> None:
+    """The unit that is sent is the one that is documented."""
+    assert set(_told(vocabulary.METRICS)) == set(names.UNITS)
+
+
+def test_a_row_leaves_nothing_out() -> None:
+    """Unit, meaning and source are said of each, and the meaning is a sentence."""
+    for table in (
+        vocabulary.RESOURCE,
+        vocabulary.SPAN_ATTRIBUTES,
+        vocabulary.SPAN_EVENTS,
+        vocabulary.METRICS,
+        vocabulary.METRIC_ATTRIBUTES,
+    ):
+        for row in table:
+            assert all(row), row.name
+            assert row.meaning.endswith("."), row.name

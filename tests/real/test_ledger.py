@@ -1,0 +1,240 @@
+"""The ledger on a real vLLM: whose fault each millisecond of prefill and decode was."""
+
+import os
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.load import Call, Timed, mixed, send, send_all
+from rig.serve import engine_cores
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
+FAMILIES = {"queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode"}
+
+
+def columns_of(tailspan: Any, seen: list[Timed]) -> dict[str, dict[str, Any]]:
+    """Every stored column of these requests, by trace id."""
+    tailspan.rows({timed.trace_id for timed in seen})
+    from store.database import open_database
+    from store.queries import Window, request_table
+
+    engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
+    now = time.time_ns()
+    rows = request_table(engine, Window(now - 3600 * 10**9, now)).to_pylist()
+    engine.dispose()
+    wanted = {timed.trace_id for timed in seen}
+    return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
+
+
+def warm_up(server: Any) -> None:
+    """Enough steps of all kinds for the step model to have learnt from."""
+    calls = mixed(80, seed=11) + [Call(prompt="long " * 900, max_tokens=8)] * 6
+    send_all(server.port, calls, concurrency=8)
+
+
+def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    """What was counted in between."""
+    return {name: value - before.get(name, 0.0) for name, value in after.items()}
+
+
+def assert_parts_sum(row: dict[str, Any]) -> None:
+    """Promise one, on a row."""
+    for phase in ("prefill", "decode"):
+        parts = [row[f"{phase}_{part}"] for part in PARTS]
+        if any(part is not None for part in parts):
+            assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
+            assert min(parts) >= 0
+
+
+@pytest.mark.parametrize("concurrency", [1, 16, 64])
+def test_sums_agree_with_vllms_own_at_any_concurrency(
+    vllm: Any, tailspan: Any, concurrency: int
+) -> None:
+    """Queue, prefill and decode of finished requests, within 1 % of vLLM's histograms."""
+    warm_up(vllm)
+    before = vllm.own_metrics()
+    seen = send_all(vllm.port, mixed(12 if concurrency == 1 else 96, concurrency), concurrency)
+    rows = columns_of(tailspan, seen)
+    own = difference(vllm.own_metrics(), before)
+    assert len(rows) == len(seen)
+    for column, name in FAMILIES.items():
+        family = f"vllm:request_{name}_time_seconds"
+        assert own[f"{family}_count"] == len(seen)
+        assert sum(row[column] for row in rows.values()) == pytest.approx(
+            own[f"{family}_sum"], rel=0.01
+        )
+    for row in rows.values():
+        assert_parts_sum(row)
+        assert row["decode_own_s"] is not None
+    if concurrency > 16:  # more than the engine seats: the rest queued, and it shows
+        assert max(row["queue_s"] for row in rows.values()) > 0.05
+        assert max(row["waiting_at_arrival"] for row in rows.values()) > 0
+
+
+def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
+    """`n` = 2 and two prompts make four requests of one trace."""
+    call = Call(chat=False, stream=False, body={"prompt": ["one", "other"], "n": 2})
+    timed = send(vllm.port, call)
+    time.sleep(3)
+    done = tailspan.run("requests", "--last", "10m", "--format", "json")
+    assert done.stdout.count(timed.trace_id) == 4
+
+
+def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
+    vllm: Any, tailspan: Any
+) -> None:
+    """Against its undisturbed twin, `others_prefill_s` explains the excess within 20 %."""
+    warm_up(vllm)
+    victim = Call(prompt="the victim", max_tokens=150)
+    excesses, blamed = [], []
+    for _ in range(5):
+        alone = send(vllm.port, victim)
+        with ThreadPoolExecutor(2) as pool:
+            disturbed = pool.submit(send, vllm.port, victim)
+            time.sleep(0.15)
+            pool.submit(send, vllm.port, Call(prompt=os.urandom(3500).hex(), max_tokens=1))
+        pair = columns_of(tailspan, [alone, disturbed.result()])
+        twin, hurt = pair[alone.trace_id], pair[disturbed.result().trace_id]
+        assert_parts_sum(hurt)
+        excesses.append(hurt["decode_s"] - twin["decode_s"])
+        blamed.append(hurt["decode_others_prefill_s"])
+        assert twin["decode_others_prefill_s"] < 0.01
+    # One pair is at the mercy of a busy machine; the middle of five is not.
+    ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
+    assert 0.8 <= ratio <= 1.2, (excesses, blamed)
+
+
+def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan: Any) -> None:
+    """One second of SIGSTOP is about one second of `stall_s`, for all who were running."""
+    warm_up(vllm)
+    (core,) = engine_cores(vllm.process)
+    calls = [Call(prompt=f"request {index}", max_tokens=400) for index in range(4)]
+
+    def freeze() -> None:
+        time.sleep(0.5)
+        os.kill(core, signal.SIGSTOP)
+        time.sleep(1.0)
+        os.kill(core, signal.SIGCONT)
+
+    freezer = threading.Thread(target=freeze)
+    freezer.start()
+    seen = send_all(vllm.port, calls, concurrency=4)
+    freezer.join()
+    rows = columns_of(tailspan, seen)
+    assert len(rows) == 4
+    for row in rows.values():
+        assert_parts_sum(row)
+        assert row["decode_stall_s"] == pytest.approx(1.0, abs=0.25)
+        assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
+
+
+def test_preemption_is_told_with_its_seconds(start_vllm: Callable[..., Any], tailspan: Any) -> None:
+    """Few KV blocks and long answers: evicted requests, and sums that still agree."""
+    server = start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
+    before = server.own_metrics()
+    calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
+    seen = send_all(server.port, calls, concurrency=8)
+    rows = columns_of(tailspan, seen)
+    own = difference(server.own_metrics(), before)
+    assert len(rows) == len(seen)
+    assert own["vllm:num_preemptions_total"] > 0
+    assert sum(row["preemptions"] for row in rows.values()) == own["vllm:num_preemptions_total"]
+    for column, name in FAMILIES.items():
+        assert sum(row[column] for row in rows.values()) == pytest.approx(
+            own[f"vllm:request_{name}_time_seconds_sum"], rel=0.01
+        )
+    evicted = [row for row in rows.values() if row["preemptions"]]
+    for row in rows.values():
+        assert_parts_sum(row)
+    for row in evicted:
+        preempted_s = (row["prefill_preempted_s"] or 0) + (row["decode_preempted_s"] or 0)
+        if row["decode_own_s"] is not None:
+            assert preempted_s > 0
+            assert row["itl_max_s"] >= 0.5 * preempted_s / row["preemptions"]
+
+
+def test_two_api_servers_lose_and_double_nothing(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """`--api-server-count 2`: one replica, two reporters, every request once and complete."""
+    server = start_vllm("--api-server-count", "2")
+    warm_up(server)
+    seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
+    rows = columns_of(tailspan, seen)
+    assert len(rows) == 60
+    for row in rows.values():
+        assert row["replica"] == f"vllm-{server.port}"
+        assert row["decode_own_s"] is not None
+        assert_parts_sum(row)
+    steps = [
+        line
+        for line in tailspan.metrics().splitlines()
+        if line.startswith("tailspan_engine_steps_total") and str(server.port) in line
+    ]
+    assert len(steps) == 1
+
+
+def test_two_engines_behind_one_door_each_keep_their_own_ledger(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """`--data-parallel-size 2`: every request is complete and names its engine."""
+    server = start_vllm("--data-parallel-size", "2", "--enable-mfu-metrics")
+    warm_up(server)
+    warm_up(server)
+    seen = send_all(server.port, mixed(60, seed=22), concurrency=8)
+    rows = columns_of(tailspan, seen)
+    assert len(rows) == 60
+    assert {row["engine"] for row in rows.values()} == {0, 1}
+    for row in rows.values():
+        assert row["decode_own_s"] is not None
+        assert_parts_sum(row)
+
+
+OFFLINE = """
+import sys
+from vllm import LLM, SamplingParams
+if __name__ == "__main__":
+    llm = LLM(sys.argv[1], served_model_name="offline", max_model_len=1024, enforce_eager=True)
+    prompts = ["request %d" % n for n in range(24)]
+    llm.generate(prompts, SamplingParams(max_tokens=40, ignore_eos=True), use_tqdm=False)
+    llm.generate(prompts, SamplingParams(max_tokens=40, ignore_eos=True), use_tqdm=False)
+"""
+
+
+def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_path: Path) -> None:
+    """`LLM.generate` has no HTTP and keeps no statistics; the ledger does."""
+    from rig import install, serve
+
+    script = tmp_path / "offline.py"
+    script.write_text(OFFLINE)
+    environ = {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=offline",
+    }
+    done = subprocess.run(
+        [str(install.PYTHON), str(script), str(install.MODEL)],
+        env=serve.environment(f"http://127.0.0.1:{tailspan.http_port}", environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = tailspan.run(
+        *("requests", "--last", "10m", "--where", "replica=offline", "--format", "json")
+    )
+    rows = [line for line in found.stdout.splitlines() if '"basis": "engine"' in line]
+    assert len(rows) == 48, done.stderr[-3000:]
+    assert all('"output_tokens": 40' in row for row in rows)
+    assert sum('"queue_s": null' in row for row in rows) == 0
