@@ -14,6 +14,7 @@ import click
 from cli.doctor import doctor
 from cli.requests import requests
 from cli.simulate import simulate
+from cli.slo import slo
 from cli.stats import stats
 from cli.unreachable import Unreachable
 from cli.up import up
@@ -42,7 +43,7 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, requests, stats, doctor, simulate):
+for _verb in (up, requests, stats, slo, doctor, simulate):
     tailspan.add_command(_verb)
 
 

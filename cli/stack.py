@@ -9,9 +9,13 @@ from typing import Self
 
 from sqlalchemy import Engine
 
+from alerts.evaluator import Evaluator
+from alerts.objectives import Objective, counted
+from alerts.policy import load_policy
 from cli import children, probes
 from cli.addresses import authority
 from cli.children import Child
+from cli.evaluating import evaluate_for_ever
 from collector.counters import Counters
 from collector.hosting import AsgiHost, listen
 from collector.server import Collector
@@ -83,6 +87,7 @@ class Stack:
         *,
         explorer: bool = True,
         simulate: bool = False,
+        objectives: Sequence[Objective] = (),
     ) -> None:
         self.database = engine.url.render_as_string(hide_password=True)
         self.host = host
@@ -99,11 +104,13 @@ class Stack:
         self._logs = Path(engine.url.database or "").parent
         self._writer = Writer(engine)
         counters = Counters()
-        exporter = PrometheusExporter(counters.report)
+        exporter = PrometheusExporter(counters.report, objectives=counted(tuple(objectives)))
         self.arrivals = Arrivals()
+        self._evaluator = Evaluator(engine, objectives, load_policy())
+        self._evaluating: asyncio.Task[None] | None = None
         self.collector = Collector(
             self._writer,
-            [exporter, self.arrivals],
+            [exporter, self.arrivals, self._evaluator],
             counters=counters,
             host=host,
             grpc_port=ports.grpc,
@@ -131,6 +138,7 @@ class Stack:
             await self.metrics.start()
             # Only now: if the ports are another Tailspan's, the simulation is as well.
             self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
+            self._evaluating = asyncio.create_task(evaluate_for_ever(self._evaluator))
             if self._with_explorer:
                 await self._start_explorer()
             if self.simulate:
@@ -204,6 +212,9 @@ class Stack:
         return f"http://{authority(self.host, self.collector.grpc_port)}"
 
     async def _stop(self) -> None:
+        if self._evaluating is not None:
+            self._evaluating.cancel()
+            await asyncio.gather(self._evaluating, return_exceptions=True)
         # The simulator first: what it still has to tell is taken while we listen.
         for child in reversed(self.children):
             await child.stop()

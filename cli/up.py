@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import click
 
@@ -42,6 +43,14 @@ Examples:
     help="Where to keep it all, as a SQLAlchemy URL."
     "  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
 )
+@click.option(
+    "--objectives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="OpenSLO files or folders to count good requests by; may be repeated."
+    "  [default: those that come along: tailspan slo check]",
+)
 def up(
     vllm: str | None,
     simulate: bool,
@@ -52,23 +61,39 @@ def up(
     explorer_port: int,
     no_explorer: bool,
     database: str | None,
+    objectives: tuple[Path, ...],
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
     # The parts take a while to import: only who runs them waits for it.
+    from alerts.errors import AlertsError
+    from alerts.openslo import load
     from cli import running
     from cli.children import ChildError
+    from cli.slo import OBJECTIVES
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
     from store.database import default_url, open_database
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
+    try:
+        in_force = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
     url = database or default_url(os.environ)
     engine = open_database(url)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
     async def run() -> None:
-        stack = Stack(engine, url, host, ports, explorer=not no_explorer, simulate=simulate)
+        stack = Stack(
+            engine,
+            url,
+            host,
+            ports,
+            explorer=not no_explorer,
+            simulate=simulate,
+            objectives=in_force,
+        )
         await running.run(stack, vllm=vllm)
 
     try:

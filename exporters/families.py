@@ -17,6 +17,7 @@ from exporters.engines import EngineView
 from exporters.health import CollectorReport
 from exporters.requests import Distribution, Pair, PairTotals
 from exporters.series import Histogram, Series
+from exporters.slo import SloTotals
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 """Label values, in the order of the series' labels."""
@@ -88,6 +89,23 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Metric]
         yield gauge(
             series.LAST_SAMPLE,
             {labels: view.last_sample_unix_ns / 1e9 for labels, view in by_labels.items()},
+        )
+
+
+def slo_families(by_name: Mapping[str, SloTotals]) -> Iterator[Metric]:
+    """Good events and all, per objective; from the start, at 0."""
+    if by_name:
+        yield counter(series.SLO_EVENTS, {(name,): each.events for name, each in by_name.items()})
+        yield counter(
+            series.SLO_GOOD_EVENTS, {(name,): each.good for name, each in by_name.items()}
+        )
+        yield counter(
+            series.SLO_EXCLUDED_EVENTS,
+            {
+                (name, reason): count
+                for name, each in by_name.items()
+                for reason, count in each.excluded.items()
+            },
         )
 
 

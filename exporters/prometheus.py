@@ -8,12 +8,13 @@ microseconds a replica, and writes them out without it.
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from alerts.objectives import Goodput
 from exporters import series
 from exporters.engines import EngineTotals
 from exporters.families import (
@@ -22,11 +23,13 @@ from exporters.families import (
     gauge,
     report_families,
     request_families,
+    slo_families,
 )
 from exporters.health import CollectorReport
 from exporters.labels import Labels
 from exporters.recent import RecentIds
 from exporters.requests import Pair, RequestTotals
+from exporters.slo import Slos
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
 
@@ -39,6 +42,7 @@ class PrometheusExporter(Collector):
         clock_unix_ns: the present.
         labels: caps on label values.
         recent: memory of requests counted.
+        objectives: by name, those to count good events of.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class PrometheusExporter(Collector):
         clock_unix_ns: Callable[[], int] = time.time_ns,
         labels: Labels | None = None,
         recent: RecentIds | None = None,
+        objectives: Mapping[str, Goodput] | None = None,
     ) -> None:
         self._report = report
         self._clock_unix_ns = clock_unix_ns
@@ -55,6 +60,7 @@ class PrometheusExporter(Collector):
         self._recent = recent or RecentIds()
         self._requests = RequestTotals()
         self._engines = EngineTotals(clock_unix_ns)
+        self._slos = Slos(objectives or {})
         self._repeated_requests = 0
         self._simulated = False
         self._lock = threading.Lock()
@@ -83,10 +89,12 @@ class PrometheusExporter(Collector):
                 (self._labels.held_model(view.model), replica, str(engine)): view
                 for (replica, engine), view in self._engines.view().items()
             }
+            slos = self._slos.copy()
             overflows = self._labels.overflows()
             repeated, simulated = self._repeated_requests, self._simulated
         yield from request_families(requests)
         yield from engine_families(engines)
+        yield from slo_families(slos)
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )
@@ -102,6 +110,7 @@ class PrometheusExporter(Collector):
             return
         self._simulated |= request.source is Source.SIMULATOR
         self._requests.add(self._pair(request.model, request.replica, now_unix_ns), request)
+        self._slos.add(request, now_unix_ns)
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
         self._simulated |= sample.simulated

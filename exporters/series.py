@@ -13,6 +13,8 @@ Prometheus is the same as no label.
 
 from typing import Final, NamedTuple
 
+from alerts import vocabulary
+
 OTHER: Final = "other"
 """The label value that takes in what is beyond the cap."""
 
@@ -205,6 +207,23 @@ LAST_SAMPLE: Final = Series(
     ENGINE_LABELS,
 )
 
+SLO_EVENTS: Final = Series(
+    vocabulary.EVENTS,
+    "Requests that the objective is about, good and bad.",
+    (vocabulary.SLO,),
+)
+SLO_GOOD_EVENTS: Final = Series(
+    vocabulary.GOOD_EVENTS,
+    "Requests that kept the objective's promise, by its exact threshold.",
+    (vocabulary.SLO,),
+)
+SLO_EXCLUDED_EVENTS: Final = Series(
+    vocabulary.EXCLUDED_EVENTS,
+    "Requests that the objective is about and cannot count, by why: aborted before the promise"
+    " could be broken, client_error, unknown, or late (told of long after).",
+    (vocabulary.SLO, vocabulary.REASON),
+)
+
 ITEMS: Final = Series(
     "tailspan_collector_items_total",
     "Spans and data points received, by what became of them: stored (repeats included),"
@@ -257,6 +276,9 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *ENGINE_GAUGES.values(),
     *ENGINE_TOTALS.values(),
     LAST_SAMPLE,
+    SLO_EVENTS,
+    SLO_GOOD_EVENTS,
+    SLO_EXCLUDED_EVENTS,
     ITEMS,
     MESSAGES,
     TRUNCATED_TEXTS,

@@ -8,7 +8,9 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.exc import DBAPIError
 
 from store.errors import StoreUnavailable
+from store.incidents import forget_incidents
 from store.schema import REQUESTS, SAMPLES
+from store.slo_counts import forget_counts
 from telemetry.requests import Source
 
 
@@ -25,6 +27,10 @@ def forget_simulated(engine: Engine) -> int:
                 delete(REQUESTS).where(REQUESTS.c.source == Source.SIMULATOR.value)
             )
             samples = connection.execute(delete(SAMPLES).where(SAMPLES.c.simulated))
+        if requests.rowcount:
+            # Counts and incidents were of these requests too: what is real is counted again.
+            forget_counts(engine)
+            forget_incidents(engine)
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
     return requests.rowcount + samples.rowcount

@@ -12,7 +12,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "telemetry": {"tailspan_vllm.names"},
     "store": {"telemetry"},
     "collector": {"telemetry", "store", "tailspan_vllm.names"},
-    "exporters": {"telemetry", "tailspan_vllm.names"},
+    "alerts": {"telemetry", "store"},
+    # Requests are counted as they come in, against the objectives in force.
+    "exporters": {
+        "telemetry",
+        "tailspan_vllm.names",
+        "alerts.judging",
+        "alerts.objectives",
+        "alerts.vocabulary",
+    },
     # The simulator speaks the instrumentation's own wire, so that the two cannot drift apart.
     "simulator": {
         "telemetry",
@@ -24,7 +32,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "ui": {"telemetry", "store"},
     "rig": set(),
-    "cli": {"telemetry", "store", "collector", "exporters", "simulator", "ui", "tailspan_vllm"},
+    "cli": {
+        "telemetry",
+        "store",
+        "collector",
+        "exporters",
+        "alerts",
+        "simulator",
+        "ui",
+        "tailspan_vllm",
+    },
 }
 """Beside itself, what each part may import of the project."""
 

@@ -8,6 +8,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from alerts.expression import parse
+from alerts.fields import GOOD
+from alerts.objectives import Goodput
 from collector.counters import Counters
 from exporters.labels import Labels
 from exporters.prometheus import PrometheusExporter
@@ -153,7 +156,11 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
     """Nothing global, nothing unnamed; and every name of it can be had."""
     counters = Counters()
     counters.committed(1)
-    exporter = PrometheusExporter(counters.report, clock_unix_ns=clock)
+    exporter = PrometheusExporter(
+        counters.report,
+        clock_unix_ns=clock,
+        objectives={"chat": Goodput(None, parse("ttft_s <= 0.5", GOOD))},
+    )
     whole = {name: 1 for name in EngineSample.__dataclass_fields__ if name.endswith("_total")}
     exporter.on_stored([request_row()], [sample_row(**whole)])
     told = {

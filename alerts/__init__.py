@@ -1,0 +1,1 @@
+"""Objectives, how fast their error budgets burn, and the rules that wake someone."""

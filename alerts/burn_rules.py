@@ -1,0 +1,271 @@
+"""The Prometheus rules of an objective: what they record, and the alerts on it.
+
+Numerator and denominator are recorded apart, per window; what decides multiplies and never
+divides, so that an empty window is no NaN and 14.44 is more than 14.4. The decision is
+`alerts.burnrate`'s, in PromQL: the tests run both over the same histories.
+"""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Final
+from urllib.parse import urlencode
+
+from alerts import durations, vocabulary
+from alerts.burnrate import Pair, Policy
+from alerts.expression import Comparison, comparisons, conjuncts, render
+from alerts.indicators import Counted
+from alerts.objectives import Goodput, Objective
+from alerts.policy import pairs_for
+from alerts.rulefile import Alert, Group, Recording, number, quoted
+
+INTERVAL: Final = {"page": "15s", "ticket": "2m"}
+"""How often a severity is decided. A 3-day window does not change in 15 s."""
+
+STEP_S: Final = durations.parse_s(INTERVAL["page"])
+"""The first sample that a window holds lies up to one evaluation inside it."""
+
+ABSENT_FOR: Final = "10m"
+
+LATENCIES: Final = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_max_s": "itl_max", "e2e_s": "e2e"}
+"""The explorer's names of latencies, in its page's address."""
+FILTERS: Final = ("model", "replica", "tenant", "route")
+"""The labels that the explorer's address can hold."""
+
+
+def burn_groups(
+    objective: Objective, counted: Counted, policy: Policy, explorer_url: str
+) -> list[Group]:
+    """The rules of one objective, a group per severity.
+
+    Args:
+        objective: the promise.
+        counted: how its events are counted.
+        policy: which burns alert.
+        explorer_url: where the alerts' links lead.
+    """
+    rules = _Rules(objective, counted, policy, explorer_url)
+    return list(rules.groups())
+
+
+class _Rules:
+    def __init__(
+        self, objective: Objective, counted: Counted, policy: Policy, explorer_url: str
+    ) -> None:
+        self._objective = objective
+        self._counted = counted
+        self._policy = policy
+        self._pairs = pairs_for(policy, objective.period_s)
+        self._labels = {vocabulary.SLO: objective.name}
+        self._link = explorer_link(objective, explorer_url)
+
+    def groups(self) -> Iterator[Group]:
+        recorded: set[int] = set()
+        for severity in dict.fromkeys(pair.severity for pair in self._pairs):
+            pairs = [pair for pair in self._pairs if pair.severity == severity]
+            rules: list[Recording | Alert] = []
+            if not recorded:
+                rules.append(self._seen())
+            lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
+            for length_s in lengths:
+                if length_s not in recorded:
+                    rules += self._window(length_s)
+                    recorded.add(length_s)
+            rules.append(self._burning(severity, pairs))
+            rules += self._held_back(severity, pairs)
+            if severity == self._pairs[0].severity:
+                rules.append(self._absent())
+            yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
+
+    def _seen(self) -> Recording:
+        return Recording(vocabulary.SEEN, f"0 * {self._counted.present} + time()", self._labels)
+
+    def _window(self, length_s: int) -> list[Recording]:
+        window = durations.render(length_s)
+        seen, events = self._series(vocabulary.SEEN), self._series(vocabulary.events(window))
+        return [
+            Recording(vocabulary.events(window), self._counted.events(window), self._labels),
+            Recording(vocabulary.bad_events(window), self._counted.bad(window), self._labels),
+            Recording(
+                vocabulary.coverage(window),
+                f"clamp_max((time() - min_over_time({seen}[{window}]) + {STEP_S}) / {length_s}, 1)",
+                self._labels,
+            ),
+            Recording(
+                vocabulary.burn_rate(window),
+                f"{self._series(vocabulary.bad_events(window))} / ({events} > 0)"
+                f" / {number(self._objective.budget)}",
+                self._labels,
+            ),
+        ]
+
+    def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
+        said = " or ".join(
+            f"more than {_shown(pair.factor(self._objective.period_s))} over"
+            f" {durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
+            for pair in pairs
+        )
+        return self._alert(
+            vocabulary.ALERT_BURNING,
+            self._arms(self._firing(pairs)),
+            {"severity": severity},
+            f"{self._objective.name}: the error budget burns"
+            ' {{ $value | printf "%.1f" }} times too fast',
+            f"{self._promise()} {self._now(pairs[0])} Alerts when the burn is {said}.",
+        )
+
+    def _firing(self, pairs: Sequence[Pair]) -> list[tuple[Pair, list[str]]]:
+        return [
+            (
+                pair,
+                [
+                    self._over(pair, pair.long_s, covered=True),
+                    self._over(pair, pair.short_s, covered=True),
+                    self._enough(pair),
+                ],
+            )
+            for pair in pairs
+        ]
+
+    def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
+        """The alerts that were not, each with the guard that held it back and why."""
+        minimum = self._policy.minimum_bad_events
+        over = {
+            pair: [
+                self._over(pair, pair.long_s, covered=False),
+                self._over(pair, pair.short_s, covered=False),
+            ]
+            for pair in pairs
+        }
+        few = [(pair, [*over[pair], self._enough(pair, negated=True)]) for pair in pairs]
+        new = [
+            (pair, [*over[pair], self._enough(pair), f"({uncovered})"])
+            for pair in pairs
+            for uncovered in [
+                " or ".join(
+                    self._over(pair, length_s, covered=True, negated=True)
+                    for length_s in (pair.long_s, pair.short_s)
+                )
+            ]
+        ]
+        # Of two pairs one may fire while the other is held back: then nothing is.
+        but = f"unless (\n{self._arms(self._firing(pairs))})\n"
+        name = self._objective.name
+        return [
+            self._alert(
+                vocabulary.ALERT_HELD_BACK,
+                f"(\n{self._arms(few)})\n{but}",
+                {"severity": "info", "held_back": severity, "guard": "low_traffic"},
+                f"{name}: burning, but on too few requests to {severity}",
+                f"Fewer than {minimum} bad requests in the long window: by chance alone, so few"
+                f" say little. {self._promise()}",
+            ),
+            self._alert(
+                vocabulary.ALERT_HELD_BACK,
+                f"(\n{self._arms(new)})\n{but}",
+                {"severity": "info", "held_back": severity, "guard": "cold_start"},
+                f"{name}: burning, but not watched for long enough to {severity}",
+                "The window is only partly covered since the counting began; what is missing"
+                " counts as good, and if this burn goes on it will alert as soon as enough of the"
+                f" budget is spent. {self._promise()}",
+            ),
+        ]
+
+    def _absent(self) -> Alert:
+        seen = self._series(vocabulary.SEEN)
+        return Alert(
+            vocabulary.ALERT_ABSENT,
+            f"absent({seen})",
+            {**self._labels, "severity": "page"},
+            {
+                "summary": f"{self._objective.name}: nothing is being counted",
+                "description": "The counters of this objective are not there, so no burn of it can"
+                " be seen. No data is not good data: look whether Tailspan runs and is scraped,"
+                " and whether it counts an objective of this name.",
+                "runbook_url": self._link,
+            },
+            for_=ABSENT_FOR,
+        )
+
+    def _alert(
+        self, alert: str, expr: str, labels: dict[str, str], summary: str, description: str
+    ) -> Alert:
+        return Alert(
+            alert,
+            expr,
+            {**self._labels, **labels},
+            {
+                "summary": summary,
+                "description": f"{description} {self._counted.about}",
+                "runbook_url": self._link,
+            },
+        )
+
+    def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
+        """Any pair whose conditions all hold; its value is the burn of the long window."""
+        arms = []
+        for pair, needed in conditions:
+            burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
+            arms.append(burning + "".join(f"\n  and {each}" for each in needed))
+        return "\nor\n".join(arms) + "\n"
+
+    def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
+        window = durations.render(length_s)
+        threshold = pair.factor(self._objective.period_s) * self._objective.budget
+        bad, events = (
+            self._series(of(window)) for of in (vocabulary.bad_events, vocabulary.events)
+        )
+        share = f" * {self._series(vocabulary.coverage(window))}" if covered else ""
+        sign = "<=" if negated else ">"
+        return f"{bad}{share} {sign} {number(threshold)} * {events}"
+
+    def _enough(self, pair: Pair, *, negated: bool = False) -> str:
+        bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
+        # Counts are whole, but increase() may tell 4.9999: halfway below is unmistakable.
+        least = number(self._policy.minimum_bad_events - Fraction(1, 2))
+        return f"{bad} {'<=' if negated else '>'} {least}"
+
+    def _series(self, name: str) -> str:
+        return f"{name}{{{vocabulary.SLO}={quoted(self._objective.name)}}}"
+
+    def _promise(self) -> str:
+        objective = self._objective
+        what = "good events"
+        if isinstance(objective.indicator, Goodput):
+            what = f"requests with {_plain(render(objective.indicator.good))}"
+            if objective.indicator.where is not None:
+                what += f" (where {_plain(render(objective.indicator.where))})"
+        period = durations.render(objective.period_s)
+        return f"Promised: {objective.target_written} {what} over {period}."
+
+    def _now(self, pair: Pair) -> str:
+        window = durations.render(pair.long_s)
+        bad, events = (
+            "{{ with query `" + self._series(of(window)) + "` }}"
+            '{{ . | first | value | printf "%.0f" }}{{ end }}'
+            for of in (vocabulary.bad_events, vocabulary.events)
+        )
+        return f"In the last {window}: {bad} bad of {events}."
+
+
+def explorer_link(objective: Objective, explorer_url: str) -> str:
+    """The explorer's page on this objective's requests and latency, as of now."""
+    asked = {"last": "1h"}
+    if isinstance(objective.indicator, Goodput):
+        for leaf in comparisons(objective.indicator.good):
+            if leaf.field in LATENCIES:
+                asked["latency"] = LATENCIES[leaf.field]
+                break
+        where = objective.indicator.where
+        for each in conjuncts(where) if where else ():
+            if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
+                asked[each.field] = str(each.value)
+    return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"
+
+
+def _plain(text: str) -> str:
+    """A user's text where Prometheus would look for a template."""
+    return text.replace("{{", "{ {").replace("}}", "} }")
+
+
+def _shown(factor: Fraction) -> str:
+    return f"{float(factor):.3g}"

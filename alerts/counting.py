@@ -1,0 +1,116 @@
+"""An objective's counts from the store: what was kept, and the rest from the requests.
+
+A request counts when it ended. Steps of 15 s that ended long enough ago are kept, and never counted
+again; the newest are counted from the requests each time, for some of them are still to
+come. Counting is repeatable: what a crash interrupts is counted again.
+"""
+
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import Engine
+
+from alerts.burnrate import Counts
+from alerts.history import Bucket, History
+from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
+from alerts.objectives import Goodput
+from store.queries import Window, request_table
+from store.slo_counts import (
+    Counted,
+    SloCount,
+    counted,
+    keep_counts,
+    oldest_request_unix_ns,
+    read_counts,
+)
+
+SECOND_NS: Final = 10**9
+SETTLED_S: Final = 600
+"""After so long a request that ended is in the store: senders give up much sooner."""
+LONGEST_REQUEST_S: Final = 3600
+"""A request that took longer is counted while it is recent, and not kept."""
+CHUNK_S: Final = 6 * 3600
+"""Of requests at a time in memory."""
+EVALUATION_S: Final = 15
+"""Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
+window is read from kept counts or from requests, it holds the same."""
+
+
+class Tally(NamedTuple):
+    """Counts over a stretch of time.
+
+    `since_s` is from when they hold: nothing earlier is known. None where nothing is.
+    """
+
+    history: History
+    since_s: int | None
+    excluded: dict[str, int]
+
+
+def read_tally(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Tally:
+    """The counts of an objective in (from, to]; writes nothing."""
+    kept = counted(engine, goodput.digest)
+    oldest_s = _oldest_s(engine)
+    known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
+    since_s = min(known, default=None)
+    counts: list[SloCount] = []
+    fresh_from_s = from_s
+    if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
+        counts = read_counts(engine, goodput.digest, from_s, min(to_s, kept.until_unix_s))
+        fresh_from_s = max(from_s, kept.until_unix_s)
+    counts += count_requests(engine, goodput, max(fresh_from_s, (since_s or to_s) - 1), to_s, 1)
+    buckets = [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
+    excluded = {
+        name: sum(getattr(each, name) for each in counts)
+        for name in ("aborted", "client_error", "unknown")
+    }
+    history = History(to_s if since_s is None else since_s, buckets, EVALUATION_S)
+    return Tally(history, since_s, excluded)
+
+
+def keep_tally(engine: Engine, goodput: Goodput, now_s: int) -> None:
+    """Count the steps that are settled and not kept yet, and keep them."""
+    until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
+    kept = counted(engine, goodput.digest)
+    if kept is None:
+        oldest_s = _oldest_s(engine)
+        if oldest_s is None:
+            return
+        kept = Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+    while kept.until_unix_s < until_s:
+        chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
+        counts = count_requests(engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S)
+        kept = Counted(kept.from_unix_s, chunk_s)
+        keep_counts(engine, goodput.digest, counts, kept)
+
+
+def count_requests(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
+) -> list[SloCount]:
+    """The requests that ended in (from, to], judged, by buckets of when they ended."""
+    totals: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(len(VERDICTS), dtype=np.int64))
+    columns = (*columns_of(goodput.where, goodput.good), "received_unix_ns")
+    start_s = max(0, from_s - LONGEST_REQUEST_S)
+    for chunk_s in range(start_s, to_s, CHUNK_S):
+        window = Window(chunk_s * SECOND_NS, min(to_s, chunk_s + CHUNK_S) * SECOND_NS)
+        table = request_table(engine, window, columns=list(dict.fromkeys(columns)))
+        codes = judge_table(goodput.where, goodput.good, table)
+        received_ns = table["received_unix_ns"].to_numpy()
+        ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)
+        meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
+        meant &= ended_ns <= to_s * SECOND_NS
+        bucket_ns = bucket_s * SECOND_NS
+        until_s = -(-ended_ns[meant] // bucket_ns) * bucket_s
+        for until, code in zip(until_s.tolist(), codes[meant].tolist(), strict=True):
+            totals[until][code] += 1
+    names = [str(verdict) for verdict in VERDICTS]
+    return [
+        SloCount(until, **dict(zip(names, each.tolist(), strict=True)))
+        for until, each in sorted(totals.items())
+    ]
+
+
+def _oldest_s(engine: Engine) -> int | None:
+    oldest_ns = oldest_request_unix_ns(engine)
+    return None if oldest_ns is None else oldest_ns // SECOND_NS

@@ -1,0 +1,162 @@
+"""The live evaluator: the verdicts of the rules, from the store, for those without Prometheus.
+
+Evaluates at whole multiples of 15 s, each once: after a pause it goes on with the instants it
+missed, so that a restart changes no verdict. What it is given is the present; it has no clock.
+
+It hears of requests as they are stored, only to know how far back they reach: where they come
+late (a replay, a sender that was cut off), what was counted since is counted again. Verdicts
+of the past stand.
+"""
+
+import threading
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.burnrate import Policy
+from alerts.counting import EVALUATION_S, keep_tally, read_tally
+from alerts.history import History
+from alerts.incidents import Incident, advance, budget_spent
+from alerts.objectives import Goodput, Objective, counted
+from alerts.policy import pairs_for
+from store.errors import StoreUnavailable
+from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.slo_counts import recount_from
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+LONGEST_PAUSE_S: Final = 6 * 3600
+"""What lies further back is not evaluated any more: it would wake someone for yesterday."""
+ARRIVAL_S: Final = 15
+"""Requests that have just ended are given so long to arrive."""
+
+
+class Evaluator:
+    """Evaluates objectives against a store.
+
+    Args:
+        engine: from `open_database`.
+        objectives: those not counted by Tailspan are left out.
+        policy: which burns alert.
+    """
+
+    def __init__(self, engine: Engine, objectives: Sequence[Objective], policy: Policy) -> None:
+        self._engine = engine
+        self._objectives = objectives
+        self._policy = policy
+        self._oldest_new_s: int | None = None
+        self._lock = threading.Lock()
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Note how far back new requests reach; called from whichever thread stored them."""
+        ended_s = min(
+            (int(row.received_unix_ns / 1e9 + row.e2e_s) for row in requests), default=None
+        )
+        if ended_s is not None:
+            with self._lock:
+                known = self._oldest_new_s
+                self._oldest_new_s = ended_s if known is None else min(known, ended_s)
+
+    def evaluate(self, now_s: int) -> list[Incident]:
+        """Evaluate up to the present; the incidents that are open, or ended by this.
+
+        Raises:
+            StoreUnavailable: the database cannot be used; the next call goes on.
+        """
+        changed: list[Incident] = []
+        self._recount()
+        for objective in self._objectives:
+            if isinstance(objective.indicator, Goodput):
+                changed += self._one(objective, objective.indicator, now_s)
+        return changed
+
+    def _recount(self) -> None:
+        with self._lock:
+            oldest_s, self._oldest_new_s = self._oldest_new_s, None
+        if oldest_s is None:
+            return
+        from_s = (oldest_s - 1) // EVALUATION_S * EVALUATION_S
+        try:
+            for goodput in counted(tuple(self._objectives)).values():
+                recount_from(self._engine, goodput.digest, from_s)
+        except StoreUnavailable:
+            with self._lock:
+                self._oldest_new_s = min(oldest_s, self._oldest_new_s or oldest_s)
+            raise
+
+    def _one(self, objective: Objective, goodput: Goodput, now_s: int) -> list[Incident]:
+        until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
+        before_s = evaluated_until(self._engine, objective.name)
+        first_s = (
+            until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
+        )
+        first_s = -(-first_s // EVALUATION_S) * EVALUATION_S
+        if first_s > until_s:
+            return []
+        keep_tally(self._engine, goodput, now_s)
+        pairs = pairs_for(self._policy, objective.period_s)
+        policy = Policy(
+            self._policy.name, self._policy.source, self._policy.minimum_bad_events, pairs
+        )
+        longest_s = max(pair.long_s for pair in pairs)
+        history = read_tally(self._engine, goodput, first_s - 2 * longest_s, until_s).history
+        incidents = {
+            row.severity: _incident(row)
+            for row in read_incidents(self._engine, objective.name, open_only=True)
+        }
+        changed: dict[tuple[str, int], Incident] = {}
+        for at_s in range(first_s, until_s + 1, EVALUATION_S):
+            for severity in dict.fromkeys(pair.severity for pair in pairs):
+                found = advance(incidents.get(severity), objective, severity, history, policy, at_s)
+                if found is None:
+                    continue
+                changed[severity, found.fired_s] = found
+                if found.ended_s is None:
+                    incidents[severity] = found
+                else:
+                    incidents.pop(severity, None)
+        self._keep(objective, goodput, until_s, list(changed.values()))
+        return list(changed.values())
+
+    def _keep(
+        self, objective: Objective, goodput: Goodput, until_s: int, changed: Sequence[Incident]
+    ) -> None:
+        rows = []
+        if changed:
+            # The whole period is read only where a burn needs a share of its budget.
+            from_s = until_s - 2 * objective.period_s
+            history = read_tally(self._engine, goodput, from_s, until_s).history
+            rows = [_row(each, history, objective) for each in changed]
+        keep_evaluation(self._engine, objective.name, until_s, rows)
+
+
+def _incident(row: IncidentRow) -> Incident:
+    return Incident(
+        row.slo,
+        row.severity,
+        row.began_unix_s,
+        row.fired_unix_s,
+        row.last_unix_s,
+        Fraction(row.peak_burn),
+        row.peak_unix_s,
+        row.ended_unix_s,
+    )
+
+
+def _row(incident: Incident, history: History, objective: Objective) -> IncidentRow:
+    spent = budget_spent(incident, history, objective)
+    return IncidentRow(
+        slo=incident.slo,
+        severity=incident.severity,
+        fired_unix_s=incident.fired_s,
+        began_unix_s=incident.began_s,
+        last_unix_s=incident.last_s,
+        ended_unix_s=incident.ended_s,
+        peak_unix_s=incident.peak_s,
+        peak_burn=str(incident.peak_burn),
+        budget_spent=None if spent is None else str(spent),
+    )

@@ -1,0 +1,68 @@
+"""What an objective may speak of: the fields that select, and those that judge.
+
+Derived from `RequestTimeline`. What a request *is* selects it; how it *went* judges it: were
+a latency or an outcome allowed to select, the slow and the failed could be left out of the
+count that is to find them.
+"""
+
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Final, get_args, get_type_hints
+
+from alerts.expression import Vocabulary
+from telemetry.requests import Outcome, RequestTimeline, Source
+
+SELECTING: Final = (
+    "model",
+    "lora",
+    "route",
+    "tenant",
+    "region",
+    "replica",
+    "operation",
+    "config",
+    "source",
+    "streamed",
+    "engine",
+    "prompt_tokens",
+)
+DURATIONS: Final = (
+    "ttft_s",
+    "tpot_s",
+    "itl_max_s",
+    "e2e_s",
+    "queue_s",
+    "frontend_s",
+    "prefill_s",
+    "decode_s",
+    "delivery_s",
+)
+JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
+
+BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
+"""Undefined where an answer has fewer than two tokens: there was nothing between them."""
+
+
+def _kind(field: str) -> type:
+    if field == "tpot_s":
+        return float
+    hint: Any = get_type_hints(RequestTimeline)[field]
+    if isinstance(hint, UnionType):
+        hint = next(arm for arm in get_args(hint) if arm is not NoneType)
+    kind: type = str if issubclass(hint, Enum) else hint
+    return kind
+
+
+WHERE: Final = Vocabulary(
+    kinds={field: _kind(field) for field in SELECTING},
+    choices={"source": tuple(Source)},
+    why_not=dict.fromkeys(JUDGING, "says how a request went; put it into good"),
+)
+"""Of `where`."""
+
+GOOD: Final = Vocabulary(
+    kinds={field: _kind(field) for field in JUDGING},
+    choices={"outcome": tuple(Outcome)},
+    why_not=dict.fromkeys(SELECTING, "says what a request is; put it into where"),
+)
+"""Of `good`."""

@@ -1,0 +1,189 @@
+"""How many events, and how many bad ones: what an objective's indicator is in PromQL.
+
+Three ways to count: Tailspan's own counters (exact), somebody's Prometheus counters, and
+vLLM's histograms, which can only tell what lies under a bucket's bound.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from alerts import durations, vocabulary
+from alerts.errors import RuleError
+from alerts.expression import Comparison, Expression, conjuncts, render
+from alerts.objectives import Goodput, Objective, Query, QueryRatio
+from alerts.rulefile import quoted
+from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
+
+
+class Counted(Protocol):
+    """Counts over a window, as PromQL expressions without labels."""
+
+    @property
+    def about(self) -> str:
+        """What a person should know of how it is counted."""
+
+    @property
+    def present(self) -> str:
+        """Has a value while the counters are there."""
+
+    def events(self, window: str) -> str:
+        """All events."""
+
+    def bad(self, window: str) -> str:
+        """The bad ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCounters:
+    """Tailspan's counters, each request against the exact threshold."""
+
+    slo: str
+    about: str = "Counted request by request, against the exact threshold."
+
+    def _of(self, name: str) -> str:
+        return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
+
+    @property
+    def present(self) -> str:
+        """Any of them."""
+        return f"sum({self._of(vocabulary.EVENTS)})"
+
+    def events(self, window: str) -> str:
+        """All events."""
+        return f"sum(increase({self._of(vocabulary.EVENTS)}[{window}]))"
+
+    def bad(self, window: str) -> str:
+        """All but the good ones."""
+        return (
+            f"{self.events(window)} - sum(increase({self._of(vocabulary.GOOD_EVENTS)}[{window}]))"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Two queries of somebody else's."""
+
+    ratio: QueryRatio
+    about: str = "Counted by the queries of the objective."
+
+    @property
+    def present(self) -> str:
+        """The total over a short while."""
+        return self.events("5m")
+
+    def events(self, window: str) -> str:
+        """All events."""
+        return _count(self.ratio.total, window)
+
+    def bad(self, window: str) -> str:
+        """Told, or what is not good. No series of bad events is none of them."""
+        part = _count(self.ratio.part, window)
+        if self.ratio.part_is_bad:
+            return f"({part} or 0 * {self.events(window)})"
+        return f"{self.events(window)} - ({part} or 0 * {self.events(window)})"
+
+
+def _count(query: Query, window: str) -> str:
+    text = query.over(window)
+    return f"{text} * {durations.parse_s(window)}" if query.per_second else f"({text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """One of vLLM's histograms, split at one of its bounds."""
+
+    histogram: Histogram
+    le: str
+    selector: str
+    about: str = (
+        "Counted by a bucket of vLLM's own histogram, which knows neither aborted nor failed"
+        " requests."
+    )
+
+    def _of(self, suffix: str, le: str = "") -> str:
+        inside = ",".join(each for each in (self.selector, le) if each)
+        return f"{self.histogram.name}_{suffix}" + (f"{{{inside}}}" if inside else "")
+
+    @property
+    def present(self) -> str:
+        """The bucket: were vLLM's bounds others, there would be none."""
+        return f"sum({self._bucket})"
+
+    @property
+    def _bucket(self) -> str:
+        return self._of("bucket", f"le=~{quoted(self.le)}")
+
+    def events(self, window: str) -> str:
+        """All observations."""
+        return f"sum(increase({self._of('count')}[{window}]))"
+
+    def bad(self, window: str) -> str:
+        """Those beyond the bound."""
+        return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
+
+
+def of_tailspan(objective: Objective) -> Counted:
+    """For servers watched by Tailspan, and for objectives from elsewhere."""
+    if isinstance(objective.indicator, QueryRatio):
+        return Queries(objective.indicator)
+    return OwnCounters(objective.name)
+
+
+def of_vllm(objective: Objective) -> Counted:
+    """For servers that only Prometheus watches.
+
+    Raises:
+        RuleError: vLLM's histograms cannot count this.
+    """
+    if isinstance(objective.indicator, QueryRatio):
+        return Queries(objective.indicator)
+    where = f"{objective.file}:{objective.line}: {objective.name}"
+    goodput = objective.indicator
+    comparison = _single(goodput, where)
+    histogram = HISTOGRAMS[comparison.field]
+    return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
+
+
+def _single(goodput: Goodput, where: str) -> Comparison:
+    allowed = f"allowed: FIELD <= BOUND, with one of {', '.join(HISTOGRAMS)}"
+    good = goodput.good
+    if len(conjuncts(good)) > 1:
+        raise RuleError(
+            f"{where}: vLLM's histograms are separate: they cannot tell whether the same request"
+            f" kept all of {render(good)}; {allowed}"
+        )
+    if (
+        not isinstance(good, Comparison)
+        or good.field not in HISTOGRAMS
+        or good.operator not in ("<=", "<")
+    ):
+        raise RuleError(f"{where}: vLLM has no histogram for this promise; {allowed}")
+    if good.operator == "<":
+        raise RuleError(f"{where}: a bucket holds what is at most its bound: write <=; {allowed}")
+    return good
+
+
+def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
+    """A regular expression for the bound's label: it is text, and `1` and `1.0` are both in use."""
+    threshold = float(comparison.value)
+    if threshold not in histogram.bounds_s:
+        below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)
+        above = min((bound for bound in histogram.bounds_s if bound > threshold), default=None)
+        near = " and ".join(f"{bound:g}" for bound in (below, above) if bound is not None)
+        raise RuleError(
+            f"{where}: {comparison.field} <= {comparison.written} is between two buckets of"
+            f" {histogram.name}, which cannot tell; the nearest bounds are {near}"
+        )
+    forms = dict.fromkeys([f"{threshold:g}", repr(threshold)])
+    return "|".join(re.escape(form) for form in forms)
+
+
+def _selector(where: Expression | None, named: str) -> str:
+    if where is None:
+        return ""
+    if isinstance(where, Comparison) and where.field == "model" and where.operator == "==":
+        return f"{MODEL_LABEL}={quoted(str(where.value))}"
+    raise RuleError(
+        f'{named}: vLLM labels its histograms by model alone; allowed in where: model == "…"'
+    )

@@ -1,0 +1,138 @@
+"""`alerts.judging` over an Arrow table, a column at a time: for counting what is stored.
+
+Arrow's own Kleene logic on nulls. That both judge alike is a law that the tests hold them to.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, comparisons
+from alerts.fields import BETWEEN_TOKENS
+from alerts.judging import BELOW_ANY, TOO_MANY_REQUESTS, Verdict
+from telemetry.requests import Outcome
+
+ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
+"""Columns needed whatever the expressions say."""
+
+VERDICTS: Final = tuple(Verdict)
+"""In the order of the codes that `judge_table` gives."""
+
+NOT_SELECTED: Final = -1
+
+_FUNCTIONS: Final = {
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "==": pc.equal,
+    "!=": pc.not_equal,
+}
+
+
+def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
+    """The columns of requests that judging them takes."""
+    named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
+    return tuple(dict.fromkeys([*ALWAYS, *named]))
+
+
+def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
+    """What became of each request.
+
+    Args:
+        where: which requests are meant; None for all.
+        good: what is promised of them.
+        table: with `columns_of(where, good)`.
+
+    Returns:
+        (n,) int8: places in VERDICTS, or NOT_SELECTED.
+    """
+    outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
+    aborted = pc.equal(outcome, Outcome.ABORT.value)
+    held = _holds(good, table, aborted)
+    kept, broken = pc.fill_null(held, False), pc.fill_null(pc.invert(held), False)
+    clients_fault = pc.and_(
+        pc.and_(pc.greater_equal(status, 400), pc.less(status, 500)),
+        pc.not_equal(status, TOO_MANY_REQUESTS),
+    )
+    rejected = pc.equal(outcome, Outcome.REJECTED.value)
+    code = {verdict: place for place, verdict in enumerate(VERDICTS)}
+    codes = np.select(
+        [
+            _mask(pc.equal(outcome, Outcome.ERROR.value)),
+            _mask(pc.and_(rejected, clients_fault)),
+            _mask(rejected),
+            _mask(broken),
+            _mask(aborted),
+            _mask(kept),
+        ],
+        [
+            code[Verdict.BAD],
+            code[Verdict.CLIENT_ERROR],
+            code[Verdict.BAD],
+            code[Verdict.BAD],
+            code[Verdict.ABORTED],
+            code[Verdict.GOOD],
+        ],
+        code[Verdict.UNKNOWN],
+    ).astype(np.int8)
+    if where is not None:
+        selected = _mask(pc.fill_null(_holds(where, table, aborted), False))
+        codes[~selected] = NOT_SELECTED
+    return codes
+
+
+def _mask(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _holds(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+    match expression:
+        case Comparison():
+            return _compare(expression, table, aborted)
+        case IsUnknown(field):
+            return pc.is_null(_values(field, table, aborted)[0])
+        case Not(operand):
+            return pc.invert(_holds(operand, table, aborted))
+        case And(operands):
+            found = [_holds(operand, table, aborted) for operand in operands]
+            return _folded(pc.and_kleene, found)
+        case Or(operands):
+            found = [_holds(operand, table, aborted) for operand in operands]
+            return _folded(pc.or_kleene, found)
+
+
+def _folded(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    result = found[0]
+    for each in found[1:]:
+        result = join(result, each)
+    return result
+
+
+def _values(
+    field: str, table: pa.Table, aborted: pa.ChunkedArray
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """A field's values, and which of them were still running when last seen."""
+    values = table[field]
+    if field == "ttft_s":
+        none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
+        running = pc.and_(pc.and_(aborted, pc.is_null(values)), none_yet)
+        return pc.if_else(running, table["e2e_s"], values), running
+    if field in BETWEEN_TOKENS:
+        one_token = pc.fill_null(pc.less(table["output_tokens"], 2), False)
+        undefined = pc.and_(pc.and_(pc.is_null(values), one_token), pc.invert(aborted))
+        values = pc.if_else(undefined, pa.scalar(BELOW_ANY), values)
+    return values, aborted if field in ("e2e_s", "itl_max_s") else None
+
+
+def _compare(comparison: Comparison, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+    values, running = _values(comparison.field, table, aborted)
+    threshold = pa.scalar(comparison.value, values.type)
+    compared = _FUNCTIONS[comparison.operator](values, threshold)
+    if running is None:
+        return compared
+    settles = pc.greater_equal if comparison.operator in ("<", ">=") else pc.greater
+    undecided = pc.and_(running, pc.invert(settles(values, threshold)))
+    return pc.if_else(undecided, pa.scalar(None, pa.bool_()), compared)

@@ -1,0 +1,85 @@
+"""An objective: a promise about requests, its target and its period. Pure.
+
+`Indicator` says how good events are told from all: by judging requests one by one
+(`Goodput`), or by what two Prometheus queries count (`QueryRatio`).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+
+from alerts.expression import Expression, render
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests are judged one by one.
+
+    Args:
+        where: which requests are meant; None for all.
+        good: what is promised of each.
+    """
+
+    where: Expression | None
+    good: Expression
+
+    @property
+    def definition(self) -> str:
+        """What is counted, as text: equal where and only where the counts would be."""
+        return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}"
+
+    @property
+    def digest(self) -> str:
+        """The definition in 16 characters: a key for stored counts."""
+        return sha256(self.definition.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A PromQL query that counts events, with `{{.window}}` where its range goes."""
+
+    text: str
+    per_second: bool
+    """It tells a rate; times the window it is a count."""
+
+    def over(self, window: str) -> str:
+        """The count over a window, as PromQL."""
+        return self.text.replace("{{.window}}", window)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRatio:
+    """Two Prometheus queries count: all events, and the good ones or the bad ones."""
+
+    total: Query
+    part: Query
+    part_is_bad: bool
+
+
+Indicator = Goodput | QueryRatio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A promise. `file` and `line` are where it is written."""
+
+    name: str
+    display_name: str
+    service: str
+    description: str
+    indicator: Indicator
+    target: Fraction
+    target_written: str
+    period_s: int
+    file: str
+    line: int
+
+    @property
+    def budget(self) -> Fraction:
+        """The share of events that may be bad."""
+        return 1 - self.target
+
+
+def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:
+    """By name, the objectives whose requests Tailspan counts itself."""
+    return {each.name: each.indicator for each in objectives if isinstance(each.indicator, Goodput)}

@@ -1,0 +1,96 @@
+"""Where an objective stands: budget left, burn now, time until it is spent. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from alerts.burnrate import Counts, Pair, Policy, State, budget_left, burn, exhaustion_s, judge
+from alerts.history import History
+from alerts.objectives import Objective
+from alerts.policy import pairs_for
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """An objective at an instant. None is what cannot be known.
+
+    Args:
+        objective: whose.
+        at_s: the instant, in unix seconds.
+        since_s: from when the counts hold; None where there are none.
+        period: the counts of the period, as far as they are known.
+        covered: the share of the period that they cover.
+        budget_left: of the period's budget; below 0 where it is overspent.
+        burns: by window in seconds.
+        exhausted_in_s: how long the budget lasts at the pace of the shortest page's long window.
+        states: what each pair says.
+        excluded: what was left out of the counts, by why.
+    """
+
+    objective: Objective
+    at_s: int
+    since_s: int | None
+    period: Counts
+    covered: Fraction
+    budget_left: Fraction | None
+    burns: Mapping[int, Fraction | None]
+    exhausted_in_s: Fraction | None
+    states: Mapping[Pair, State]
+    excluded: Mapping[str, int]
+
+    @property
+    def burning_s(self) -> int:
+        """The length of the window that speaks for now."""
+        return next(iter(self.states)).long_s
+
+    @property
+    def severity(self) -> str | None:
+        """The first severity that fires."""
+        firing = [pair.severity for pair, state in self.states.items() if state is State.FIRING]
+        return firing[0] if firing else None
+
+
+def status_at(
+    objective: Objective,
+    history: History,
+    since_s: int | None,
+    excluded: Mapping[str, int],
+    policy: Policy,
+    at_s: int,
+) -> Status:
+    """An objective's status.
+
+    Args:
+        objective: whose.
+        history: its counts, of the whole period.
+        since_s: from when they hold.
+        excluded: what was left out of them.
+        policy: which burns alert.
+        at_s: now.
+    """
+    pairs = pairs_for(policy, objective.period_s)
+    lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
+    windows = {length: history.window(length, at_s) for length in lengths}
+    burns = {length: burn(windows[length].counts, objective.budget) for length in lengths}
+    used = Policy(policy.name, policy.source, policy.minimum_bad_events, pairs)
+    period = history.window(objective.period_s, at_s)
+    left = _left(period.counts, period.covered, objective.budget)
+    now = burns[pairs[0].long_s]
+    return Status(
+        objective,
+        at_s,
+        since_s,
+        period.counts,
+        period.covered,
+        left,
+        burns,
+        None if left is None or now is None else exhaustion_s(left, now, objective.period_s),
+        judge(windows, used, objective.period_s, objective.budget),
+        excluded,
+    )
+
+
+def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
+    """Of a period that is known in part, the rest counts as good traffic at the same rate."""
+    left = budget_left(counts, budget)
+    return None if left is None else 1 - (1 - left) * covered

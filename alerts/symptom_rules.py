@@ -1,0 +1,157 @@
+"""Rules on what commonly lies behind a burn: saturation, cache, failures, silence.
+
+They make tickets, not pages: a full KV cache hurts nobody until an objective burns. What is
+rare enough to count is gated on volume, as burns are. The one page is for Tailspan's own
+absence, for then no other alert can come.
+"""
+
+from typing import Final
+
+from alerts.rulefile import Alert, Group, Recording
+
+ENGINE: Final = "{{ $labels.replica }} engine {{ $labels.engine }}"
+
+
+def symptom_groups(explorer_url: str) -> list[Group]:
+    """The rules on Tailspan's own series."""
+    link = f"{explorer_url.rstrip('/')}/?last=1h"
+
+    def alert(
+        name: str, expr: str, for_: str, summary: str, description: str, severity: str = "ticket"
+    ) -> Alert:
+        return Alert(
+            name,
+            expr,
+            {"severity": severity},
+            {"summary": summary, "description": description, "runbook_url": link},
+            for_=for_,
+        )
+
+    def ratio(outcome: str) -> str:
+        ended = f'sum by (model) (increase(tailspan_requests_total{{outcome="{outcome}"}}[10m]))'
+        every = "sum by (model) (increase(tailspan_requests_total[10m]))"
+        return f"{ended} > 4.5\nand {ended} > 0.05 * {every}\n"
+
+    by_engine = "sum by (model, replica, engine)"
+    hits, queries = (
+        f"tailspan_engine_prefix_cache_{each}_tokens_total" for each in ("hits", "queries")
+    )
+    recorded: list[Recording | Alert] = [
+        Recording(
+            f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}",
+            f"{by_engine} (increase({series}[{window}]))",
+        )
+        for name, series in (("hits", hits), ("queries", queries))
+        for window in ("10m", "6h")
+    ]
+
+    def cache(name: str, window: str) -> str:
+        return f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}"
+
+    return [
+        Group(
+            "tailspan-saturation",
+            "30s",
+            [
+                alert(
+                    "TailspanQueueOutgrowsBatch",
+                    "avg_over_time(tailspan_engine_waiting_requests[5m])"
+                    " > avg_over_time(tailspan_engine_running_requests[5m])",
+                    "5m",
+                    f"{ENGINE}: more requests wait than run",
+                    "For ten minutes the queue has been longer than the batch: arrivals exceed"
+                    " what the engine serves. More replicas, a larger --max-num-seqs, or an"
+                    " admission limit.",
+                ),
+                alert(
+                    "TailspanKvCacheFull",
+                    "min_over_time(tailspan_engine_kv_cache_usage_ratio[5m]) > 0.95",
+                    "5m",
+                    f"{ENGINE}: the KV cache stays above 95 %",
+                    "New requests wait for blocks and running ones may be evicted. More KV memory,"
+                    " an FP8 KV cache, or a smaller --max-model-len.",
+                ),
+                alert(
+                    "TailspanPreempting",
+                    "increase(tailspan_engine_preemptions_total[10m]) > 9.5",
+                    "5m",
+                    f'{ENGINE}: {{{{ $value | printf "%.0f" }}}} requests evicted in 10 min',
+                    "Evicted requests are computed again from the start. Fewer sequences at once,"
+                    " or more KV memory.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-cache",
+            "1m",
+            [
+                *recorded,
+                alert(
+                    "TailspanCacheHitCollapse",
+                    # Multiplied out: hits now / queries now < half of hits / queries before.
+                    f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
+                    f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
+                    f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
+                    f"and {cache('queries', '10m')} > 10000\n",
+                    "5m",
+                    f"{ENGINE}: prefix-cache hits fell to less than half",
+                    "Of the prompt tokens looked up in the last 10 min, less than half the share"
+                    " of the last 6 h was found. A changed prompt prefix, lost session affinity,"
+                    " or a cache under pressure.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-failures",
+            "30s",
+            [
+                alert(
+                    "TailspanErrors",
+                    ratio("error"),
+                    "2m",
+                    "{{ $labels.model }}: more than 5 % of requests fail",
+                    '{{ $value | printf "%.0f" }} requests ended in an error in the last 10 min.',
+                ),
+                alert(
+                    "TailspanAborts",
+                    ratio("abort"),
+                    "5m",
+                    "{{ $labels.model }}: more than 5 % of clients leave early",
+                    '{{ $value | printf "%.0f" }} clients left in the last 10 min before their'
+                    " answer was whole: impatience, or a timeout set too short.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-silence",
+            "30s",
+            [
+                alert(
+                    "TailspanAbsent",
+                    "absent(tailspan_build_info)",
+                    "5m",
+                    "Tailspan is not being scraped",
+                    "Nothing is known of any server, and no objective can alert.",
+                    "page",
+                ),
+                alert(
+                    "TailspanEngineSilent",
+                    "time() - max by (model, replica, engine)"
+                    " (tailspan_engine_last_sample_timestamp_seconds) > 60",
+                    "5m",
+                    f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
+                    "The engine has stopped, or its instrumentation cannot reach Tailspan. Once it"
+                    " is meant to be gone, restart Tailspan to forget it.",
+                ),
+                alert(
+                    "TailspanDrops",
+                    "max by (replica)"
+                    " (increase(tailspan_instrumentation_spans_dropped_total[10m])) > 0.5",
+                    "0s",
+                    "{{ $labels.replica }}: requests go unreported",
+                    'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
+                    " Tailspan is slow to answer or away, and objectives count too few.",
+                ),
+            ],
+        ),
+    ]

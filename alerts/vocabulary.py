@@ -1,0 +1,41 @@
+"""The names that objectives have on `/metrics` and in the rules: each is spelled here alone.
+
+Counters, per objective (`slo`), as they stand on Tailspan's `/metrics`; and the series that
+the generated rules record from them, whose names end in the window they are over.
+"""
+
+from typing import Final
+
+SLO: Final = "slo"
+REASON: Final = "reason"
+
+EVENTS: Final = "tailspan_slo_events_total"
+GOOD_EVENTS: Final = "tailspan_slo_good_events_total"
+EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
+
+SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
+"""When the counters were there, as a value: its minimum over a window is since when."""
+
+ALERT_BURNING: Final = "TailspanBudgetBurn"
+ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
+ALERT_ABSENT: Final = "TailspanObjectiveAbsent"
+
+
+def events(window: str) -> str:
+    """All events of a window."""
+    return f"slo:tailspan_events:increase{window}"
+
+
+def bad_events(window: str) -> str:
+    """The bad ones."""
+    return f"slo:tailspan_bad_events:increase{window}"
+
+
+def coverage(window: str) -> str:
+    """The share of a window that the counters were there for."""
+    return f"slo:tailspan_coverage:ratio{window}"
+
+
+def burn_rate(window: str) -> str:
+    """How many times too fast the budget went. For people to see: nothing is decided by it."""
+    return f"slo:tailspan_burn_rate:ratio{window}"

@@ -1,0 +1,347 @@
+"""`tailspan slo`: check objectives, make their rules, tell where they stand."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from alerts import durations
+from alerts.burnrate import State
+from alerts.counting import read_tally
+from alerts.errors import AlertsError, DocumentError
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.objectives import Goodput
+from alerts.openslo import inspect, load
+from alerts.policy import impossible, load_policy
+from alerts.status import Status, status_at
+from cli import text, times
+from store.database import ENVIRONMENT_KEY, open_database
+from store.incidents import IncidentRow, read_incidents
+
+OBJECTIVES: Final = Path(__file__).parent.parent / "alerts" / "objectives"
+"""Those in force where none are named."""
+
+INCIDENTS: Final = 5
+"""Shown of each objective, the newest first."""
+
+_paths = click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH]...")
+_form = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text to read, or one JSON object a line.",
+)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  tailspan slo check objectives/
+  tailspan slo rules > tailspan-rules.yaml
+  tailspan slo status
+"""
+)
+def slo() -> None:
+    """Objectives: check them, make their Prometheus rules, see where they stand."""
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo check
+  tailspan slo check objectives/ team/chat.yaml --format json
+"""
+)
+@_paths
+@_form
+def check(paths: Sequence[Path], form: str) -> None:
+    """Check OpenSLO files and folders: exit status 1 where something is wrong.
+
+    Without a PATH, the objectives that come with Tailspan.
+    """
+    findings = _reading(inspect, paths)
+    policy = load_policy()
+    objectives = findings.spec.objectives
+    wrong: list[AlertsError] = [
+        *findings.errors,
+        *(
+            DocumentError(each.file, each.line, "target", why)
+            for each in objectives
+            if (why := impossible(each, policy))
+        ),
+    ]
+    if form == "json":
+        for error in wrong:
+            click.echo(json.dumps(_finding(error)))
+    else:
+        for note in findings.spec.notes:
+            click.echo(f"note: {note}", err=True)
+        for error in wrong:
+            click.echo(str(error))
+        click.echo(f"{len(objectives)} objectives, {len(wrong)} findings", err=True)
+    if wrong:
+        click.get_current_context().exit(1)
+
+
+def _finding(error: AlertsError) -> dict[str, Any]:
+    if isinstance(error, DocumentError):
+        return {
+            "file": error.file,
+            "line": error.line,
+            "key": error.key or None,
+            "problem": error.problem,
+        }
+    return {"file": None, "line": None, "key": None, "problem": str(error)}
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo rules > tailspan-rules.yaml
+  tailspan slo rules objectives/ --explorer-url https://tailspan.example.org
+  tailspan slo rules ttft.yaml --for vllm
+"""
+)
+@_paths
+@click.option(
+    "--for",
+    "source",
+    type=click.Choice(["tailspan", "vllm"]),
+    default="tailspan",
+    show_default=True,
+    help="What Prometheus scrapes: Tailspan, which counts by exact thresholds, or vLLM itself,"
+    " whose histograms must have the threshold as a bucket's bound.",
+)
+@click.option(
+    "--explorer-url",
+    default=EXPLORER_URL,
+    show_default=True,
+    metavar="URL",
+    help="Where the alerts' links lead.",
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
+)
+def rules(paths: Sequence[Path], source: str, explorer_url: str, output: Path | None) -> None:
+    """Print Prometheus recording and alerting rules for objectives.
+
+    Exit status 1 where an objective cannot be made into rules.
+    """
+    if not explorer_url.startswith(("http://", "https://")):
+        raise click.UsageError(
+            f"--explorer-url {explorer_url!r}: must begin with http:// or https://"
+        )
+    make = {"tailspan": tailspan_rules, "vllm": vllm_rules}[source]
+    try:
+        made = make(_reading(load, paths).objectives, load_policy(), explorer_url)
+    except AlertsError as error:
+        raise click.ClickException(str(error)) from error
+    if output is None:
+        click.echo(made, nl=False)
+    else:
+        try:
+            output.write_text(made, encoding="utf-8")
+        except OSError as error:
+            raise click.UsageError(f"--output {output}: {error.strerror}") from error
+
+
+@slo.command(
+    epilog="""\b
+Examples:
+  tailspan slo status
+  tailspan slo status objectives/ --format json
+"""
+)
+@_paths
+@_form
+@click.option("--at", metavar="TIME", help="As of then: unix seconds, or ISO 8601.  [default: now]")
+@click.option(
+    "--database",
+    metavar="URL",
+    help="What to read, as a SQLAlchemy URL: sqlite:///PATH."
+    f"  [default: {ENVIRONMENT_KEY}, else sqlite:///var/tailspan.db]",
+)
+def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
+    """Tell the budget left, the burn now and the time until the budget is spent.
+
+    From the requests kept; exit status 1 where an objective pages. Of a period that is not
+    wholly known, the unknown part counts as good traffic at the same rate.
+    """
+    try:
+        at_s = int(time.time()) if at is None else times.instant_ns(at) // 10**9
+    except ValueError as error:
+        raise click.UsageError(f"--at {error}") from error
+    try:
+        objectives = _reading(load, paths).objectives
+    except AlertsError as error:
+        raise click.UsageError(str(error)) from error
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    policy = load_policy()
+    paging = False
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            click.echo(
+                f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
+            )
+            continue
+        tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
+        found = status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s)
+        paging |= found.severity == "page"
+        incidents = read_incidents(engine, objective.name)[:INCIDENTS]
+        if form == "json":
+            told = {**_as_json(found), "incidents": [_incident(row) for row in incidents]}
+            click.echo(json.dumps(told, allow_nan=False))
+        else:
+            _print(found)
+            _print_incidents(incidents)
+    if paging:
+        click.get_current_context().exit(1)
+
+
+def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
+    try:
+        return read(paths or [OBJECTIVES])
+    except FileNotFoundError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _as_json(found: Status) -> dict[str, Any]:
+    def number(value: Any) -> float | None:
+        return None if value is None else float(value)
+
+    objective = found.objective
+    return {
+        "slo": objective.name,
+        "target": float(objective.target),
+        "period_s": objective.period_s,
+        "at": found.at_s,
+        "counted_since": found.since_s,
+        "covered": float(found.covered),
+        "events": found.period.events,
+        "bad": found.period.bad,
+        "excluded": dict(found.excluded),
+        "budget_left": number(found.budget_left),
+        "burn": {durations.render(length): number(each) for length, each in found.burns.items()},
+        "exhausted_in_s": number(found.exhausted_in_s),
+        "alerts": [
+            {
+                "severity": pair.severity,
+                "long": durations.render(pair.long_s),
+                "short": durations.render(pair.short_s),
+                "factor": float(pair.factor(objective.period_s)),
+                "state": str(state),
+            }
+            for pair, state in found.states.items()
+        ],
+    }
+
+
+_SAID: Final = {
+    State.FIRING: "ALERTS",
+    State.QUIET: "quiet",
+    State.LOW_TRAFFIC: "held back: too few bad requests",
+    State.COLD_START: "held back: not watched for long enough",
+    State.NO_DATA: "no requests",
+}
+
+
+def _print(found: Status) -> None:
+    objective = found.objective
+    click.echo(f"{objective.name}: {objective.display_name}")
+    period = durations.render(objective.period_s)
+    if found.since_s is None or found.budget_left is None:
+        click.echo(f"  promised {objective.target_written} over {period}; nothing to count yet\n")
+        return
+    since = times.moment(found.since_s * 10**9)
+    good = found.period.events - found.period.bad
+    click.echo(
+        f"  promised {objective.target_written} over {period};"
+        f" {good:,} good of {found.period.events:,}, counted since {since} UTC"
+    )
+    left = f"{float(found.budget_left):.1%} of the budget left"
+    burning = found.burns[found.burning_s]
+    pace = "unknown" if burning is None else f"{float(burning):.2f}"
+    click.echo(
+        f"  {left}; burning at {pace} (last {durations.render(found.burning_s)}), {_lasts(found)}"
+    )
+    left_out = [f"{count:,} {name}" for name, count in found.excluded.items() if count]
+    if left_out:
+        click.echo(f"  not counted: {', '.join(left_out)}")
+    click.echo()
+    rows = [
+        [
+            pair.severity,
+            durations.render(pair.long_s),
+            durations.render(pair.short_s),
+            f"{float(pair.factor(objective.period_s)):.3g}",
+            _burn(found, pair.long_s),
+            _burn(found, pair.short_s),
+            _SAID[state],
+        ]
+        for pair, state in found.states.items()
+    ]
+    header = ["alert", "long", "short", "above", "burn, long", "burn, short", "says"]
+    for line in text.table(header, rows, left=3, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def _incident(row: IncidentRow) -> dict[str, Any]:
+    return {
+        "severity": row.severity,
+        "began": row.began_unix_s,
+        "fired": row.fired_unix_s,
+        "ended": row.ended_unix_s,
+        "peak": row.peak_unix_s,
+        "peak_burn": float(Fraction(row.peak_burn)),
+        "budget_spent": None if row.budget_spent is None else float(Fraction(row.budget_spent)),
+    }
+
+
+def _print_incidents(rows: Sequence[IncidentRow]) -> None:
+    if not rows:
+        return
+    header = [
+        "incident",
+        "began (UTC)",
+        "alerted (UTC)",
+        "ended (UTC)",
+        "peak burn",
+        "budget spent",
+    ]
+    cells = [
+        [
+            row.severity,
+            times.moment(row.began_unix_s * 10**9),
+            times.moment(row.fired_unix_s * 10**9),
+            "goes on" if row.ended_unix_s is None else times.moment(row.ended_unix_s * 10**9),
+            f"{float(Fraction(row.peak_burn)):.1f}",
+            text.UNKNOWN
+            if row.budget_spent is None
+            else f"{float(Fraction(row.budget_spent)):.2%}",
+        ]
+        for row in rows
+    ]
+    for line in text.table(header, cells, left=4, keep=len(header)):
+        click.echo(f"  {line}")
+    click.echo()
+
+
+def _burn(found: Status, length_s: int) -> str:
+    burning = found.burns[length_s]
+    return text.UNKNOWN if burning is None else f"{float(burning):.2f}"
+
+
+def _lasts(found: Status) -> str:
+    if found.budget_left is not None and found.budget_left <= 0:
+        return "and spent"
+    if found.exhausted_in_s is None:
+        return "which spends nothing"
+    return f"spent in {times.length(int(found.exhausted_in_s * 10**9))} at this pace"

@@ -1,0 +1,82 @@
+"""Requests and objectives for the tests of alerts."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from alerts.objectives import Objective
+from alerts.openslo import inspect_texts
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+START_NS = 1_790_000_000 * 10**9
+
+OBJECTIVE = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {{name: {name}}}
+spec:
+  service: chat
+  budgetingMethod: Occurrences
+  timeWindow: [{{duration: {period}, isRolling: true}}]
+  objectives: [{{target: {target}}}]
+  indicator: {{metadata: {{name: goodput}}, spec: {{ratioMetric: {{
+    total: {{metricSource: {{type: tailspan, spec: {{{where}}}}}}},
+    good: {{metricSource: {{type: tailspan, spec: {{good: '{good}'}}}}}}}}}}}}
+"""
+
+
+@pytest.fixture
+def request_row() -> Callable[..., RequestTimeline]:
+    """A request that keeps most promises, with what the test is about."""
+    ids = count(1)
+
+    def make(**about: Any) -> RequestTimeline:
+        plain: dict[str, Any] = {
+            "trace_id": f"{next(ids):032x}",
+            "span_id": f"{1:016x}",
+            "request_id": "chatcmpl-1",
+            "received_unix_ns": START_NS,
+            "e2e_s": 1.0,
+            "ttft_s": 0.2,
+            "decode_s": 0.4,
+            "output_tokens": 21,
+            "itl_max_s": 0.03,
+            "outcome": Outcome.STOP,
+            "source": Source.INSTRUMENTATION,
+            "basis": Basis.HTTP,
+            "streamed": True,
+        }
+        return RequestTimeline(**{**plain, **about})
+
+    return make
+
+
+@pytest.fixture
+def document() -> Callable[..., str]:
+    """An OpenSLO document, with what the test is about."""
+
+    def make(**about: str) -> str:
+        plain = {
+            "name": "chat",
+            "period": "30d",
+            "target": "0.99",
+            "where": "",
+            "good": "ttft_s <= 0.5 and tpot_s <= 0.05",
+        }
+        return OBJECTIVE.format(**{**plain, **about})
+
+    return make
+
+
+@pytest.fixture
+def objective(document: Callable[..., str]) -> Callable[..., Objective]:
+    """An objective, read from such a document."""
+
+    def make(**about: str) -> Objective:
+        findings = inspect_texts({"chat.yaml": document(**about)})
+        assert not findings.errors
+        return findings.spec.objectives[0]
+
+    return make

@@ -1,0 +1,193 @@
+"""The arithmetic of burn: exact, and held back where it would cry wolf."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from alerts.burnrate import (
+    Counts,
+    Pair,
+    State,
+    Window,
+    budget_left,
+    burn,
+    detection_s,
+    exhaustion_s,
+    judge,
+    judge_pair,
+)
+from alerts.policy import load_policy, pairs_for
+
+DAY_S = 86_400
+FAST = Pair("page", 3600, 300, Fraction("0.02"))
+FACTOR = FAST.factor(30 * DAY_S)
+
+counts = st.builds(
+    lambda bad, good: Counts(bad, bad + good), st.integers(0, 10**6), st.integers(0, 10**6)
+)
+shares = st.fractions(Fraction(1, 10**6), Fraction(1, 2))
+
+
+def full(bad: int, events: int) -> Window:
+    """A window that was looked at from end to end."""
+    return Window(Counts(bad, events), Fraction(1))
+
+
+def test_factors_are_the_workbooks() -> None:
+    """Budget share × period / long window."""
+    pairs = load_policy().pairs
+    assert [pair.factor(30 * DAY_S) for pair in pairs] == [Fraction("14.4"), 6, 3, 1]
+    assert [round(float(pair.factor(28 * DAY_S)), 3) for pair in pairs] == [13.44, 5.6, 2.8, 0.933]
+    assert [(pair.severity, pair.long_s, pair.short_s) for pair in pairs] == [
+        ("page", 3600, 300),
+        ("page", 21_600, 1800),
+        ("ticket", 86_400, 7200),
+        ("ticket", 259_200, 21_600),
+    ]
+
+
+def test_over_a_short_period_the_slowest_pair_is_left_out() -> None:
+    """Over a week it would alert at a burn of 0.23, which keeps the promise."""
+    assert len(pairs_for(load_policy(), 7 * DAY_S)) == 2
+    assert len(pairs_for(load_policy(), 28 * DAY_S)) == 4
+
+
+@pytest.mark.parametrize(
+    ("bad", "state"), [(14_440, State.FIRING), (14_401, State.FIRING), (14_400, State.QUIET)]
+)
+def test_just_above_the_factor_fires_and_exactly_on_it_does_not(bad: int, state: State) -> None:
+    """14.44 is more than 14.4; whoever rounds first misses it."""
+    window = full(bad, 1_000_000)
+    assert judge_pair(window, window, FACTOR, Fraction(1, 1000), 5) is state
+
+
+def test_both_windows_must_burn() -> None:
+    """The long one says that it matters, the short one that it goes on."""
+    burning, fine = full(500, 1000), full(0, 1000)
+    budget = Fraction(1, 100)
+    assert judge_pair(burning, burning, FACTOR, budget, 5) is State.FIRING
+    assert judge_pair(burning, fine, FACTOR, budget, 5) is State.QUIET
+    assert judge_pair(fine, burning, FACTOR, budget, 5) is State.QUIET
+
+
+def test_one_bad_request_of_ten_does_not_page() -> None:
+    """Nor two, nor four; five in an hour do, and so does the outage of a quiet service."""
+    budget = Fraction(1, 1000)
+    assert judge_pair(full(1, 10), full(1, 1), FACTOR, budget, 5) is State.LOW_TRAFFIC
+    assert judge_pair(full(4, 10), full(4, 4), FACTOR, budget, 5) is State.LOW_TRAFFIC
+    assert judge_pair(full(5, 5), full(1, 1), FACTOR, budget, 5) is State.FIRING
+
+
+def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
+    """Three minutes are not the hour that two percent of the budget are spent in."""
+    started = Window(Counts(200, 1000), Fraction(180, 3600))
+    short = Window(Counts(200, 1000), Fraction(180, 300))
+    assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START
+
+
+def test_no_data_is_not_no_burn() -> None:
+    """An empty window says nothing."""
+    assert judge_pair(full(0, 0), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
+    assert judge_pair(full(9, 9), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
+    assert burn(Counts(0, 0), Fraction(1, 100)) is None
+    assert budget_left(Counts(0, 0), Fraction(1, 100)) is None
+
+
+@pytest.mark.parametrize(("target", "seconds"), [("0.999", 52), ("0.99", 518), ("0.95", 2592)])
+def test_a_total_failure_is_detected_when_the_workbook_says(target: str, seconds: int) -> None:
+    """52 s, 8 min 38 s, 43 min."""
+    found = detection_s(FAST, 30 * DAY_S, 1 - Fraction(target), Fraction(1))
+    assert found is not None
+    assert round(found) == seconds
+
+
+@given(
+    st.sampled_from(load_policy().pairs),
+    st.sampled_from(["0.95", "0.99", "0.999"]),
+    st.fractions(Fraction(1, 20), Fraction(1)),
+    st.booleans(),
+)
+def test_a_start_takes_as_long_to_detect_as_a_change(
+    pair: Pair, target: str, bad_ratio: Fraction, cold: bool
+) -> None:
+    """Bad from the first second on, or after a good day: the formula holds for both."""
+    budget, period_s = 1 - Fraction(target), 30 * DAY_S
+    at_s = detection_s(pair, period_s, budget, bad_ratio)
+    assume(at_s is not None and at_s <= pair.long_s)
+    assert at_s is not None
+
+    def fires(after_s: Fraction) -> bool:
+        def window(length_s: int) -> Window:
+            burning_s = min(after_s, Fraction(length_s))
+            covered_s = burning_s if cold else Fraction(length_s)
+            bad, events = 10**6 * bad_ratio * burning_s, 10**6 * covered_s
+            scale = bad.denominator * events.denominator
+            return Window(Counts(int(bad * scale), int(events * scale)), covered_s / length_s)
+
+        state = judge_pair(
+            window(pair.long_s), window(pair.short_s), pair.factor(period_s), budget, 5
+        )
+        return state is State.FIRING
+
+    step = Fraction(1, 1000)
+    assert not fires(at_s)
+    assert fires(at_s + step)
+    assert not fires(at_s - step)
+
+
+@given(counts, counts, shares)
+def test_burn_of_two_stretches_lies_between_theirs(
+    one: Counts, two: Counts, budget: Fraction
+) -> None:
+    """Sums are added, ratios are not averaged."""
+    assume(one.events and two.events)
+    first, second, both = burn(one, budget), burn(two, budget), burn(one + two, budget)
+    assert first is not None
+    assert second is not None
+    assert both is not None
+    assert min(first, second) <= both <= max(first, second)
+
+
+@given(counts, counts, shares, st.fractions(Fraction(1, 10), Fraction(50)))
+def test_more_bad_events_never_quieten(
+    long: Counts, short: Counts, budget: Fraction, factor: Fraction
+) -> None:
+    """A worse hour fires at least as much."""
+    assume(long.bad < long.events)
+    worse = Counts(long.bad + 1, long.events)
+    before, after = (
+        judge_pair(Window(each, Fraction(1)), Window(short, Fraction(1)), factor, budget, 5)
+        for each in (long, worse)
+    )
+    assert before is not State.FIRING or after is State.FIRING
+
+
+def test_every_pair_is_judged() -> None:
+    """By its own windows."""
+    policy = load_policy()
+    lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
+    states = judge(
+        {length: full(20, 100) for length in lengths}, policy, 30 * DAY_S, Fraction(1, 100)
+    )
+    assert set(states.values()) == {State.FIRING}
+    assert len(states) == 4
+
+
+def test_a_budget_runs_out_at_the_pace_it_burns() -> None:
+    """At 14.4 a month's budget lasts 50 hours."""
+    assert exhaustion_s(Fraction(1), Fraction("14.4"), 30 * DAY_S) == 50 * 3600
+    assert exhaustion_s(Fraction(-1), Fraction(2), 30 * DAY_S) == 0
+    assert exhaustion_s(Fraction(1), Fraction(0), 30 * DAY_S) is None
+
+
+@pytest.mark.parametrize("bad", [(-1, 0), (2, 1)])
+def test_impossible_counts_are_refused(bad: tuple[int, int]) -> None:
+    """Loudly: something counted wrong."""
+    with pytest.raises(ValueError, match="cannot be bad"):
+        Counts(*bad)
+    with pytest.raises(ValueError, match="budget"):
+        burn(Counts(0, 1), Fraction(0))
+    with pytest.raises(ValueError, match="covered"):
+        Window(Counts(0, 1), Fraction(2))

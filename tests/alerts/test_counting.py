@@ -1,0 +1,129 @@
+"""Counting from the store: kept or counted anew, it is the same."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.counting import EVALUATION_S, SETTLED_S, count_requests, keep_tally, read_tally
+from alerts.expression import parse
+from alerts.fields import GOOD, WHERE
+from alerts.objectives import Goodput
+from store.database import open_database
+from store.slo_counts import counted
+from store.writer import Writer
+from telemetry.requests import Outcome, RequestTimeline
+
+S = 10**9
+START_S = 1_790_000_000
+DAY_S = 86_400
+
+FAST = Goodput(None, parse("ttft_s <= 0.5", GOOD))
+FASTER = Goodput(parse("tenant == 'a'", WHERE), parse("ttft_s <= 0.1", GOOD))
+
+Row = Callable[..., RequestTimeline]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An empty database."""
+    engine = open_database(f"sqlite:///{tmp_path}/t.db")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
+    """A request a minute, received then: each fifth bad, each seventh aborted in time."""
+
+    def commit(minutes: range) -> None:
+        rows = []
+        for minute in minutes:
+            about: dict[str, object] = {"received_unix_ns": (START_S + 60 * minute) * S}
+            if minute % 5 == 0:
+                about["ttft_s"] = 2.0
+            elif minute % 7 == 0:
+                about |= {"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0}
+                about["e2e_s"] = 0.3
+            rows.append(request_row(**about, tenant="a" if minute % 2 else "b"))
+        with Writer(engine) as writer:
+            writer.submit(rows, []).result(10)
+
+    return commit
+
+
+def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[str, int]]:
+    """Bad, all, excluded."""
+    tally = read_tally(engine, goodput, to_s - 30 * DAY_S, to_s)
+    counts = tally.history.counts(to_s - 30 * DAY_S, to_s)
+    return counts.bad, counts.events, tally.excluded
+
+
+def test_an_empty_store_counts_nothing(engine: Engine) -> None:
+    """And says that it knows nothing."""
+    keep_tally(engine, FAST, START_S)
+    tally = read_tally(engine, FAST, START_S - 100, START_S)
+    assert tally.since_s is None
+    assert tally.history.window(100, START_S).counts.events == 0
+
+
+def test_kept_and_counted_anew_are_the_same(engine: Engine, fill: Callable[[range], None]) -> None:
+    """At any moment, and however often it is kept."""
+    fill(range(2_000))
+    now_s = START_S + 2_000 * 60
+    anew = {each.digest: totals(engine, each, now_s) for each in (FAST, FASTER)}
+    bad, events, excluded = anew[FAST.digest]
+    assert bad == 400
+    assert excluded["aborted"] == sum(1 for m in range(2_000) if m % 7 == 0 and m % 5 != 0)
+    assert events + excluded["aborted"] == 2_000
+    for each in (FAST, FASTER):
+        keep_tally(engine, each, now_s - 600 * 60)
+        assert totals(engine, each, now_s) == anew[each.digest]
+        keep_tally(engine, each, now_s)
+        keep_tally(engine, each, now_s)
+        assert totals(engine, each, now_s) == anew[each.digest]
+
+
+def test_what_comes_after_is_added(engine: Engine, fill: Callable[[range], None]) -> None:
+    """Requests that end while others are kept already."""
+    fill(range(100))
+    keep_tally(engine, FAST, START_S + 100 * 60)
+    fill(range(100, 200))
+    _, events, excluded = totals(engine, FAST, START_S + 200 * 60)
+    assert events + sum(excluded.values()) == 200
+
+
+def test_only_what_is_settled_is_kept(engine: Engine, fill: Callable[[range], None]) -> None:
+    """Requests that ended just now may still be on their way here."""
+    fill(range(100))
+    now_s = START_S + 100 * 60
+    keep_tally(engine, FAST, now_s)
+    kept = counted(engine, FAST.digest)
+    assert kept
+    assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
+
+
+def test_an_objective_that_changes_is_counted_anew(
+    engine: Engine, fill: Callable[[range], None]
+) -> None:
+    """From the requests that are there, and it says since when."""
+    fill(range(60))
+    now_s = START_S + 60 * 60
+    keep_tally(engine, FAST, now_s)
+    assert counted(engine, FASTER.digest) is None
+    tally = read_tally(engine, FASTER, now_s - 30 * DAY_S, now_s)
+    assert tally.since_s == START_S
+    assert tally.history.counts(0, now_s).events > 0
+
+
+def test_a_request_counts_when_it_ended(engine: Engine, request_row: Row) -> None:
+    """A long one that began before the window is in it."""
+    with Writer(engine) as writer:
+        row = request_row(received_unix_ns=START_S * S, e2e_s=90.5, ttft_s=9.0)
+        writer.submit([row], []).result(10)
+    assert count_requests(engine, FAST, START_S, START_S + 90, 1) == []
+    (found,) = count_requests(engine, FAST, START_S + 90, START_S + 100, 1)
+    assert (found.until_unix_s, found.bad) == (START_S + 91, 1)
+    (minute,) = count_requests(engine, FAST, START_S, START_S + 120, 60)
+    assert minute.until_unix_s % 60 == 0

@@ -1,0 +1,139 @@
+"""The live evaluator over a store: restarts change nothing."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.burnrate import Counts
+from alerts.counting import read_tally
+from alerts.evaluator import Evaluator
+from alerts.objectives import Goodput, Objective
+from alerts.policy import load_policy
+from store.database import open_database
+from store.incidents import IncidentRow, evaluated_until, read_incidents
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+S = 10**9
+START_S = 1_790_000_010
+HOUR_S = 3600
+BEGAN_S = START_S + 2 * HOUR_S
+END_S = START_S + 4 * HOUR_S
+
+
+@pytest.fixture
+def store(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Callable[[str], Engine]:
+    """Four hours of a request each five seconds, all bad for half an hour."""
+
+    def make(name: str) -> Engine:
+        engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
+        rows = [
+            request_row(
+                received_unix_ns=at_s * S,
+                ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1800 else 0.1,
+            )
+            for at_s in range(START_S, END_S, 5)
+        ]
+        with Writer(engine) as writer:
+            writer.submit(rows, []).result(10)
+        return engine
+
+    return make
+
+
+@pytest.fixture
+def run(
+    store: Callable[[str], Engine], objective: Callable[..., Objective]
+) -> Callable[..., list[IncidentRow]]:
+    """The incidents after evaluating at these instants, each by an evaluator of its own."""
+
+    def go(name: str, at_s: Sequence[int]) -> list[IncidentRow]:
+        engine = store(name)
+        for each in at_s:
+            Evaluator(engine, [objective()], load_policy()).evaluate(each)
+        found = read_incidents(engine, "chat")
+        assert evaluated_until(engine, "chat") == (at_s[-1] - 15) // 15 * 15
+        engine.dispose()
+        return found
+
+    return go
+
+
+def test_a_restart_changes_no_verdict(run: Callable[..., list[IncidentRow]]) -> None:
+    """Evaluated every quarter hour or with pauses of two hours, it is the same burn."""
+    first_s = START_S + 1800
+    often = run("often", range(first_s, END_S, 900))
+    seldom = run("seldom", [first_s, first_s + 2 * HOUR_S, END_S - (END_S - first_s) % 900])
+    pages = [row for row in often if row.severity == "page"]
+    assert len(pages) == 1
+    assert abs(pages[0].began_unix_s - BEGAN_S) <= 60
+    assert pages[0].ended_unix_s is not None
+    for mine, other in zip(often, seldom, strict=True):
+        assert (mine.severity, mine.fired_unix_s, mine.ended_unix_s, mine.peak_burn) == (
+            other.severity,
+            other.fired_unix_s,
+            other.ended_unix_s,
+            other.peak_burn,
+        )
+
+
+def test_an_open_incident_is_kept_as_it_is(
+    store: Callable[[str], Engine], objective: Callable[..., Objective]
+) -> None:
+    """Its end is not known, and so not told."""
+    engine = store("open")
+    evaluator = Evaluator(engine, [objective()], load_policy())
+    evaluator.evaluate(BEGAN_S)
+    (page, *_) = evaluator.evaluate(BEGAN_S + 1500)
+    assert page.ended_s is None
+    (row, *_) = read_incidents(engine, "chat", open_only=True)
+    assert row.ended_unix_s is None
+    assert row.budget_spent is not None
+    assert evaluator.evaluate(BEGAN_S + 1500) == []
+    engine.dispose()
+
+
+def test_an_empty_store_has_no_incident(
+    tmp_path: Path, objective: Callable[..., Objective]
+) -> None:
+    """No data is no burn."""
+    engine = open_database(f"sqlite:///{tmp_path}/empty.db")
+    assert Evaluator(engine, [objective()], load_policy()).evaluate(START_S) == []
+    assert read_incidents(engine, "chat") == []
+    engine.dispose()
+
+
+def test_requests_that_come_late_are_counted_all_the_same(
+    store: Callable[[str], Engine],
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """What was kept is counted again from where they begin; the verdicts of then stand."""
+    engine = store("late")
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    evaluator = Evaluator(engine, [objective()], load_policy())
+    evaluator.evaluate(END_S)
+    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
+    for offset_s in (HOUR_S, -HOUR_S):
+        late = [
+            request_row(
+                trace_id=f"{10**9 + offset_s + n:032x}",
+                received_unix_ns=(START_S + offset_s + n) * S,
+                ttft_s=3.0,
+            )
+            for n in range(10)
+        ]
+        with Writer(engine) as writer:
+            writer.submit(late, []).result(10)
+        evaluator.on_stored(late, [])
+        evaluator.evaluate(END_S + 15)
+        before += Counts(10, 10)
+        tally = read_tally(engine, goodput, 0, END_S)
+        assert tally.history.counts(0, END_S) == before
+        evaluator.evaluate(END_S + 30)
+        assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
+    assert read_tally(engine, goodput, 0, END_S).since_s == START_S - HOUR_S
+    engine.dispose()

@@ -1,0 +1,142 @@
+"""Generated rules: committed, reproducible, and about series that there are."""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.errors import RuleError
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.objectives import Objective
+from alerts.openslo import inspect_texts, load
+from alerts.policy import load_policy
+from alerts.rulefile import number, quoted
+from exporters.series import ALL, HISTOGRAMS
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+POLICY = load_policy()
+
+Make = Callable[..., Objective]
+
+
+def rules_of(text: str) -> list[dict[str, Any]]:
+    """Every rule of a file."""
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "make"),
+    [("tailspan", "objectives", tailspan_rules), ("vllm", "vllm", vllm_rules)],
+)
+def test_the_committed_rules_are_those_generated(
+    file: str, folder: str, make: Callable[..., str]
+) -> None:
+    """Where this fails: make generate, and commit what it wrote."""
+    made = make(load([ALERTS / folder]).objectives, POLICY, EXPLORER_URL)
+    assert (ALERTS / "rules" / f"{file}.yaml").read_text() == made
+
+
+def test_rules_speak_only_of_series_that_there_are(objective: Make) -> None:
+    """A misspelt name is an alert that never comes."""
+    rules = rules_of(tailspan_rules([objective()], POLICY, EXPLORER_URL))
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    told = {each.name for each in ALL} | {
+        f"{each.name}_{suffix}" for each in HISTOGRAMS for suffix in ("bucket", "count", "sum")
+    }
+    for rule in rules:
+        bare = re.sub(r'"[^"]*"', "", rule["expr"])
+        for name in re.findall(r"[a-z]+:[a-z0-9_:]+", bare):
+            assert name in recorded
+        for name in re.findall(r"(?<![a-z:_])tailspan_[a-z0-9_]+", bare):
+            assert name in told
+
+
+def test_every_alert_says_what_how_bad_and_where_to_look(objective: Make) -> None:
+    """For someone woken at night."""
+    for rule in rules_of(tailspan_rules([objective()], POLICY, "https://tailspan.example.org/")):
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("page", "ticket", "info")
+            assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+            assert rule["annotations"]["runbook_url"].startswith(
+                "https://tailspan.example.org/?last="
+            )
+            assert rule["annotations"]["description"].endswith(".")
+
+
+def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
+    """With the objective's own latency and labels, escaped."""
+    about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
+    (link, *_) = (
+        rule["annotations"]["runbook_url"]
+        for rule in rules_of(tailspan_rules([about], POLICY, EXPLORER_URL))
+        if rule.get("alert") == "TailspanBudgetBurn"
+    )
+    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&model=a%2Fb+%26+c"
+
+
+def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
+    """Sums are divided, never quotients summed."""
+    text = tailspan_rules([objective()], POLICY, EXPLORER_URL)
+    assert "histogram_quantile" not in text
+    assert not re.search(r"avg_over_time\(slo:", text)
+
+
+def test_an_objective_that_can_never_page_is_refused(objective: Make) -> None:
+    """With the sentence that says why."""
+    with pytest.raises(RuleError, match=r"chat.yaml:8: chat: 90 % can never page.*above 93.06 %"):
+        tailspan_rules([objective(target="0.9")], POLICY, EXPLORER_URL)
+
+
+@pytest.mark.parametrize(
+    ("good", "where", "says"),
+    [
+        ("ttft_s <= 0.4", "", "the nearest bounds are 0.25 and 0.5"),
+        ("e2e_s <= 0.1", "", "the nearest bounds are 0.3$"),
+        ("ttft_s <= 9999", "", "the nearest bounds are 2560$"),
+        ("ttft_s <= 0.5 and tpot_s <= 0.05", "", "cannot tell whether the same request"),
+        ("ttft_s < 0.5", "", "write <="),
+        ("ttft_s > 0.5", "", "no histogram for this promise"),
+        ('outcome == "stop"', "", "no histogram for this promise"),
+        ("ttft_s <= 0.5", "where: 'tenant == \"a\"'", "by model alone"),
+    ],
+)
+def test_what_vllms_histograms_cannot_tell_is_refused(
+    document: Callable[..., str], good: str, where: str, says: str
+) -> None:
+    """Between two buckets there is only guessing."""
+    text = document(good=good.replace("'", "''"), where=where)
+    (about,) = inspect_texts({"a.yaml": text}).spec.objectives
+    with pytest.raises(RuleError, match=says):
+        vllm_rules([about], POLICY, EXPLORER_URL)
+
+
+def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> None:
+    """`le` is text: a server writes 1.0, a normalising Prometheus 1."""
+    about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
+    text = vllm_rules([about], POLICY, EXPLORER_URL)
+    assert (
+        'vllm:time_to_first_token_seconds_bucket{model_name="m",le=~"1|1\\\\.0"}[5m]'
+        in rules_of(text)[2]["expr"]
+    )
+
+
+@given(st.fractions(0, 10**6, max_denominator=10**6))
+def test_a_number_is_written_exactly(value: Fraction) -> None:
+    """As a decimal, or a division."""
+    text = number(value).strip("()")
+    above, _, below = text.partition(" / ")
+    assert Fraction(above) / Fraction(below or 1) == value
+
+
+@given(st.text(max_size=30))
+def test_a_text_cannot_leave_its_quotes(text: str) -> None:
+    """Nothing a label holds becomes PromQL."""
+    inside = quoted(text)[1:-1]
+    assert "\n" not in inside
+    assert not re.search(r'(?<!\\)(\\\\)*"', inside)

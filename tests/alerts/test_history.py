@@ -1,0 +1,60 @@
+"""Windows over counts that come in over time."""
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.burnrate import Counts, State
+from alerts.history import Bucket, History, states_at
+from alerts.policy import load_policy
+
+buckets = st.lists(
+    st.builds(
+        lambda at, bad, good: Bucket(at, Counts(bad, bad + good)),
+        st.integers(0, 100),
+        st.integers(0, 5),
+        st.integers(0, 5),
+    )
+)
+
+
+@given(buckets, st.integers(-5, 105), st.integers(0, 110))
+def test_a_window_holds_what_lies_in_it(each: list[Bucket], from_s: int, length_s: int) -> None:
+    """Its beginning left out, its end included; the order of arrival is no matter."""
+    to_s = from_s + length_s
+    inside = [bucket.counts for bucket in each if from_s < bucket.until_s <= to_s]
+    total = sum(inside, Counts(0, 0))
+    assert History(0, each, 1).counts(from_s, to_s) == total
+    assert History(0, reversed(each), 1).counts(from_s, to_s) == total
+
+
+@given(buckets, st.integers(0, 100))
+def test_two_halves_are_the_whole(each: list[Bucket], middle_s: int) -> None:
+    """Windows that touch share nothing and miss nothing."""
+    history = History(0, each, 1)
+    assert history.counts(-1, middle_s) + history.counts(middle_s, 200) == history.counts(-1, 200)
+
+
+def test_a_window_is_covered_as_far_back_as_anyone_looked() -> None:
+    """And never more than whole."""
+    history = History(1000, [], 15)
+    assert history.window(300, 1000).covered == Fraction(15, 300)
+    assert history.window(300, 1135).covered == Fraction(1, 2)
+    assert history.window(300, 9000).covered == 1
+    assert history.window(300, 0).covered == 0
+
+
+def test_each_severity_says_the_most_urgent_of_its_pairs() -> None:
+    """An hour of failure pages; a day's ticket is not due yet."""
+    day_s = 86_400
+    good = [Bucket(at, Counts(0, 100)) for at in range(0, 4 * day_s, 600)]
+    bad = [Bucket(4 * day_s + at, Counts(100, 100)) for at in range(0, 1800, 60)]
+    history = History(0, [*good, *bad], 15)
+    policy, period_s, budget = load_policy(), 30 * day_s, Fraction(1, 100)
+    assert states_at(history, 4 * day_s - 1, policy, period_s, budget) == {
+        "page": State.QUIET,
+        "ticket": State.QUIET,
+    }
+    after = states_at(history, 4 * day_s + 1800, policy, period_s, budget)
+    assert after["page"] is State.FIRING

@@ -1,0 +1,385 @@
+"""The generated rules in Prometheus' own hands: what fires over made histories, and when.
+
+The live evaluator says beforehand what must fire at every step, so that each history also
+holds the two evaluators to one another.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from alerts import durations
+from alerts.burnrate import Counts, State
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.history import Bucket, History, states_at
+from alerts.objectives import Objective
+from alerts.policy import load_policy
+
+pytestmark = pytest.mark.real
+
+POLICY: Final = load_policy()
+HOUR_S: Final = 3600
+
+Make = Callable[..., Objective]
+States = list[tuple[int, dict[str, State]]]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """So long, with so many events a step, of which so many bad."""
+
+    length: str
+    events: int
+    bad: int
+    reset: bool = False
+
+
+def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[int], list[Bucket]]:
+    """Both counters at every step, and the buckets that they are of."""
+    events, good = [0], [0]
+    buckets: list[Bucket] = []
+    at_s = 0
+    for stretch in stretches:
+        if stretch.reset:
+            events[-1] = good[-1] = 0
+            buckets.pop()
+        for _ in range(durations.parse_s(stretch.length) // step_s):
+            at_s += step_s
+            events.append(events[-1] + stretch.events)
+            good.append(good[-1] + stretch.events - stretch.bad)
+            buckets.append(Bucket(at_s, Counts(stretch.bad, stretch.events)))
+    return events, good, buckets
+
+
+def promtool(tmp_path: Path, rules: str, test: dict[str, object]) -> None:
+    """Run one test of the rules."""
+    if shutil.which("promtool") is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    # promtool takes groups in any order, and looks back 5 min where Prometheus has evaluated
+    # them seconds ago: as one group they are evaluated as written, at whatever step.
+    groups = yaml.safe_load(rules)["groups"]
+    one = {"name": "all", "rules": [rule for group in groups for rule in group["rules"]]}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [one]}))
+    whole = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": test["interval"],
+        "tests": [test],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def check(
+    tmp_path: Path,
+    objective: Objective,
+    stretches: Sequence[Stretch],
+    step: str,
+    severities: Sequence[str] = ("page", "ticket"),
+) -> States:
+    """Both evaluators over a history, step by step; what they agreed on."""
+    step_s = durations.parse_s(step)
+    events, good, buckets = series(stretches, step_s)
+    history = History(0, buckets, 15)
+    states: States = [
+        (at_s, states_at(history, at_s, POLICY, objective.period_s, objective.budget))
+        for at_s in range(step_s, len(events) * step_s, step_s)
+    ]
+    asked = [
+        {
+            "expr": f'count(ALERTS{{alertname="TailspanBudgetBurn",severity="{severity}"}})',
+            "eval_time": f"{at_s}s",
+            "exp_samples": [{"labels": "{}", "value": 1}] if told[severity] is State.FIRING else [],
+        }
+        for at_s, told in states
+        for severity in severities
+    ]
+    promtool(
+        tmp_path,
+        tailspan_rules([objective], POLICY, EXPLORER_URL),
+        {
+            "interval": step,
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "promql_expr_test": asked,
+        },
+    )
+    return states
+
+
+def fired(states: States, severity: str) -> list[int]:
+    """When it fired, in seconds."""
+    return [at_s for at_s, told in states if told[severity] is State.FIRING]
+
+
+def test_the_rules_are_valid(tmp_path: Path, objective: Make) -> None:
+    """Both kinds, by Prometheus' own check."""
+    if shutil.which("promtool") is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    for name, rules in {
+        "tailspan": tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        "short": tailspan_rules([objective(period="7d")], POLICY, EXPLORER_URL),
+        "month": tailspan_rules([objective(period="28d")], POLICY, EXPLORER_URL),
+        "vllm": vllm_rules([objective(good="ttft_s <= 1")], POLICY, EXPLORER_URL),
+        "hostile": tailspan_rules(
+            [objective(where="where: 'tenant == \"}} \\\\\\\\ {{ $x }} `\"'")], POLICY, EXPLORER_URL
+        ),
+    }.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(rules)
+        done = subprocess.run(
+            ["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("bad", "pages"), [(145, True), (144, False), (143, False)])
+def test_a_steady_burn_pages_above_the_fast_factor_only(
+    tmp_path: Path, objective: Make, bad: int, pages: bool
+) -> None:
+    """14.5 for an hour pages; 14.4 does not; the slow pair needs longer than this."""
+    states = check(
+        tmp_path,
+        objective(),
+        [Stretch("2h", 1000, 0), Stretch("65m", 1000, bad)],
+        "1m",
+        ["page"],
+    )
+    after = [at_s for at_s in fired(states, "page") if at_s <= 3 * HOUR_S]
+    assert bool(after) is pages
+
+
+@pytest.mark.parametrize(("bad", "pages"), [(61, True), (59, False)])
+def test_a_steady_burn_pages_above_the_slow_factor(
+    tmp_path: Path, objective: Make, bad: int, pages: bool
+) -> None:
+    """6.1 for six hours."""
+    states = check(tmp_path, objective(), [Stretch("7h", 1000, bad)], "2m", ["page"])
+    assert bool(fired(states, "page")) is pages
+
+
+@pytest.mark.parametrize(
+    ("bad", "period", "after_s"),
+    [
+        (310, "30d", 0.03 * 86_400 / 0.031),
+        (290, "30d", 0.01 * 3 * 86_400 / 0.029),
+        (110, "30d", 0.01 * 3 * 86_400 / 0.011),
+        (90, "30d", None),
+        (95, "28d", 0.14 / 15 * 3 * 86_400 / 0.0095),
+        (92, "28d", None),
+    ],
+)
+def test_a_steady_burn_makes_a_ticket_above_its_factors(
+    tmp_path: Path, objective: Make, bad: int, period: str, after_s: float | None
+) -> None:
+    """3 over a day, 1 over three, 0.933 of 28 days; at coarse steps, for three days are long."""
+    step_s = 600
+    states = check(
+        tmp_path, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]
+    )
+    found = fired(states, "ticket")
+    assert bool(found) is (after_s is not None)
+    if after_s is not None:
+        assert abs(found[0] - after_s) <= step_s
+
+
+def test_a_spike_does_not_page(tmp_path: Path, objective: Make) -> None:
+    """Three minutes of failure are 5 % of an hour."""
+    stretches = [Stretch("1h", 100, 0), Stretch("3m", 100, 100), Stretch("1h", 100, 0)]
+    assert not fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+
+
+def test_a_page_ends_soon_after_recovery(tmp_path: Path, objective: Make) -> None:
+    """The short window empties in minutes, though the long one remembers."""
+    stretches = [Stretch("90m", 100, 0), Stretch("20m", 100, 100), Stretch("30m", 100, 0)]
+    found = fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    assert found
+    assert found[-1] <= (90 + 20 + 5 + 25) * 60
+    assert found == list(range(found[0], found[-1] + 60, 60))
+
+
+@pytest.mark.parametrize(("target", "seconds"), [("0.999", 52), ("0.99", 518)])
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_total_failure_pages_when_the_formula_says(
+    tmp_path: Path, objective: Make, target: str, seconds: int, cold: bool
+) -> None:
+    """Within one evaluation of 15 s, after a good hour and right after a start."""
+    before = [] if cold else [Stretch("1h", 100, 0)]
+    states = check(
+        tmp_path, objective(target=target), [*before, Stretch("12m", 100, 100)], "15s", ["page"]
+    )
+    began_s = 0 if cold else HOUR_S
+    assert abs(fired(states, "page")[0] - began_s - seconds) <= 15
+
+
+def test_one_bad_request_of_ten_pages_nobody(tmp_path: Path, objective: Make) -> None:
+    """And an alert of its own says what held the page back."""
+    stretches = [
+        Stretch("1h", 0, 0),
+        Stretch("10m", 1, 0),
+        Stretch("2m", 1, 1),
+        Stretch("8m", 0, 0),
+    ]
+    states = check(tmp_path, objective(), stretches, "1m")
+    assert not fired(states, "page")
+    assert State.LOW_TRAFFIC in {told["page"] for _, told in states}
+
+
+def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
+    tmp_path: Path, objective: Make
+) -> None:
+    """Not in the third minute, but in the 44th."""
+    states = check(tmp_path, objective(), [Stretch("50m", 1000, 200)], "1m", ["page"])
+    first_s = fired(states, "page")[0]
+    assert abs(first_s - 0.144 * HOUR_S / 0.2) <= 60
+    assert states[2][1]["page"] is State.COLD_START
+
+
+def test_a_counter_that_begins_anew_is_no_burn(tmp_path: Path, objective: Make) -> None:
+    """Tailspan restarts; Prometheus sees the counters fall, and adds on."""
+    stretches = [Stretch("1h", 100, 0), Stretch("1h", 100, 0, reset=True)]
+    assert not fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+
+
+def test_a_counter_that_begins_anew_does_not_hide_a_burn(tmp_path: Path, objective: Make) -> None:
+    """Nor does it interrupt the page."""
+    stretches = [
+        Stretch("1h", 100, 0),
+        Stretch("15m", 100, 100),
+        Stretch("15m", 100, 100, reset=True),
+    ]
+    found = fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    assert found == list(range(found[0], 90 * 60 + 60, 60))
+
+
+def test_no_data_is_absence_and_not_a_burn(tmp_path: Path, objective: Make) -> None:
+    """Counters that vanish, or never come, are said to be absent."""
+    absent = 'count(ALERTS{alertname="TailspanObjectiveAbsent",alertstate="firing"})'
+    burning = 'count(ALERTS{alertname=~"TailspanBudgetBurn.*"})'
+    one = [{"labels": "{}", "value": 1}]
+    promtool(
+        tmp_path,
+        tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        {
+            "interval": "1m",
+            "input_series": [
+                {
+                    "series": f'tailspan_slo_{name}_total{{slo="chat"}}',
+                    "values": "_x20 0+100x20 stale _x40",
+                }
+                for name in ("events", "good_events")
+            ],
+            "promql_expr_test": [
+                {"expr": absent, "eval_time": "5m", "exp_samples": []},
+                {"expr": absent, "eval_time": "15m", "exp_samples": one},
+                {"expr": absent, "eval_time": "30m", "exp_samples": []},
+                {"expr": absent, "eval_time": "75m", "exp_samples": one},
+                *(
+                    {"expr": burning, "eval_time": f"{minute}m", "exp_samples": []}
+                    for minute in range(1, 80)
+                ),
+            ],
+        },
+    )
+
+
+def test_no_traffic_is_no_burn_and_no_absence(tmp_path: Path, objective: Make) -> None:
+    """At night the counters stand still. NaN never fires."""
+    states = check(tmp_path, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
+    assert not fired(states, "page")
+    assert states[-1][1]["page"] is State.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("stretches", "guard"),
+    [
+        ([Stretch("60m", 0, 0), Stretch("6m", 1, 0), Stretch("3m", 1, 1)], "low_traffic"),
+        ([Stretch("9m", 1000, 200)], "cold_start"),
+    ],
+)
+def test_what_is_held_back_says_by_which_guard(
+    tmp_path: Path, objective: Make, stretches: list[Stretch], guard: str
+) -> None:
+    """An alert for information, in the place of the page."""
+    events, good, _ = series(stretches, 60)
+    at = f"{len(events) - 1}m"
+    held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
+    promtool(
+        tmp_path,
+        tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": f"count by (guard, severity) ({held})",
+                    "eval_time": at,
+                    "exp_samples": [{"labels": f'{{guard="{guard}",severity="info"}}', "value": 1}],
+                }
+            ],
+        },
+    )
+
+
+def test_the_message_can_be_read_at_night(tmp_path: Path, objective: Make) -> None:
+    """What, how bad, how much of how much, where to look."""
+    events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], 60)
+    rules = tailspan_rules([objective()], POLICY, EXPLORER_URL)
+    promtool(
+        tmp_path,
+        rules,
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "alert_rule_test": [
+                {
+                    "eval_time": "80m",
+                    "alertname": "TailspanBudgetBurn",
+                    "exp_alerts": [
+                        {
+                            "exp_labels": {"slo": "chat", "severity": "page"},
+                            "exp_annotations": {
+                                "summary": "chat: the error budget burns 33.3 times too fast",
+                                "description": "Promised: 99 % requests with ttft_s <= 0.5 and"
+                                " tpot_s <= 0.05 over 30d. In the last 1h: 2000 bad of 6000."
+                                " Alerts when the burn is more than 14.4 over 1h and 5m or more"
+                                " than 6 over 6h and 30m. Counted request by request, against the"
+                                " exact threshold.",
+                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft",
+                            },
+                        },
+                    ],
+                }
+            ],
+        },
+    )

@@ -1,0 +1,160 @@
+"""`tailspan slo`: for pipelines, for Prometheus, and for whoever wants to know."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tailspan
+from telemetry.requests import RequestTimeline
+
+START_S = 1_763_634_000
+
+OBJECTIVE = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: chat}
+spec:
+  service: chat
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 30d, isRolling: true}]
+  objectives: [{target: 0.99}]
+  indicator: {spec: {ratioMetric: {
+    total: {metricSource: {type: tailspan, spec: {}}},
+    good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
+"""
+
+
+def slo(*words: str) -> Result:
+    """Run it."""
+    return CliRunner().invoke(tailspan, ["slo", *words], catch_exceptions=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A sound objective."""
+    path = tmp_path / "chat.yaml"
+    path.write_text(OBJECTIVE)
+    return path
+
+
+def test_sound_objectives_pass(file: Path) -> None:
+    """Files, folders, and those that come along."""
+    assert slo("check", str(file)).exit_code == 0
+    assert slo("check", str(file.parent)).exit_code == 0
+    assert slo("check").exit_code == 0
+
+
+def test_a_finding_stops_a_pipeline(file: Path) -> None:
+    """Named as an editor can jump to it, and as JSON."""
+    file.write_text(OBJECTIVE.replace("0.99", "0.9") + "---\nkind: SLO\n")
+    result = slo("check", str(file))
+    assert result.exit_code == 1
+    first, second = result.stdout.splitlines()
+    assert first == f"{file}:13: apiVersion: is missing"
+    assert second.startswith(f"{file}:8: target: 90 % can never page")
+    found = [
+        json.loads(line) for line in slo("check", str(file), "--format", "json").output.splitlines()
+    ]
+    assert found[0] == {
+        "file": str(file), "line": 13, "key": "apiVersion", "problem": "is missing"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["check", "rules", "status"])
+def test_a_path_that_is_not_there_is_wrong_usage(verb: str, tmp_path: Path) -> None:
+    """Which is not a finding."""
+    result = slo(verb, str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert "no such file or folder" in result.stderr
+
+
+def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
+    """The same either way."""
+    printed = slo("rules", str(file))
+    assert printed.exit_code == 0
+    written = tmp_path / "rules.yaml"
+    assert slo("rules", str(file), "--output", str(written)).exit_code == 0
+    assert written.read_text() == printed.stdout
+    assert "vllm:time_to_first_token_seconds" in slo("rules", str(file), "--for", "vllm").stdout
+
+
+def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
+    """With the reason; a bad address is wrong usage."""
+    assert slo("rules", str(file), "--explorer-url", "javascript:alert(1)").exit_code == 2
+    file.write_text(OBJECTIVE.replace("0.5", "0.4"))
+    result = slo("rules", str(file), "--for", "vllm")
+    assert result.exit_code == 1
+    assert "the nearest bounds are 0.25 and 0.5" in result.stderr
+
+
+@pytest.fixture
+def asked(
+    file: Path,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> Callable[..., Result]:
+    """`status` after two hours: the first good, then so many of ten bad."""
+
+    def ask(bad: int, *words: str, target: str = "0.99") -> Result:
+        file.write_text(OBJECTIVE.replace("0.99", target))
+        fill(
+            *(
+                request_row(
+                    10 * n,
+                    ttft_s=2.0 if n >= 360 and n % 10 < bad else 0.1,
+                    output_tokens=5,
+                )
+                for n in range(720)
+            )
+        )
+        at = ["--at", str(START_S + 7200)]
+        return slo("status", str(file), "--database", url, *at, *words)
+
+    return ask
+
+
+def test_a_kept_promise_has_its_budget(asked: Callable[..., Result]) -> None:
+    """All of it."""
+    result = asked(0)
+    assert result.exit_code == 0
+    assert "720 good of 720, counted since 2025-11-20 10:20:00 UTC" in result.stdout
+    assert "100.0% of the budget left; burning at 0.00 (last 1h), which spends nothing" in (
+        result.stdout
+    )
+
+
+def test_a_burn_that_pages_is_a_finding(asked: Callable[..., Result]) -> None:
+    """With the pace, and how long the budget lasts."""
+    result = asked(5, "--format", "json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert (told["events"], told["bad"], told["counted_since"]) == (720, 180, START_S)
+    assert told["burn"]["1h"] == pytest.approx(50)
+    assert told["covered"] == pytest.approx(7215 / (30 * 86_400))
+    assert told["budget_left"] == pytest.approx(1 - 25 * 7215 / (30 * 86_400))
+    assert told["exhausted_in_s"] == pytest.approx(told["budget_left"] * 30 * 86_400 / 50)
+    assert [each["state"] for each in told["alerts"][:2]] == ["firing", "firing"]
+
+
+def test_nothing_counted_is_said_and_is_not_zero(
+    file: Path, url: str, fill: Callable[..., None]
+) -> None:
+    """Null where there is no answer."""
+    fill()
+    result = slo("status", str(file), "--database", url)
+    assert result.exit_code == 0
+    assert "nothing to count yet" in result.stdout
+    told = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
+    assert told["budget_left"] is None
+    assert told["counted_since"] is None
+    assert told["burn"]["1h"] is None
+
+
+def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
+    """Nothing to reach."""
+    assert slo("status", str(file), "--database", url).exit_code == 2
+    assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2

@@ -1,0 +1,58 @@
+"""Counts that are kept, apart from the requests they are of."""
+
+from collections.abc import Callable
+
+from sqlalchemy import Engine
+
+from store.forgetting import forget_simulated
+from store.slo_counts import (
+    Counted,
+    SloCount,
+    counted,
+    forget_counts,
+    keep_counts,
+    oldest_request_unix_ns,
+    read_counts,
+)
+from telemetry.requests import Source
+
+FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
+
+
+def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
+    """A database without these tables is one without counts."""
+    assert counted(engine, "a") is None
+    assert read_counts(engine, "a", 0, 1000) == []
+    forget_counts(engine)
+
+
+def test_what_is_kept_is_read_back_by_definition_and_stretch(engine: Engine) -> None:
+    """From left out, to included."""
+    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
+    keep_counts(engine, "b", [], Counted(0, 60))
+    assert counted(engine, "a") == Counted(0, 120)
+    assert counted(engine, "b") == Counted(0, 60)
+    assert read_counts(engine, "a", 0, 120) == [FIRST, SECOND]
+    assert read_counts(engine, "a", 60, 120) == [SECOND]
+    assert read_counts(engine, "b", 0, 120) == []
+
+
+def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
+    """What a crash interrupted is simply done again."""
+    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
+    keep_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], Counted(0, 180))
+    assert [each.until_unix_s for each in read_counts(engine, "a", 0, 999)] == [60, 120, 180]
+    assert counted(engine, "a") == Counted(0, 180)
+
+
+def test_counts_of_forgotten_requests_are_forgotten(
+    engine: Engine, write: Callable[..., None], request_row: Callable[..., object]
+) -> None:
+    """Yesterday's simulation burns no budget of today's server."""
+    assert oldest_request_unix_ns(engine) is None
+    write(request_row(source=Source.SIMULATOR))
+    assert oldest_request_unix_ns(engine) is not None
+    keep_counts(engine, "a", [FIRST], Counted(0, 60))
+    forget_simulated(engine)
+    assert counted(engine, "a") is None
+    assert read_counts(engine, "a", 0, 999) == []
