@@ -41,7 +41,7 @@ def test_it_opens_with_an_hour_of_past_and_an_incident_under_way(runs: Runs) -> 
     assert plan.fleet.workload.rate_per_s == 10.0
     assert (fault.cause, fault.start_s, fault.end_s) == (
         "prefill_interference",
-        48 * 60.0,
+        52 * 60.0,
         float("inf"),
     )
 
