@@ -32,6 +32,8 @@ _HAS_REMOTE, _REMOTE = 0x100, 0x200
 _SHORT = tuple(bytes((value,)) for value in range(0x80))
 _names: dict[str, bytes] = {}
 _numbers: dict[tuple[bytes, str], bytes] = {}
+_repeated: dict[tuple[bytes, str, str | int], bytes] = {}
+"""Whole attributes by key and value; emptied when full, for some values come but once."""
 
 
 def _varint(value: int) -> bytes:
@@ -97,12 +99,26 @@ def _number(tag: bytes, key: str) -> bytes:
 
 def _attributes(tag: bytes, attributes: Mapping[str, Any]) -> Iterator[bytes]:
     for key, value in attributes.items():
-        if type(value) is float:
+        kind = type(value)
+        if kind is float:
             yield _number(tag, key) + _DOUBLE(value)
+        elif kind is str or kind is int:
+            # Most labels and small counts have been told before.
+            pair = _repeated.get((tag, key, value))
+            if pair is None:
+                pair = _pair(tag, key, value)
+                if len(_repeated) >= 4096:
+                    _repeated.clear()
+                _repeated[tag, key, value] = pair
+            yield pair
         else:
-            told = _any_value(value)
-            pair = _name(key) + b"\x12" + _varint(len(told)) + told
-            yield tag + _varint(len(pair)) + pair
+            yield _pair(tag, key, value)
+
+
+def _pair(tag: bytes, key: str, value: Any) -> bytes:
+    told = _any_value(value)
+    pair = _name(key) + b"\x12" + _varint(len(told)) + told
+    return tag + _varint(len(pair)) + pair
 
 
 def _event(event: Event) -> bytes:

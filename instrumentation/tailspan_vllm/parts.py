@@ -24,7 +24,15 @@ class Parts(NamedTuple):
         The engine's and the front end's reading of one phase differ by microseconds; told
         with the front end's phase, the parts must sum to that.
         """
-        mine = sum(self)
+        own, others_prefill, others_decode, preempted, stall = self
+        mine = own + others_prefill + others_decode + preempted + stall
         if mine <= 0:
             return Parts(total, 0.0, 0.0, 0.0, 0.0)
-        return Parts(*(part * total / mine for part in self))
+        scale = total / mine
+        return Parts(
+            own * scale,
+            others_prefill * scale,
+            others_decode * scale,
+            preempted * scale,
+            stall * scale,
+        )

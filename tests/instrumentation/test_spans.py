@@ -2,9 +2,11 @@
 
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.otlp import encode
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
@@ -69,7 +71,9 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
 
 def test_what_is_encoded_is_valid_otlp() -> None:
     """The SDK's own encoders take what we build."""
-    (resource_spans,) = encode_spans([span_of(a_record(), RESOURCE)]).resource_spans
+    span = span_of(a_record(), RESOURCE)
+    assert ExportTraceServiceRequest.FromString(encode([span])) == encode_spans([span])
+    (resource_spans,) = encode_spans([span]).resource_spans
     assert resource_spans.scope_spans[0].scope.name == names.SCOPE
     state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
     data = metrics_of([state], RESOURCE, 2, {names.SPANS_DROPPED: 0})

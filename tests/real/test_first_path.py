@@ -26,14 +26,14 @@ def story(vllm: Any, tailspan: Any) -> tuple[list[Timed], dict[str, Any], dict[s
     """60 requests: 53 answered, 5 left in mid-answer, 2 refused; their rows; vLLM's own sums."""
     calls = mixed(53, seed=3)
     calls += [
-        Call(chat=index % 2 == 0, stream=True, max_tokens=1500, abort_after_chunks=5)
+        Call(chat=index % 2 == 0, stream=True, max_tokens=7000, abort_after_chunks=5)
         for index in range(3)
     ]
-    calls += [Call(chat=False, stream=False, max_tokens=1500, abort_after_s=0.4)] * 2
+    calls += [Call(chat=False, stream=False, max_tokens=7000, abort_after_s=0.4)] * 2
     calls += [Call(max_tokens=-1), Call(chat=False, body={"temperature": -3})]
     random.Random(5).shuffle(calls)
     before = vllm.own_metrics()
-    seen = send_all(vllm.port, calls, concurrency=6)
+    seen = send_all(vllm.port, calls, concurrency=4)
     rows = tailspan.rows({timed.trace_id for timed in seen})
     after = vllm.own_metrics()
     own = {name: value - before.get(name, 0.0) for name, value in after.items()}

@@ -78,7 +78,6 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
         assert row["decode_own_s"] is not None
     if concurrency > 16:  # more than the engine seats: the rest queued, and it shows
         assert max(row["queue_s"] for row in rows.values()) > 0.05
-        assert max(row["waiting_at_arrival"] for row in rows.values()) > 0
 
 
 def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
@@ -118,10 +117,13 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
     """One second of SIGSTOP is about one second of `stall_s`, for all who were running."""
     warm_up(vllm)
     (core,) = engine_cores(vllm.process)
-    calls = [Call(prompt=f"request {index}", max_tokens=400) for index in range(4)]
+    calls = [Call(prompt=f"request {index}", max_tokens=800) for index in range(4)]
 
     def freeze() -> None:
-        time.sleep(0.5)
+        deadline = time.monotonic() + 20
+        while vllm.own_metrics()["vllm:num_requests_running"] < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         os.kill(core, signal.SIGSTOP)
         time.sleep(1.0)
         os.kill(core, signal.SIGCONT)
@@ -134,7 +136,8 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
     assert len(rows) == 4
     for row in rows.values():
         assert_parts_sum(row)
-        assert row["decode_stall_s"] == pytest.approx(1.0, abs=0.25)
+        stall_s = row["prefill_stall_s"] + row["decode_stall_s"]
+        assert stall_s == pytest.approx(1.0, abs=0.25)
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
