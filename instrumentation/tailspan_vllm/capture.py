@@ -118,10 +118,8 @@ class Capture:
             return
         if exchange is not None and exchange.delivered is not None:
             record.first_byte = exchange.first_byte
-            record.streamed = exchange.streamed
-            record.http_status = exchange.status
-            record.route = exchange.route
             record.delivered = max(record.delivered, exchange.delivered)
+            _tell_answer(record, exchange)
         flight.record = None
         self.sender.submit(record)
 
@@ -138,10 +136,7 @@ class Capture:
             request_id=_label(exchange.header(b"x-request-id")),
             model=state.model if state else None,
             config=state.config if state else None,
-            route=_label(exchange.route),
             tenant=_label(exchange.header(self.settings.tenant_header)),
-            streamed=exchange.streamed,
-            http_status=exchange.status,
         )
         _join_trace(record, exchange.header(b"traceparent"))
         return record
@@ -154,6 +149,7 @@ class Capture:
         elif status < 400 and not self.sees_engine:
             outcome = "stop"
         record = self._blank(exchange, outcome)
+        _tell_answer(record, exchange)
         if not self.sees_engine:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
@@ -220,6 +216,13 @@ class Capture:
         record.resumed_at = [at + shift for at in flight.resumed_at]
         last = record.last_token or record.scheduled or record.queued
         record.delivered = max(record.delivered, last)
+
+
+def _tell_answer(record: RequestRecord, exchange: Exchange) -> None:
+    """What is known of an exchange only when it is over."""
+    record.streamed = exchange.streamed
+    record.http_status = exchange.status
+    record.route = _label(exchange.route)
 
 
 def _on_our_clock(stats: EngineStats, flight: Flight) -> float:

@@ -111,12 +111,8 @@ class Sender:
     # --- the thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        logging.getLogger("opentelemetry").addFilter(_NotOurs())
-        for name in ("grpc", "http"):
-            logging.getLogger(f"opentelemetry.exporter.otlp.proto.{name}.exporter").addFilter(
-                _NotOurs()
-            )
         spans, metrics = _exporters(self._settings)
+        _hush_exporters()
         # Its detectors use threads, which a program that is ending may no longer start.
         detected = Resource.create()
         # A server names its port when its application is built, some seconds after its
@@ -135,6 +131,7 @@ class Sender:
             self._send_spans(spans, resource)
             self._send_metrics(metrics, resource)
             if self._closing:
+                self._join.close()
                 return
             self._pause(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
 
@@ -215,6 +212,13 @@ class _NotOurs(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.threadName != THREAD_NAME
+
+
+def _hush_exporters() -> None:
+    """Filter every logger of the exporters: a filter is not handed down from parent to child."""
+    for name, known in list(logging.root.manager.loggerDict.items()):
+        if name.startswith("opentelemetry.exporter") and isinstance(known, logging.Logger):
+            known.addFilter(_NotOurs())
 
 
 def _endpoint() -> str:

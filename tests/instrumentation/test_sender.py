@@ -115,6 +115,7 @@ def test_a_full_queue_drops_and_counts(
             sender.close()
     ours = [record for record in caplog.records if "tailspan" in record.getMessage()]
     assert len(ours) == 2
+    assert "Failed to export" not in caplog.text
 
 
 def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:

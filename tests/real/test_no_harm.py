@@ -69,6 +69,7 @@ def test_with_the_collector_away_serving_goes_on_and_one_line_says_so(
     assert all(timed.status == 200 for timed in seen)
     time.sleep(12)
     assert server.log.read_text().count("tailspan: no collector") == 1
+    assert "Failed to export" not in server.log.read_text()
 
 
 def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
