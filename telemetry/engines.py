@@ -7,6 +7,8 @@ what happened between them, and a lost or repeated sample costs nothing.
 
 from dataclasses import dataclass
 
+from telemetry.requests import Source
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
@@ -18,12 +20,14 @@ class EngineSample:
     at_unix_ns: int
     started_unix_ns: int
     simulated: bool = False
+    source: Source | None = None
     model: str | None = None
     region: str | None = None
     config: str | None = None
     waiting: int | None = None
     running: int | None = None
     deferred: int | None = None
+    fetching_kv: int | None = None
     kv_usage_ratio: float | None = None
     waiting_loras: int | None = None
     running_loras: int | None = None
@@ -45,6 +49,11 @@ class EngineSample:
     prefix_cache_hits_tokens_total: int | None = None
     external_cache_queries_tokens_total: int | None = None
     external_cache_hits_tokens_total: int | None = None
+    local_cached_prompt_tokens_total: int | None = None
+    external_cached_prompt_tokens_total: int | None = None
+    kv_transfer_bytes_total: int | None = None
+    kv_transfer_s_total: float | None = None
+    kv_transfer_failures_total: int | None = None
     preemptions_total: int | None = None
     drafts_total: int | None = None
     draft_tokens_total: int | None = None

@@ -8,6 +8,8 @@ Source: Conover, Practical Nonparametric Statistics, 3rd ed., §3.2.
 """
 
 from fractions import Fraction
+from functools import lru_cache
+from itertools import count
 from math import ceil, floor, sqrt
 
 import numpy as np
@@ -32,10 +34,20 @@ def quantile(values: FloatArray, q: float) -> float | None:
     Raises:
         ValueError: q outside (0, 1), or a value is NaN.
     """
-    _check(values, q)
-    if values.size == 0:
-        return None
-    return _at_ranks(values, ceil(_decimal(q) * values.size))[0]
+    _check(values)
+    rank = nearest_rank(values.size, q)
+    return _at_ranks(values, rank)[0] if values.size else None
+
+
+def nearest_rank(number: int, q: float) -> int:
+    """Where among so many values, counted from 1, the quantile stands; 0 where there are none.
+
+    Raises:
+        ValueError: q outside (0, 1).
+    """
+    _check_share(q)
+    share = _decimal(q)
+    return -(-share.numerator * number // share.denominator)
 
 
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
@@ -56,26 +68,50 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
     Raises:
         ValueError: q outside (0, 1), z not above 0, or a value is NaN.
     """
-    _check(values, q)
-    if not z > 0:
-        raise ValueError(f"z must be above 0, not {z}")
-    n = values.size
-    middle = float(n * _decimal(q))
-    reach = z * sqrt(n * q * (1 - q))
-    low, high = floor(middle - reach), ceil(middle + reach)
-    if low < 1 or high > n:
+    _check(values)
+    ranks = interval_ranks(values.size, q, z)
+    if ranks is None:
         return None
-    at_low, at_high = _at_ranks(values, low, high)
+    at_low, at_high = _at_ranks(values, *ranks)
     return at_low, at_high
 
 
-def _check(values: FloatArray, q: float) -> None:
+def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
+    """The ranks that `rank_interval` takes its values from; None where one falls outside.
+
+    Raises:
+        ValueError: q outside (0, 1), or z not above 0.
+    """
+    _check_share(q)
+    if not z > 0:
+        raise ValueError(f"z must be above 0, not {z}")
+    middle = float(number * _decimal(q))
+    reach = z * sqrt(number * q * (1 - q))
+    low, high = floor(middle - reach), ceil(middle + reach)
+    return None if low < 1 or high > number else (low, high)
+
+
+@lru_cache(maxsize=64)
+def least_number(q: float) -> int:
+    """How many values it takes for the 95 % interval of a quantile to lie within them.
+
+    Raises:
+        ValueError: q outside (0, 1).
+    """
+    return next(number for number in count(1) if interval_ranks(number, q) is not None)
+
+
+def _check_share(q: float) -> None:
     if not 0 < q < 1:
         raise ValueError(f"q must lie between 0 and 1, not {q}")
+
+
+def _check(values: FloatArray) -> None:
     if np.isnan(values).any():
         raise ValueError("values must not hold NaN: leave unknown ones out")
 
 
+@lru_cache(maxsize=64)
 def _decimal(q: float) -> Fraction:
     """q as it is written: the binary 0.07 times 100 is a little more than 7."""
     return Fraction(repr(float(q)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.quantiles import FloatArray, quantile, rank_interval
+from telemetry.quantiles import FloatArray, interval_ranks, least_number, quantile, rank_interval
 
 SECONDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=300).map(np.array)
 SHARES = st.sampled_from([0.01, 0.07, 0.5, 0.9, 0.95, 0.99, 0.999])
@@ -78,6 +78,8 @@ def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) ->
     """An upper rank beyond the sample is "too few to know", not the maximum."""
     assert rank_interval(first(enough), q) is not None
     assert all(rank_interval(first(n), q) is None for n in range(enough))
+    assert least_number(q) == enough
+    assert all(interval_ranks(n, q) is not None for n in range(enough, 2_000))
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])

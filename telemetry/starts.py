@@ -1,0 +1,59 @@
+"""What an engine was started with, and how two starts differ.
+
+Pure. `arguments` is a JSON object of numbers, switches and names by `part.name`, its keys
+sorted; one that is not told is absent, and differs from one that is.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Argument = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStart:
+    """From `at_unix_ns` on one engine ran with these arguments. Unknown is None.
+
+    `config` is the fingerprint that requests and samples bear.
+    """
+
+    replica: str
+    engine: int
+    process: int
+    at_unix_ns: int
+    config: str
+    arguments: str
+    simulated: bool = False
+    model: str | None = None
+    region: str | None = None
+    version: str | None = None
+
+
+class Difference(NamedTuple):
+    """One argument that two configurations do not share; None where one lacks it."""
+
+    argument: str
+    before: Argument | None
+    after: Argument | None
+
+
+def written(arguments: dict[str, Argument]) -> str:
+    """Arguments as `EngineStart` keeps them."""
+    return json.dumps(arguments, sort_keys=True, allow_nan=False)
+
+
+def read(arguments: str) -> dict[str, Argument]:
+    """The inverse of `written`."""
+    found: dict[str, Argument] = json.loads(arguments)
+    return found
+
+
+def differences(before: str, after: str) -> list[Difference]:
+    """What differs between the arguments of two starts, by name."""
+    old, new = read(before), read(after)
+    return [
+        Difference(name, old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
