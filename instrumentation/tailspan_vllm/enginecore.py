@@ -1,7 +1,9 @@
 """Where we listen inside vLLM's engine core: four methods of its scheduler.
 
 Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
-loop over the requests in prefill only. Per request: its settlement, when it is freed.
+loop over the requests in prefill only. What follows from the steps is worked out ten times
+a second for all of them at once: code that runs once a step finds the processor's caches
+full of the model's own, and takes three times as long.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -10,19 +12,35 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
-from tailspan_vllm.fingerprint import fingerprint
+from tailspan_vllm.fingerprint import arguments_of, fingerprint
 from tailspan_vllm.ledger import Chunk, Decoding, Ledger, Track
-from tailspan_vllm.link import EngineEnd, encode_account, encode_sample
+from tailspan_vllm.link import (
+    EngineEnd,
+    Identity,
+    encode_account,
+    encode_identity,
+    encode_sample,
+)
 from tailspan_vllm.stepmodel import Work
 
-FLUSH_S = 0.1
+CATCH_UP_S = 0.1
+"""Between two turns of entering steps, settling requests and telling the front ends."""
+
 SAMPLE_S = 1.0
 IDLE_SAMPLE_S = 0.05
 """Before an engine falls idle it says where it stands: the next step may be hours away."""
 TRACK_LIMIT = 65536
+
+
+class _Ended(NamedTuple):
+    """A step that is over and not yet in the ledger."""
+
+    work: Work
+    begun: float
+    ended: float
 
 
 class EngineObserver:
@@ -35,22 +53,31 @@ class EngineObserver:
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
         self._planned: deque[tuple[Any, Work, float]] = deque()
-        self._freed: list[str] = []
+        self._ended: list[_Ended] = []
+        self._freed: list[Track] = []
+        """Ended within the step that is being updated."""
+        self._unsettled: list[tuple[Track, int]] = []
+        """Each with the last step it lived to see."""
         self._in_update = False
         self._idle = True
         self._last_end = 0.0
-        self._flushed_at = self._sampled_at = 0.0
+        self._caught_up_at = self._sampled_at = 0.0
         self._totals: dict[str, float] = dict.fromkeys(
             (names.STEPS, names.BUSY_TIME, names.STALL_TIME, names.SCHEDULED_PREFILL_TOKENS), 0
         )
         self._longest_s = 0.0
         self._started_unix_ns = time.time_ns()
-        self._about: dict[str, Any] | None = None
+        self._adapters = False
 
     @property
     def _step(self) -> int:
         """The number of the step that is scheduled next."""
-        return self.ledger.next_step + len(self._planned)
+        return self._last_step + 1 + len(self._planned)
+
+    @property
+    def _last_step(self) -> int:
+        """The number of the step that ended last."""
+        return self.ledger.next_step + len(self._ended) - 1
 
     @guard.harmless("scheduled")
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
@@ -59,7 +86,14 @@ class EngineObserver:
         if not counts:
             self._idle = self._idle or not self._planned
             return
-        step, cached = self._step, output.scheduled_cached_reqs
+        cached = output.scheduled_cached_reqs
+        begun = at if self._idle and not self._planned else 0.0
+        self._idle = False
+        if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
+            work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
+            self._planned.append((output, work, begun))
+            return
+        step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
         # Back from preemption a request is told as resumed, or by the newer model runner as new.
         for request_id in (*new, *cached.resumed_req_ids):
@@ -67,7 +101,8 @@ class EngineObserver:
             if track := self._tracks.get(request_id):
                 track.resumed_in.append(step)
             elif len(self._tracks) < TRACK_LIMIT:
-                self._tracks[request_id] = Track(scheduled=at)
+                external = _external_tokens(scheduler.requests.get(request_id))
+                self._tracks[request_id] = Track(request_id, at, external)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -91,9 +126,7 @@ class EngineObserver:
                 if complete:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
-        begun = at if self._idle and not self._planned else 0.0
         self._planned.append((output, work, begun))
-        self._idle = False
 
     @guard.harmless("preempted")
     def preempted(self, request_id: str) -> None:
@@ -110,68 +143,82 @@ class EngineObserver:
     @guard.harmless("freed")
     def freed(self, request_id: str) -> None:
         """A request has ended, by itself or by an abort."""
-        self._freed.append(request_id)
-        if not self._in_update:
-            self._settle()
-            self._link.flush()
+        self._prefilling.discard(request_id)
+        track = self._tracks.pop(request_id, None)
+        if track is None:
+            return
+        if self._in_update:
+            self._freed.append(track)
+        else:
+            # Nothing may follow it for hours.
+            self._unsettled.append((track, self._last_step))
+            self._catch_up()
 
     @guard.harmless("step_ended")
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """A step's outputs are ready."""
         self._in_update = False
-        if self._planned and any(planned is output for planned, _, _ in self._planned):
-            now = max((result.timestamp for result in results.values()), default=0.0)
+        planned = self._planned
+        if planned and (planned[0][0] is output or any(output is each for each, _, _ in planned)):
+            now = 0.0
+            for result in results.values():
+                now = max(now, result.timestamp)
             now = now or time.monotonic()
-            while self._planned:
-                planned, work, begun = self._planned.popleft()
-                self._enter(work, max(begun, self._last_end), now)
-                if planned is output:
-                    break
+            ended = None
+            while ended is not output:
+                ended, work, begun = planned.popleft()
+                self._ended.append(_Ended(work, max(begun, self._last_end), now))
+                self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
-        self._settle()
+        if self._freed:
+            last = self._last_step
+            self._unsettled += [(track, last) for track in self._freed]
+            self._freed.clear()
         now = self._last_end
-        if self._idle or now - self._flushed_at >= FLUSH_S:
-            self._link.flush()
-            self._flushed_at = now
-        if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
-            self._sample(scheduler, now)
+        if self._idle or now - self._caught_up_at >= CATCH_UP_S:
+            self._catch_up()
+            self._caught_up_at = now
+            if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
+                self._sample(scheduler, now)
 
     def update_began(self) -> None:
         """Requests freed from here on took part in the step that is about to be entered."""
         self._in_update = True
 
-    def _enter(self, work: Work, begun: float, ended: float) -> None:
-        stall_s = self.ledger.end_step(work, begun, ended)
-        self._last_end = ended
+    def _catch_up(self) -> None:
+        """Enter the steps that have ended, settle the requests that have, and tell of them."""
         totals = self._totals
-        totals[names.STEPS] += 1
-        totals[names.BUSY_TIME] += ended - begun
-        totals[names.STALL_TIME] += stall_s
-        totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
-        self._longest_s = max(self._longest_s, ended - begun)
+        steps, self._ended = self._ended, []
+        unsettled, self._unsettled = self._unsettled, []
+        for work, begun, ended in steps:
+            totals[names.STEPS] += 1
+            totals[names.BUSY_TIME] += ended - begun
+            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended)
+            totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+            self._longest_s = max(self._longest_s, ended - begun)
+        for track, last in unsettled:
+            if account := self.ledger.settle(track, last):
+                self._link.put(encode_account(self._engine, track.request_id, account))
+        self._link.flush()
 
-    def _settle(self) -> None:
-        for request_id in self._freed:
-            track = self._tracks.pop(request_id, None)
-            self._prefilling.discard(request_id)
-            account = self.ledger.settle(track) if track is not None else None
-            if account is not None:
-                self._link.put(encode_account(self._engine, request_id, account))
-        self._freed.clear()
+    @guard.harmless("introduce")
+    def introduce(self, scheduler: Any) -> None:
+        """Say which engine this is to every front end that connects."""
+        from vllm import __version__ as vllm_version
 
-    def _identity(self, scheduler: Any) -> dict[str, Any]:
-        """Which engine this is and how it stands, for a front end that has no stat logger."""
-        if self._about is None:
-            config = scheduler.vllm_config
-            served = config.model_config.served_model_name
-            self._about = {
-                "model": served if isinstance(served, str) else served[0],
-                "config": fingerprint(config),
-                "started_unix_ns": self._started_unix_ns,
-            }
-        running, waiting = len(scheduler.running), len(scheduler.waiting)
-        state = {names.RUNNING: running, names.WAITING: waiting}
-        return {**self._about, "state": state}
+        config = scheduler.vllm_config
+        self._adapters = config.lora_config is not None
+        served, arguments = config.model_config.served_model_name, arguments_of(config)
+        self._link.greeting = encode_identity(
+            Identity(
+                engine=self._engine,
+                started_unix_ns=self._started_unix_ns,
+                model=served if isinstance(served, str) else served[0],
+                config=fingerprint(arguments),
+                version=str(vllm_version),
+                arguments=arguments,
+            )
+        )
 
     def _sample(self, scheduler: Any, now: float) -> None:
         model = self.ledger.model
@@ -180,16 +227,33 @@ class EngineObserver:
             gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
+        queues = (scheduler.waiting, getattr(scheduler, "skipped_waiting", ()))
+        if self._adapters:
+            gauges[names.WAITING_LORAS] = sum(
+                request.lora_request is not None for queue in queues for request in queue
+            )
         known = {name: value for name, value in gauges.items() if value is not None}
         sample = {
             "engine": self._engine,
-            **self._identity(scheduler),
+            "state": {
+                names.RUNNING: len(scheduler.running),
+                names.WAITING: sum(map(len, queues)),
+            },
             "totals": {**self._totals, names.ACCOUNTS_DROPPED: self._link.dropped},
             "gauges": known,
             "failures": dict(guard.failures),
         }
         self._link.tell_one(encode_sample(sample))
         self._sampled_at, self._longest_s = now, 0.0
+
+
+def _external_tokens(request: Any) -> int | None:
+    """Tokens of a prompt that a KV connector brings: since 0.20 told with the prefill."""
+    prefill = getattr(request, "prefill_stats", None)
+    if prefill is not None:
+        return int(prefill.num_external_cached_tokens)
+    told = getattr(request, "num_external_computed_tokens", None)
+    return None if told is None else int(told)
 
 
 def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
@@ -223,9 +287,10 @@ class _Watch:
         self._observer: EngineObserver | None = None
         self._failed = False
 
-    def _begin(self) -> None:
+    def _begin(self, scheduler: Any) -> None:
         try:
             self._observer = self._make()
+            self._observer.introduce(scheduler)
         except Exception:
             self._failed = True
             guard.logger.exception("tailspan: no step ledger; serving goes on without it")
@@ -233,7 +298,7 @@ class _Watch:
     def schedule(self, original: Any) -> Any:
         def watched(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             if self._observer is None and not self._failed:
-                self._begin()
+                self._begin(scheduler)
             at = time.monotonic()
             output = original(scheduler, *args, **kwargs)
             if self._observer is not None:

@@ -1,16 +1,16 @@
 """A call under way: its HTTP side, and the engine requests made for it.
 
 An `Exchange` may carry several flights (`n > 1`, several prompts) or none (refused before the
-engine); a `Flight` may have no exchange (an offline `LLM`).
+engine); a `Flight` may have no exchange (an offline `LLM`). Both only note what passes by;
+`telling.py` makes sense of it later, on another thread.
 """
 
 import time
 from collections.abc import MutableMapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
-from tailspan_vllm.names import KV_USAGE, RUNNING, WAITING
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.record import Outcome
 
 Scope = MutableMapping[str, Any]
 
@@ -30,14 +30,15 @@ class Exchange:
     """One HTTP request and its answer, and the engine requests made for it."""
 
     __slots__ = (
+        "answer",
         "delivered",
         "disconnected",
+        "entered_engine",
         "first_byte",
         "flights",
         "received",
+        "refused",
         "scope",
-        "status",
-        "streamed",
         "wall_offset_ns",
     )
 
@@ -45,12 +46,31 @@ class Exchange:
         self.scope = scope
         self.received = time.monotonic()
         self.wall_offset_ns = time.time_ns() - round(self.received * 1e9)
+        self.answer: MutableMapping[str, Any] | None = None
+        """The ASGI message with which the answer began."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
-        self.status: int | None = None
-        self.streamed: bool | None = None
         self.disconnected = False
+        self.entered_engine = False
+        self.refused: str | None = None
+        """The limit for which the front end turned it away, where there was one."""
         self.flights: list[Flight] = []
+        """Those of which nothing has been told yet."""
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status of the answer; None before any."""
+        return None if self.answer is None else self.answer["status"]
+
+    @property
+    def streamed(self) -> bool | None:
+        """Whether the answer is a stream of events; None before any answer."""
+        if self.answer is None:
+            return None
+        for key, value in self.answer.get("headers", ()):
+            if key.lower() == b"content-type":
+                return bytes(value).startswith(b"text/event-stream")
+        return False
 
     def header(self, name: bytes) -> str | None:
         """The value of a request header, or None."""
@@ -78,6 +98,27 @@ class Exchange:
         return OPERATIONS.get(self.path, "generate_content")
 
 
+class Facts(NamedTuple):
+    """What vLLM's own state of a request said at its end. Copied: the state itself holds the
+    prompt and the answer, and would be kept alive.
+
+    Instants: the arrival on the wall clock, the others on the engine's monotonic clock; 0 where
+    not reached. All None where vLLM keeps no statistics.
+    """
+
+    request_id: str
+    engine_request_id: str
+    lora: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    arrival_time: float | None
+    queued: float | None
+    scheduled: float | None
+    first_token: float | None
+    last_token: float | None
+
+
 class Flight:
     """One engine request between the engine's front door and its end."""
 
@@ -85,35 +126,28 @@ class Flight:
         "added",
         "ended",
         "exchange",
+        "facts",
         "left",
+        "load",
+        "outcome",
         "preempted_at",
-        "record",
         "resumed_at",
-        "running",
         "trace_headers",
-        "usage",
-        "waiting",
-        "wall_offset_ns",
     )
 
-    def __init__(
-        self, exchange: Exchange | None, trace_headers: Any, gauges: dict[str, int | float]
-    ) -> None:
+    def __init__(self, exchange: Exchange | None, trace_headers: Any, load: Any) -> None:
         self.exchange = exchange
         self.trace_headers = trace_headers
         self.added = time.monotonic()
-        self.wall_offset_ns = (
-            exchange.wall_offset_ns if exchange else time.time_ns() - round(self.added * 1e9)
-        )
-        self.waiting = gauges.get(WAITING)
-        self.running = gauges.get(RUNNING)
-        self.usage = gauges.get(KV_USAGE)
+        self.load = load
+        """The engine's load when the request arrived, as `enginestats.load_of` reads it."""
         self.preempted_at: list[float] = []
         self.resumed_at: list[float] = []
         self.ended: float | None = None
+        self.outcome: Outcome = "error"
+        self.facts: Facts | None = None
         self.left: Any = None
         """The state with which it was struck from the engine's books, until it is said why."""
-        self.record: RequestRecord | None = None
 
     @property
     def open(self) -> bool:

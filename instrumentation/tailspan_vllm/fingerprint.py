@@ -1,8 +1,16 @@
-"""Which engine arguments matter to latency, and a short name for their combination."""
+"""Which engine arguments matter to latency, and a short name for their combination.
+
+Told are numbers, switches and names. Of a value that may tell on its owner, such as the path
+of a model, a digest is told: two can be held against each other, and neither is read.
+"""
 
 import hashlib
 import json
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
+
+Scalar = str | int | float | bool
 
 _ARGUMENTS = {
     "model_config": ("model", "dtype", "quantization", "max_model_len", "enforce_eager"),
@@ -12,6 +20,8 @@ _ARGUMENTS = {
         "enable_prefix_caching",
         "gpu_memory_utilization",
         "num_gpu_blocks_override",
+        "kv_cache_memory_bytes",
+        "kv_offloading_size",
     ),
     "scheduler_config": (
         "max_num_seqs",
@@ -19,34 +29,86 @@ _ARGUMENTS = {
         "enable_chunked_prefill",
         "long_prefill_token_threshold",
         "max_num_partial_prefills",
+        "max_num_queued_reqs",
+        "max_num_queued_tokens",
         "policy",
         "async_scheduling",
+        "stream_interval",
     ),
     "parallel_config": (
         "tensor_parallel_size",
         "pipeline_parallel_size",
         "data_parallel_size",
+        "decode_context_parallel_size",
         "enable_expert_parallel",
+        "enable_eplb",
+        "enable_dbo",
+        "all2all_backend",
     ),
     "lora_config": ("max_loras", "max_cpu_loras", "max_lora_rank"),
-    "speculative_config": ("method", "num_speculative_tokens"),
+    "speculative_config": (
+        "method",
+        "model",
+        "num_speculative_tokens",
+        "prompt_lookup_max",
+        "prompt_lookup_min",
+        "draft_tensor_parallel_size",
+    ),
+    "kv_transfer_config": ("kv_connector", "kv_role"),
+    "attention_config": ("backend",),
+    "compilation_config": ("mode", "cudagraph_mode"),
+    "device_config": ("device_type",),
 }
 
+_MEASURED = {"cache_config": ("num_gpu_blocks",)}
+"""What the engine found out when it started: told, and no part of the fingerprint, for the
+same arguments may give a little more memory the next time."""
 
-def arguments_of(vllm_config: Any) -> dict[str, str]:
-    """The arguments that matter to latency, by `part.name`; those this vLLM lacks are absent."""
-    found = {}
-    for part, argument_names in _ARGUMENTS.items():
-        config = getattr(vllm_config, part, None)
-        if config is None:
-            continue
-        for name in argument_names:
-            if hasattr(config, name):
-                found[f"{part.removesuffix('_config')}.{name}"] = str(getattr(config, name))
+
+def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    return frozenset(
+        f"{part.removesuffix('_config')}.{name}" for part, names in table.items() for name in names
+    )
+
+
+MEASURED = _names_in(_MEASURED)
+NAMES = _names_in(_ARGUMENTS) | MEASURED
+"""Every argument that is told where it is known."""
+
+
+def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
+    """The arguments that matter to latency, by `part.name`, with their values in force.
+
+    Those that this vLLM lacks, or that were left unset, are absent.
+    """
+    found: dict[str, Scalar] = {}
+    for table in (_ARGUMENTS, _MEASURED):
+        for part, argument_names in table.items():
+            config = getattr(vllm_config, part, None)
+            for name in argument_names:
+                value = _told(getattr(config, name, None))
+                if value is not None:
+                    found[f"{part.removesuffix('_config')}.{name}"] = value
+    if not found.get("cache.num_gpu_blocks"):
+        found.pop("cache.num_gpu_blocks", None)  # 0 is vLLM's "not known yet"
     return found
 
 
-def fingerprint(vllm_config: Any) -> str:
+def fingerprint(arguments: Mapping[str, Scalar]) -> str:
     """Eight hex digits that differ when an argument that matters to latency does."""
-    told = json.dumps(arguments_of(vllm_config), sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:8]
+    chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
+    return _digest(json.dumps(chosen, sort_keys=True))
+
+
+def _told(value: Any) -> Scalar | None:
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = (value if isinstance(value, str) else str(value)).removeprefix("torch.")
+    plain = len(text) <= 64 and all(each.isalnum() or each in "._-+" for each in text)
+    return text if plain else f"sha256:{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]

@@ -14,6 +14,13 @@ failures: Counter[str] = Counter()
 """Failures of our own code by hook name, told with every engine sample."""
 
 
+def note_failure(hook: str) -> None:
+    """Count the exception that is being handled; the first of each hook is logged."""
+    failures[hook] += 1
+    if failures[hook] == 1:
+        logger.exception("tailspan: %s failed; serving goes on without it", hook)
+
+
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Make a procedure swallow and count whatever it raises; the first of each hook is logged.
 
@@ -27,9 +34,7 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             try:
                 procedure(*args, **kwargs)
             except Exception:
-                failures[hook] += 1
-                if failures[hook] == 1:
-                    logger.exception("tailspan: %s failed; serving goes on without it", hook)
+                note_failure(hook)
 
         return safe
 

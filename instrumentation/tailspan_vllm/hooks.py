@@ -12,7 +12,7 @@ from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
-from tailspan_vllm.exchange import Flight
+from tailspan_vllm.exchange import Flight, current
 from tailspan_vllm.record import Outcome
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,12 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
+_NOT_MISSED = {
+    "_finish_request",  # before 0.15 nothing needs it
+    "record_admission_rejection",  # before 0.32 nothing was refused so
+}
+
+
 def install(capture: Capture) -> list[str]:
     """Wrap the front end's methods.
 
@@ -36,6 +42,7 @@ def install(capture: Capture) -> list[str]:
     """
     try:
         from vllm.v1.engine.output_processor import OutputProcessor
+        from vllm.v1.metrics.loggers import StatLoggerManager
         from vllm.v1.metrics.stats import IterationStats
     except ImportError as error:
         capture.sees_engine = False
@@ -46,6 +53,7 @@ def install(capture: Capture) -> list[str]:
         (OutputProcessor, "_update_stats_from_finished", _finished),
         (OutputProcessor, "abort_requests", _abort_requests),
         (IterationStats, "update_from_events", _events),
+        (StatLoggerManager, "record_admission_rejection", _refused),
     ]
     missing = []
     # Without both of these a request would be told twice, or never: then the edge alone is.
@@ -56,7 +64,7 @@ def install(capture: Capture) -> list[str]:
         return ["OutputProcessor's add_request or _update_stats_from_finished"]
     for owner, name, wrap in targets:
         original = getattr(owner, name, None)
-        if original is None and name != "_finish_request":  # before 0.15 nothing needs it
+        if original is None and name not in _NOT_MISSED:
             missing.append(f"{owner.__name__}.{name}")
         elif original is not None and not hasattr(original, "_tailspan"):
             wrapped: Any = wraps(original)(wrap(original, capture))
@@ -136,10 +144,7 @@ def _abort_requests(original: Any, capture: Capture) -> Any:
 
 def _events(original: Any, capture: Capture) -> Any:
     @guard.harmless("events")
-    def note(events: list[Any], stats: Any) -> None:
-        flight: Flight | None = getattr(stats, FLIGHT, None)
-        if flight is None:
-            return
+    def note(events: list[Any], flight: Flight) -> None:
         for event in events:
             kind = event.type.name
             if kind == "PREEMPTED":
@@ -156,7 +161,24 @@ def _events(original: Any, capture: Capture) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        note(events, req_stats)
+        flight = getattr(req_stats, FLIGHT, None)
+        if flight is not None:
+            note(events, flight)
         return original(self, req_id, events, is_prefilling, req_stats, *args, **kwargs)
 
     return update_from_events
+
+
+def _refused(original: Any, capture: Capture) -> Any:
+    @guard.harmless("refused")
+    def note(reason: Any) -> None:
+        # Called in the task that serves the exchange, before it is answered.
+        exchange = current.get()
+        if exchange is not None:
+            exchange.refused = str(reason)
+
+    def record_admission_rejection(self: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
+        note(reason)
+        return original(self, reason, *args, **kwargs)
+
+    return record_admission_rejection

@@ -49,31 +49,24 @@ class TimingMiddleware:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange) -> None:
     capture.exchange_ended(exchange)
-    if any(flight.open for flight in exchange.flights):
+    if exchange.flights:
         asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, capture.give_up_on, exchange)
 
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     def timed(message: Message) -> Awaitable[None]:
         if exchange.first_byte is None:
-            _observe(message, exchange)
+            try:
+                if message["type"] == "http.response.start":
+                    exchange.answer = message
+                elif exchange.delivered is None and message.get("body"):
+                    # What is written after the client has gone is no answer.
+                    exchange.first_byte = time.monotonic()
+            except Exception:
+                guard.note_failure("send")
         return send(message)
 
     return timed
-
-
-@guard.harmless("send")
-def _observe(message: Message, exchange: Exchange) -> None:
-    if message["type"] == "http.response.start":
-        exchange.status = message["status"]
-        content_type = next(
-            (value for key, value in message.get("headers", ()) if key.lower() == b"content-type"),
-            b"",
-        )
-        exchange.streamed = bytes(content_type).startswith(b"text/event-stream")
-    elif message.get("body") and exchange.delivered is None:
-        # What is written after the client has gone is no answer.
-        exchange.first_byte = time.monotonic()
 
 
 def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
@@ -81,7 +74,9 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
         message = await receive()
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
-            exchange.disconnected = True
+            # uvicorn says "disconnect" also when an answer is complete.
+            cycle = getattr(receive, "__self__", None)
+            exchange.disconnected = not getattr(cycle, "response_complete", False)
         return message
 
     return watched

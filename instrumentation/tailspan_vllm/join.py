@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from tailspan_vllm import names
-from tailspan_vllm.link import FrontEnd, Settled, decode
+from tailspan_vllm.link import FrontEnd, Identity, Settled, decode
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 
@@ -23,6 +23,8 @@ class EngineJoin:
         self._link = FrontEnd(token) if token else None
         self._accounts: OrderedDict[str, Settled] = OrderedDict()
         self._samples: dict[int, dict[str, Any]] = {}
+        self._identities: dict[int, Identity] = {}
+        self._unclaimed: set[int] = set()
         self._discovered_at = 0.0
 
     def close(self) -> None:
@@ -44,7 +46,9 @@ class EngineJoin:
             self._discovered_at = time.monotonic()
         for message in self._link.read():
             told = decode(message)
-            if isinstance(told, dict):
+            if isinstance(told, Identity):
+                self._identities[told.engine] = told
+            elif isinstance(told, dict):
                 self._samples[told["engine"]] = told
             else:
                 self._accounts[told.request_id] = told
@@ -52,10 +56,21 @@ class EngineJoin:
             self._accounts.popitem(last=False)
 
     def apply(self, record: RequestRecord) -> bool:
-        """Complete a record with its account.
+        """Complete a record with its account, and with what its engine serves.
 
         Returns: False where an account may still come.
         """
+        complete = self._settle(record)
+        if record.model is None and self._identities:
+            # An offline LLM has no stat logger, so its front end cannot say.
+            identity = self._identities.get(record.engine if record.engine is not None else -1)
+            if identity is None and len(self._identities) == 1:
+                (identity,) = self._identities.values()
+            if identity is not None:
+                record.model, record.config = identity.model, identity.config
+        return complete
+
+    def _settle(self, record: RequestRecord) -> bool:
         if self._link is None or not self._link.connected:
             return True
         if record.engine_request_id is None or not record.awaits_account:
@@ -66,6 +81,7 @@ class EngineJoin:
         account, record.engine = settled.account, settled.engine
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.itl_max_s = account.itl_max_s
+        record.external_cached_tokens = account.external_cached_tokens
         if record.scheduled is None:
             # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.
             record.queued = record.arrived
@@ -79,15 +95,17 @@ class EngineJoin:
 
         An offline `LLM` loads no stat loggers.
         """
+        self._unclaimed.update(engine for engine in self._identities if engine not in known)
         return [
             EngineState(
                 engine=engine,
-                started_unix_ns=sample["started_unix_ns"],
-                model=sample["model"],
-                config=sample["config"],
-                gauges=dict(sample["state"]),
+                started_unix_ns=identity.started_unix_ns,
+                model=identity.model,
+                config=identity.config,
+                version=identity.version,
+                arguments=identity.arguments,
             )
-            for engine, sample in self._samples.items()
+            for engine, identity in self._identities.items()
             if engine not in known
         ]
 
@@ -98,4 +116,6 @@ class EngineJoin:
         if sample is not None:
             state.totals |= sample["totals"]
             state.gauges |= sample["gauges"]
+            if state.engine in self._unclaimed:
+                state.gauges |= sample["state"]
             state.failures = sample.get("failures", {})

@@ -40,7 +40,10 @@ class Decoding:
 class Track:
     """What the ledger notes of one request while it is in the engine."""
 
+    request_id: str
     scheduled: float
+    external_cached_tokens: int | None = None
+    """Tokens of its prompt that came from outside the engine when it was first scheduled."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -59,6 +62,7 @@ class Account:
     prefill: Parts | None
     decode: Parts | None
     itl_max_s: float | None
+    external_cached_tokens: int | None = None
 
 
 class Ledger:
@@ -81,6 +85,7 @@ class Ledger:
         self._beta = array("d")
         self._beta_index = array("d")  # f·β·k: a decode's context grows by one each step
         self._delta = array("d")
+        self._running = [0.0] * 9
         self._sums = (
             self._stall,
             self._prefill,
@@ -111,30 +116,35 @@ class Ledger:
         duration = max(ended - begun, 0.0)
         model = self.model
         predicted = model.predict(work) if model.ready else 0.0
+        unknown = 0
+        stall = prefill = shared = 0.0
+        f = gamma = alpha = kappa = beta = delta = 0.0
         if predicted > 0:
             stall = model.stall_of(duration, predicted)
             gamma, alpha, kappa, beta, delta = model.coefficients
             f = (duration - stall) / predicted
-            prefill = f * (alpha * work.prefill_tokens + kappa * work.prefill_attention)
             variable = predicted - gamma
-            share = prefill / (f * variable) if f * variable > 0 else 0.0
-            added = (
-                stall,
-                prefill,
-                (duration - stall) * share,
-                f * gamma,
-                f * alpha,
-                f * kappa,
-                f * beta,
-                f * beta * self.next_step,
-                f * delta,
-            )
-            unknown = 0
+            if work.prefill_tokens and variable > 0:
+                modelled = alpha * work.prefill_tokens + kappa * work.prefill_attention
+                prefill = f * modelled
+                shared = (duration - stall) * modelled / variable
         else:
-            stall, unknown, added = 0.0, 1, (0.0,) * 9
+            unknown = 1
         model.learn(work, duration)
-        for sums, value in zip(self._sums, added, strict=True):
-            sums.append((sums[-1] if sums else 0.0) + value)
+        added = (
+            stall,
+            prefill,
+            shared,
+            f * gamma,
+            f * alpha,
+            f * kappa,
+            f * beta,
+            f * beta * self.next_step,
+            f * delta,
+        )
+        for index, value in enumerate(added):
+            self._running[index] += value
+            self._sums[index].append(self._running[index])
         self._unknown.append((self._unknown[-1] if self._unknown else 0) + unknown)
         self._ends.append(ended)
         if len(self._ends) >= 2 * self._capacity:
@@ -148,12 +158,17 @@ class Ledger:
 
     # --- settling ----------------------------------------------------------------------------
 
-    def settle(self, track: Track) -> Account | None:
-        """Split a request's prefill and decode, up to the last step entered.
+    def settle(self, track: Track, last: int | None = None) -> Account | None:
+        """Split a request's prefill and decode.
+
+        Args:
+            track: what was noted of it.
+            last: the last step that it lived to see; by default the last one entered.
 
         Returns: None where the ring no longer reaches back to the request's beginning.
         """
-        last = self.next_step - 1
+        if last is None:
+            last = self.next_step - 1
         first_step = self._first_step(track)
         if first_step is None or first_step > last:
             return None
@@ -174,6 +189,7 @@ class Ledger:
             if known and track.decodings
             else None,
             itl_max_s=self._longest_gap(track, last),
+            external_cached_tokens=track.external_cached_tokens,
         )
 
     def _first_step(self, track: Track) -> int | None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.parts import Parts
 
@@ -29,7 +30,7 @@ RECENT = 512
 """Messages told again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<i14d")
+_ACCOUNT = struct.Struct("<i15d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -50,6 +51,8 @@ class EngineEnd:
         self._fronts: list[socket.socket] = []
         self._backlog: deque[bytes] = deque()
         self._recent: deque[bytes] = deque(maxlen=RECENT)
+        self.greeting = b""
+        """Said first to every front end that connects."""
         self.dropped = 0
 
     def put(self, message: bytes) -> None:
@@ -88,7 +91,8 @@ class EngineEnd:
                 self._fronts.append(front)
                 # It may have come for a request that is over: the engine's first ones are
                 # quicker than the finding of each other.
-                for packet in _packets(self._recent):
+                greeted = (self.greeting,) if self.greeting else ()
+                for packet in _packets((*greeted, *self._recent)):
                     self._send(front, packet)
         except BlockingIOError:
             return
@@ -109,6 +113,7 @@ class FrontEnd:
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
         self._engines: dict[str, socket.socket] = {}
+        self._packet = bytearray(2 * PACKET_BYTES)
 
     @property
     def connected(self) -> bool:
@@ -147,8 +152,8 @@ class FrontEnd:
         messages: list[bytes] = []
         for address, engine in tuple(self._engines.items()):
             try:
-                while packet := engine.recv(2 * PACKET_BYTES):
-                    messages += _unframed(packet)
+                while size := engine.recv_into(self._packet):
+                    messages += _unframed(self._packet, size)
             except BlockingIOError:
                 continue
             except OSError:
@@ -170,6 +175,7 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             _or_nan(account.first_token),
             _or_nan(account.last_token),
             _or_nan(account.itl_max_s),
+            _or_nan(account.external_cached_tokens),
         )
         + request_id.encode()
     )
@@ -180,6 +186,22 @@ def encode_sample(sample: dict[str, Any]) -> bytes:
     return b"S" + json.dumps(sample).encode()
 
 
+class Identity(NamedTuple):
+    """Which engine is at the other end, for a front end that has no stat logger."""
+
+    engine: int
+    started_unix_ns: int
+    model: str
+    config: str
+    version: str
+    arguments: dict[str, Scalar]
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Who an engine is, as a message."""
+    return b"I" + json.dumps(identity).encode()
+
+
 class Settled(NamedTuple):
     """One request's account, and the engine that settled it."""
 
@@ -188,15 +210,15 @@ class Settled(NamedTuple):
     account: Account
 
 
-def decode(message: bytes) -> Settled | dict[str, Any]:
+def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
     """A message, read back.
 
-    Raises: ValueError where it is neither an account nor a sample.
+    Raises: ValueError where it is neither an account, an identity nor a sample.
     """
     if message[:1] == b"A":
         engine, *values = _ACCOUNT.unpack_from(message, 1)
         known = [None if value != value else value for value in values]
-        first_token, last_token, itl_max_s = known[11:]
+        first_token, last_token, itl_max_s, external = known[11:]
         account = Account(
             scheduled=values[10],
             first_token=first_token,
@@ -204,12 +226,15 @@ def decode(message: bytes) -> Settled | dict[str, Any]:
             prefill=None if known[0] is None else Parts(*values[:5]),
             decode=None if known[5] is None else Parts(*values[5:10]),
             itl_max_s=itl_max_s,
+            external_cached_tokens=None if external is None else int(external),
         )
         return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)
     if message[:1] == b"S":
         sample: dict[str, Any] = json.loads(message[1:])
         return sample
-    raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'S'")
+    if message[:1] == b"I":
+        return Identity(*json.loads(message[1:]))
+    raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
 
 
 def _or_nan(value: float | None) -> float:
@@ -232,10 +257,10 @@ def _packets(messages: Iterable[bytes]) -> Iterator[bytes]:
         yield packet
 
 
-def _unframed(packet: bytes) -> list[bytes]:
+def _unframed(packet: bytearray, length: int) -> list[bytes]:
     messages, position = [], 0
-    while position + 4 <= len(packet):
+    while position + 4 <= length:
         size = int.from_bytes(packet[position : position + 4], "little")
-        messages.append(packet[position + 4 : position + 4 + size])
+        messages.append(bytes(packet[position + 4 : position + 4 + size]))
         position += 4 + size
     return messages

@@ -1,18 +1,18 @@
-"""Engine samples as OpenTelemetry metrics: the state of each engine in, OTLP's model out.
+"""Engine samples as OpenTelemetry metrics: the states of engines in, OTLP's model out.
 
-Pure. Gauges are as of `at_unix_ns`; sums are cumulative since the engine's start, so that a
+Pure. Gauges are as of their instant; sums are cumulative since the engine's start, so that a
 lost export costs resolution and never a count.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
     Metric,
-    MetricsData,
     NumberDataPoint,
     ResourceMetrics,
     ScopeMetrics,
@@ -22,10 +22,16 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from tailspan_vllm import names
+from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.otlp import Numbers
 
 _SCOPE = InstrumentationScope(names.SCOPE)
 
 Number = int | float
+
+
+def _nothing() -> None:
+    """There is nothing to add up."""
 
 
 @dataclass(slots=True)
@@ -39,46 +45,70 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of our hooks in the engine core, by hook."""
+    """Failures of our hooks, by hook. `standing` adds this process's to the engine core's."""
+
+    load: Any = None
+    """The latest word on what it has to do, as `enginestats.load_of` reads it."""
+    catch_up: Callable[[], None] = _nothing
+    """Adds up what has been noted since; called before the state is told."""
+    version: str | None = None
+    arguments: dict[str, Scalar] = field(default_factory=dict)
+    """The engine arguments in force, as `fingerprint.py` tells them."""
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""
         self.totals[name] = self.totals.get(name, 0) + amount
 
+    def standing(
+        self, own_totals: Mapping[str, Number], hook_failures: Mapping[str, int]
+    ) -> "EngineState":
+        """This state as it stands, which the engine's next step will not change.
 
-def metrics_of(
-    states: Iterable[EngineState],
-    resource: Resource,
-    at_unix_ns: int,
-    own_totals: Mapping[str, Number] | None = None,
-    hook_failures: Mapping[str, int] | None = None,
-) -> MetricsData:
-    """One export: every gauge and total of every engine, as of `at_unix_ns`.
+        Args:
+            own_totals: the instrumentation's totals on itself, told with every engine.
+            hook_failures: its failures by hook in this process, likewise.
+        """
+        return replace(
+            self,
+            load=None,
+            catch_up=_nothing,
+            gauges=dict(self.gauges),
+            totals={**self.totals, **own_totals},
+            failures=dict(Counter(hook_failures) + Counter(self.failures)),
+        )
+
+
+class Sample(NamedTuple):
+    """One engine as it stood at an instant."""
+
+    at_unix_ns: int
+    state: EngineState
+
+
+def metrics_of(samples: Iterable[Sample], resource: Resource) -> Numbers:
+    """One export: every gauge and total of every sample, each metric once.
 
     Args:
-        states: the engines that this process reports.
+        samples: in the order of time.
         resource: who reports.
-        at_unix_ns: the instant of the sample.
-        own_totals: the instrumentation's totals on itself, told with every engine.
-        hook_failures: its failures by hook, likewise.
     """
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}
-    for state in states:
+    for at_unix_ns, state in samples:
         attributes: dict[str, str | int] = {names.ENGINE: state.engine}
         if state.model is not None:
             attributes[names.REQUEST_MODEL] = state.model
         if state.config is not None:
             attributes[names.CONFIG] = state.config
-        for name, value in dict(state.gauges).items():
+        for name, value in state.gauges.items():
             gauges.setdefault(name, []).append(
                 NumberDataPoint(attributes, state.started_unix_ns, at_unix_ns, value)
             )
-        for name, value in {**state.totals, **(own_totals or {})}.items():
+        for name, value in state.totals.items():
             totals.setdefault(name, []).append(
                 NumberDataPoint(attributes, state.started_unix_ns, at_unix_ns, value)
             )
-        for hook, failures in (Counter(hook_failures) + Counter(state.failures)).items():
+        for hook, failures in state.failures.items():
             told = {**attributes, names.HOOK: hook}
             totals.setdefault(names.HOOK_FAILURES, []).append(
                 NumberDataPoint(told, state.started_unix_ns, at_unix_ns, failures)
@@ -95,4 +125,4 @@ def metrics_of(
         for name, points in totals.items()
     ]
     scope = ScopeMetrics(_SCOPE, metrics, schema_url="")
-    return MetricsData([ResourceMetrics(resource, [scope], schema_url="")])
+    return Numbers([ResourceMetrics(resource, [scope], schema_url="")])

@@ -64,6 +64,7 @@ DECODE_PARTS: Final = (
     "tailspan.decode.stall",
 )
 """What decode consists of, likewise."""
+EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
 PREEMPTIONS: Final = "tailspan.preemptions"
@@ -81,11 +82,21 @@ LAST_TOKEN: Final = "tailspan.last_token"
 PREEMPTION: Final = "tailspan.preempted"
 RESUMPTION: Final = "tailspan.resumed"
 
+# --- Event: an engine began to run with these arguments --------------------------------
+ENGINE_STARTED: Final = "tailspan.engine.started"
+EVENT_NAME: Final = "event.name"
+"""Attribute that names an event where OpenTelemetry's protocol has no field for it yet."""
+ENGINE_VERSION: Final = "tailspan.engine.version"
+ARGUMENT: Final = "tailspan.argument."
+"""Prefix of an engine argument's name, as in `tailspan.argument.scheduler.max_num_seqs`."""
+
 # --- Metrics: gauges --------------------------------------------------------------------
 WAITING: Final = "tailspan.engine.requests.waiting"
 RUNNING: Final = "tailspan.engine.requests.running"
 DEFERRED: Final = "tailspan.engine.requests.deferred"
 """Of those waiting, the ones that a passing constraint holds back, such as an adapter's slot."""
+FETCHING_KV: Final = "tailspan.engine.requests.fetching_kv"
+"""Of those waiting, the ones whose cache is on its way from outside the engine."""
 KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
 WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
 RUNNING_LORAS: Final = "tailspan.engine.lora.running"
@@ -111,6 +122,11 @@ PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
 PREFIX_CACHE_HITS: Final = "tailspan.engine.prefix_cache.hits"
 EXTERNAL_CACHE_QUERIES: Final = "tailspan.engine.external_prefix_cache.queries"
 EXTERNAL_CACHE_HITS: Final = "tailspan.engine.external_prefix_cache.hits"
+LOCAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_local"
+EXTERNAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_external"
+KV_TRANSFER_BYTES: Final = "tailspan.engine.kv_transfer.bytes"
+KV_TRANSFER_TIME: Final = "tailspan.engine.kv_transfer.time"
+KV_TRANSFER_FAILURES: Final = "tailspan.engine.kv_transfer.failures"
 ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
 DRAFTS: Final = "tailspan.engine.speculation.drafts"
 DRAFT_TOKENS: Final = "tailspan.engine.speculation.draft_tokens"
@@ -129,6 +145,7 @@ UNITS: Final[dict[str, str]] = {
     WAITING: "{request}",
     RUNNING: "{request}",
     DEFERRED: "{request}",
+    FETCHING_KV: "{request}",
     KV_USAGE: "1",
     WAITING_LORAS: "{request}",
     RUNNING_LORAS: "{request}",
@@ -146,6 +163,11 @@ UNITS: Final[dict[str, str]] = {
     PREFIX_CACHE_HITS: "{token}",
     EXTERNAL_CACHE_QUERIES: "{token}",
     EXTERNAL_CACHE_HITS: "{token}",
+    LOCAL_CACHED_PROMPT_TOKENS: "{token}",
+    EXTERNAL_CACHED_PROMPT_TOKENS: "{token}",
+    KV_TRANSFER_BYTES: "By",
+    KV_TRANSFER_TIME: "s",
+    KV_TRANSFER_FAILURES: "{transfer}",
     ENGINE_PREEMPTIONS: "{preemption}",
     DRAFTS: "{draft}",
     DRAFT_TOKENS: "{token}",

@@ -55,6 +55,7 @@ class RequestRecord:
     error_type: str | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    external_cached_tokens: int | None = None
     output_tokens: int | None = None
     preemptions: int | None = None
     itl_max_s: float | None = None

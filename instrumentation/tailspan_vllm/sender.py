@@ -1,8 +1,10 @@
-"""Sends what was captured: one thread, a bounded queue, OTLP out.
+"""Sends what was captured: one thread, bounded queues, OTLP out.
 
-The server's threads only append to the queue. While the collector is away the newest
-records are kept up to the limit and the rest is counted as dropped; spans that were built
-keep their ids through every retry, so that a repeat is recognised as one.
+The server's threads only append to the queue. Each second this thread completes what has
+ended and looks at the engines; every few seconds, or when a batch is full, it sends both: an
+export costs more than all that is in it. While the collector is away the newest records are
+kept up to the limit and the rest is counted as dropped; spans that were built keep their ids
+through every retry, so that a repeat is recognised as one.
 """
 
 import atexit
@@ -19,18 +21,27 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.events import exporting
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
-from tailspan_vllm.metrics import EngineState, Number, metrics_of
+from tailspan_vllm.metrics import EngineState, Number, Sample, metrics_of
 from tailspan_vllm.otlp import Batch, quicken
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
 from tailspan_vllm.spans import span_of
+from tailspan_vllm.starts import Export, Starts
+from tailspan_vllm.telling import Tell
 
 logger = logging.getLogger("vllm.tailspan")
 
 THREAD_NAME = "tailspan-sender"
 FLUSH_S = 2.0
+SAMPLE_S = 1.0
+"""Between two looks at the engines."""
+
+SAMPLES_KEPT = 600
+"""Samples kept while the collector is away; the oldest give way, for totals go on."""
+
 LOOKS, LOOK_S = 200, 0.05
 """How often to look out for the engine of a first request, and how long between looks. There
 may be none: engines on another machine have no link."""
@@ -44,9 +55,12 @@ class Sender:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._records: deque[tuple[float, RequestRecord]] = deque()
+        self._ended: deque[tuple[float, Tell]] = deque()
+        self._records: list[tuple[float, RequestRecord]] = []
+        """Made, and waiting for the engine's account."""
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self._engines: dict[int, EngineState] = {}
         self._at_end: Callable[[], None] = _nothing
         self._port: int | None = None
@@ -62,7 +76,7 @@ class Sender:
         """Say where the engines' states are to be read each second, and what to do at the end.
 
         Args:
-            engines: read each second; engines that are heard of otherwise are added.
+            engines: looked at each second; engines that are heard of otherwise are added.
             at_end: called before the last round.
         """
         self._engines, self._at_end = engines, at_end
@@ -79,14 +93,18 @@ class Sender:
                 self._thread.start()
                 atexit.register(self.close)
 
-    def submit(self, record: RequestRecord) -> None:
-        """Queue a record; dropped and counted when the queue is full."""
+    def submit(self, tell: Tell) -> None:
+        """Queue a request that is over; dropped and counted when the queue is full.
+
+        Args:
+            tell: makes its record; called on the sending thread.
+        """
         if not self._settings.enabled or not self._settings.spans:
             return
-        if len(self._records) + len(self._spans) >= self._settings.queue_limit:
+        if len(self._ended) + len(self._records) + len(self._spans) >= self._settings.queue_limit:
             self._dropped += 1
             return
-        self._records.append((time.monotonic(), record))
+        self._ended.append((time.monotonic(), tell))
         if self._thread is None:
             self.start()
 
@@ -112,12 +130,13 @@ class Sender:
 
     def _run(self) -> None:
         spans, metrics = _exporters(self._settings)
+        starts = Starts(_event_export(self._settings))
         _hush_exporters()
         # Its detectors use threads, which a program that is ending may no longer start.
         detected = Resource.create()
         # A server names its port when its application is built, some seconds after its
         # engine: until then there is nothing to tell that could not wait.
-        self._pause(self._settings.interval_s)
+        self._pause(SAMPLE_S)
         # vLLM sets its logging up after it has loaded its plugins: said here, it is seen.
         logger.info(
             "tailspan: capturing; spans and samples go to %s (%s)",
@@ -126,14 +145,23 @@ class Sender:
         )
         mine = Resource(resource_attributes(os.environ, self._port))
         resource = detected.merge(mine)
+        tick_s = min(SAMPLE_S, self._settings.interval_s)
+        due = 0.0
         while True:
             begun = time.monotonic()
-            self._send_spans(spans, resource)
-            self._send_metrics(metrics, resource)
-            if self._closing:
+            closing = self._closing  # what is said after this is for the next round
+            self._read_link()
+            self._look_at_engines()
+            if closing or begun >= due or len(self._ended) >= self._settings.batch_limit:
+                due = begun + self._settings.interval_s - tick_s / 2
+                self._complete(resource)
+                self._send_spans(spans)
+                self._send_samples(metrics, resource)
+                self._send_starts(starts, resource)
+            if closing:
                 self._join.close()
                 return
-            self._pause(max(0.05, self._settings.interval_s - (time.monotonic() - begun)))
+            self._pause(max(0.05, tick_s - (time.monotonic() - begun)))
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next round; meanwhile look out for an engine that is about to speak.
@@ -148,23 +176,49 @@ class Sender:
                     self._wake.clear()
                     continue
                 self._looks_left -= 1
-                self._look()
+                self._read_link()
                 time.sleep(LOOK_S)
 
-    @guard.harmless("look_for_engine")
-    def _look(self) -> None:
+    @guard.harmless("read_link")
+    def _read_link(self) -> None:
         self._join.read()
 
+    @guard.harmless("complete")
+    def _complete(self, resource: Resource) -> None:
+        """Make spans of the requests of which all is known that will be."""
+        while self._ended:
+            self._make(*self._ended.popleft())
+        now, waiting = time.monotonic(), []
+        for ended_at, record in self._records:
+            if self._join.apply(record) or self._closing or now - ended_at >= JOIN_S:
+                self._build(record, resource)
+            else:
+                waiting.append((ended_at, record))
+        self._records = waiting
+
+    @guard.harmless("tell")
+    def _make(self, ended_at: float, tell: Tell) -> None:
+        self._records.append((ended_at, tell()))
+
+    @guard.harmless("span")
+    def _build(self, record: RequestRecord, resource: Resource) -> None:
+        self._spans.append(span_of(record, resource))
+
+    @guard.harmless("look_at_engines")
+    def _look_at_engines(self) -> None:
+        for state in self._join.unclaimed(self._engines):
+            self._engines[state.engine] = state
+        now_unix_ns = time.time_ns()
+        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped}
+        failures = dict(guard.failures)
+        for state in list(self._engines.values()):
+            state.catch_up()
+            self._join.tell(state)
+            if self._settings.metrics:
+                self._samples.append(Sample(now_unix_ns, state.standing(own, failures)))
+
     @guard.harmless("send_spans")
-    def _send_spans(self, exporter: SpanExporter, resource: Resource) -> None:
-        self._join.read()
-        now = time.monotonic()
-        while self._records:
-            queued_at, record = self._records[0]
-            if not self._join.apply(record) and not self._closing and now - queued_at < JOIN_S:
-                break
-            self._records.popleft()
-            self._spans.append(span_of(record, resource))
+    def _send_spans(self, exporter: SpanExporter) -> None:
         while self._spans:
             count = min(self._settings.batch_limit, len(self._spans))
             batch = Batch(self._spans[index] for index in range(count))
@@ -175,18 +229,21 @@ class Sender:
             for _ in range(count):
                 self._spans.popleft()
 
-    @guard.harmless("send_metrics")
-    def _send_metrics(self, exporter: MetricExporter, resource: Resource) -> None:
-        for state in self._join.unclaimed(self._engines):
-            self._engines[state.engine] = state
-        states = list(self._engines.values())
-        for state in states:
-            self._join.tell(state)
-        if not states or not self._settings.metrics:
+    @guard.harmless("send_samples")
+    def _send_samples(self, exporter: MetricExporter, resource: Resource) -> None:
+        if not self._samples:
             return
-        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped}
-        data = metrics_of(states, resource, time.time_ns(), own, dict(guard.failures))
-        self._note(exporter.export(data) is MetricExportResult.SUCCESS)
+        result = exporter.export(metrics_of(self._samples, resource))
+        self._note(result is MetricExportResult.SUCCESS)
+        if result is MetricExportResult.SUCCESS:
+            self._samples.clear()
+
+    @guard.harmless("send_starts")
+    def _send_starts(self, starts: Starts, resource: Resource) -> None:
+        if self._unreachable:
+            starts.tell_again()
+        elif self._settings.events:
+            starts.send(list(self._engines.values()), resource, time.monotonic())
 
     def _note(self, reached: bool) -> None:
         """One line when the collector goes away, one when it is back."""
@@ -230,9 +287,26 @@ def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter, trace_exporter
 
         quicken(trace_exporter)
+        quicken(metric_exporter)
         return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
     from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
 
     quicken(http_traces)
+    quicken(http_metrics)
     return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()
+
+
+def _event_export(settings: Settings) -> Export:
+    try:
+        if settings.protocol == "grpc":
+            from opentelemetry.exporter.otlp.proto.grpc import _log_exporter as grpc_logs
+
+            return exporting(grpc_logs)
+        from opentelemetry.exporter.otlp.proto.http import _log_exporter as http_logs
+
+        return exporting(http_logs)
+    except (ImportError, AttributeError) as error:
+        # OpenTelemetry does not promise this module yet; spans and samples go without it.
+        logger.warning("tailspan: engine starts are not told: %s", error)
+        return lambda _: True

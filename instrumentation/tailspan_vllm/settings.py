@@ -18,6 +18,7 @@ class Settings:
     enabled: bool
     spans: bool
     metrics: bool
+    events: bool
     protocol: Literal["grpc", "http/protobuf"]
     tenant_header: bytes
     interval_s: float
@@ -34,12 +35,13 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         enabled=environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true",
         spans=environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() != "none",
         metrics=environ.get("OTEL_METRICS_EXPORTER", "otlp").strip().lower() != "none",
+        events=environ.get("OTEL_LOGS_EXPORTER", "otlp").strip().lower() != "none",
         protocol=_protocol(environ),
         tenant_header=environ.get("TAILSPAN_TENANT_HEADER", DEFAULT_TENANT_HEADER)
         .strip()
         .lower()
         .encode("latin-1", "replace"),
-        interval_s=_positive(environ.get("OTEL_METRIC_EXPORT_INTERVAL"), 1000) / 1000,
+        interval_s=_positive(environ.get("OTEL_BSP_SCHEDULE_DELAY"), 5000) / 1000,
         queue_limit=_positive(environ.get("OTEL_BSP_MAX_QUEUE_SIZE"), 16384),
         batch_limit=_positive(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 512),
     )

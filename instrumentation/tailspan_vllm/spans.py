@@ -2,16 +2,19 @@
 
 Pure but for the random ids. Runs on the sending thread, never on the server's event loop.
 The span is built whole, as it was: OpenTelemetry's tracer times a span while it happens,
-and ours is told afterwards, so the SDK's plain `ReadableSpan` serves.
+and ours is told afterwards. What the encoders read of the SDK's `ReadableSpan` is all there
+is of it: the SDK's own classes check and lock what nobody will change any more, and cost
+more than everything else that is done to tell of a request.
 """
 
-import secrets
+import random
 from typing import Any, cast
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.span import TraceState
 
 from tailspan_vllm import names, phases
 from tailspan_vllm.parts import Parts
@@ -20,10 +23,11 @@ from tailspan_vllm.record import RequestRecord
 _SCOPE = InstrumentationScope(names.SCOPE)
 _UNSET = Status(StatusCode.UNSET)
 _ERROR = Status(StatusCode.ERROR)
+_NO_STATE = TraceState()
 
 
 class _Instant:
-    """What the SDK's `Event` is to an encoder, without the machinery for attributes."""
+    """An event that has a name and a time."""
 
     __slots__ = ("name", "timestamp")
     attributes = None
@@ -34,33 +38,64 @@ class _Instant:
         self.timestamp = timestamp
 
 
+class _Context:
+    """Which span of which trace."""
+
+    __slots__ = ("is_remote", "span_id", "trace_flags", "trace_id")
+    trace_state = _NO_STATE
+
+    def __init__(self, trace_id: int, span_id: int, trace_flags: int, is_remote: bool) -> None:
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.trace_flags = trace_flags
+        self.is_remote = is_remote
+
+
+class _Span:
+    """One request's span."""
+
+    __slots__ = (
+        "attributes",
+        "context",
+        "end_time",
+        "events",
+        "name",
+        "parent",
+        "resource",
+        "start_time",
+        "status",
+    )
+    kind = SpanKind.SERVER
+    instrumentation_scope = _SCOPE
+    links = ()
+    dropped_attributes = dropped_events = dropped_links = 0
+
+    def __init__(self, record: RequestRecord, resource: Resource) -> None:
+        trace_id, flags = record.trace_id, record.trace_flags
+        self.context = _Context(
+            trace_id or random.getrandbits(128), random.getrandbits(64), flags, False
+        )
+        self.parent = (
+            _Context(trace_id, record.parent_span_id, flags, True)
+            if trace_id and record.parent_span_id
+            else None
+        )
+        self.name = f"{record.operation} {record.model}" if record.model else record.operation
+        self.resource = resource
+        self.attributes = _attributes(record)
+        self.events = _events(record)
+        self.status = _ERROR if record.outcome == "error" else _UNSET
+        self.start_time = _wall_ns(record, record.received)
+        self.end_time = _wall_ns(record, record.delivered)
+
+    def get_span_context(self) -> _Context:
+        """As the SDK's encoder asks for it."""
+        return self.context
+
+
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
     """The span of one ended request, its instants as events and its phases as attributes."""
-    trace_id = record.trace_id or secrets.randbits(128)
-    context = SpanContext(
-        trace_id, secrets.randbits(64), is_remote=False, trace_flags=TraceFlags(record.trace_flags)
-    )
-    parent = None
-    if record.trace_id and record.parent_span_id:
-        parent = SpanContext(
-            record.trace_id,
-            record.parent_span_id,
-            is_remote=True,
-            trace_flags=TraceFlags(record.trace_flags),
-        )
-    return ReadableSpan(
-        name=f"{record.operation} {record.model}" if record.model else record.operation,
-        context=context,
-        parent=parent,
-        resource=resource,
-        attributes=_attributes(record),
-        events=_events(record),
-        kind=SpanKind.SERVER,
-        status=_ERROR if record.outcome == "error" else _UNSET,
-        start_time=_wall_ns(record, record.received),
-        end_time=_wall_ns(record, record.delivered),
-        instrumentation_scope=_SCOPE,
-    )
+    return cast("ReadableSpan", _Span(record, resource))
 
 
 def _wall_ns(record: RequestRecord, instant: float) -> int:
@@ -92,6 +127,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         names.INPUT_TOKENS: record.prompt_tokens,
         names.OUTPUT_TOKENS: record.output_tokens,
         names.CACHE_READ_INPUT_TOKENS: record.cached_tokens,
+        names.EXTERNAL_CACHED_TOKENS: record.external_cached_tokens,
         names.HTTP_ROUTE: record.route,
         names.HTTP_STATUS_CODE: record.http_status,
         names.ERROR_TYPE: record.error_type,

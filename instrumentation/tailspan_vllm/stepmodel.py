@@ -23,7 +23,10 @@ FORGET = 1 - 1 / 4000
 MIN_STEPS = 64
 """Steps to learn from before anything is predicted."""
 
-SOLVE_EVERY = 8
+SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
+"""Steps between two solutions: at first, and after `SETTLED_STEPS`."""
+
+SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
 """Residuals beyond this many typical ones are weighted down."""
@@ -32,6 +35,9 @@ STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
 """A step is stalled where it exceeds its prediction by both of these: times the typical
 error, and times the prediction itself. Less than that is noise, and shared by all."""
+
+
+GAIN_LIMIT = 1e12
 
 
 class Work(NamedTuple):
@@ -49,8 +55,13 @@ class StepModel:
     def __init__(self) -> None:
         self.steps = 0
         self._coefficients = [0.0] * 5  # in scaled units
-        self._normal = [[0.0] * 5 for _ in range(5)]
+        self.coefficients = _unscaled(self._coefficients)
+        """(γ, α, κ, β, δ): seconds, and seconds per unit of P, Q, C, N."""
+        self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
         self._moment = [0.0] * 5
+        self._gain = 1.0
+        """What the newest step counts for. It grows where all earlier ones ought to shrink:
+        one multiplication instead of twenty."""
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -60,14 +71,6 @@ class StepModel:
     def ready(self) -> bool:
         """Whether enough steps were seen to predict one."""
         return self.steps >= MIN_STEPS
-
-    @property
-    def coefficients(self) -> tuple[float, float, float, float, float]:
-        """(γ, α, κ, β, δ): seconds, and seconds per unit of P, Q, C, N."""
-        gamma, alpha, kappa, beta, delta = (
-            value / scale for value, scale in zip(self._coefficients, SCALES, strict=True)
-        )
-        return gamma, alpha, kappa, beta, delta
 
     @property
     def error_ratio(self) -> float | None:
@@ -115,27 +118,58 @@ class StepModel:
         size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
         self._accumulate(work, duration, huber / (size * size))
         self.steps += 1
-        if self.steps % SOLVE_EVERY == 0:
+        every = SOLVE_EVERY if self.steps <= SETTLED_STEPS else SETTLED_SOLVE_EVERY
+        if self.steps % every == 0:
             self._solve()
 
     def _accumulate(self, work: Work, duration: float, weight: float) -> None:
-        row = (1.0, *(value / scale for value, scale in zip(work, SCALES[1:], strict=True)))
-        for i in range(5):
-            weighted = weight * row[i]
-            line = self._normal[i]
-            for j in range(i, 5):
-                line[j] = line[j] * FORGET + weighted * row[j]
-            self._moment[i] = self._moment[i] * FORGET + weighted * duration
+        self._gain /= FORGET
+        weight *= self._gain
+        p, q, c, n = work
+        p, q, c, n = p / 1e3, q / 1e6, c / 1e5, n / 1e2
+        moment, (ones, ps, qs, cs, ns) = self._moment, self._normal
+        weighted_c, weighted_n = weight * c, weight * n
+        ones[0] += weight
+        ones[3] += weighted_c
+        ones[4] += weighted_n
+        cs[3] += weighted_c * c
+        cs[4] += weighted_c * n
+        ns[4] += weighted_n * n
+        moment[0] += weight * duration
+        moment[3] += weighted_c * duration
+        moment[4] += weighted_n * duration
+        if p:
+            weighted_p, weighted_q = weight * p, weight * q
+            ones[1] += weighted_p
+            ones[2] += weighted_q
+            ps[1] += weighted_p * p
+            ps[2] += weighted_p * q
+            ps[3] += weighted_p * c
+            ps[4] += weighted_p * n
+            qs[2] += weighted_q * q
+            qs[3] += weighted_q * c
+            qs[4] += weighted_q * n
+            moment[1] += weighted_p * duration
+            moment[2] += weighted_q * duration
+        if self._gain > GAIN_LIMIT:
+            self._normal = [[value / self._gain for value in line] for line in self._normal]
+            self._moment = [value / self._gain for value in moment]
+            self._gain = 1.0
 
     def _solve(self) -> None:
         """Non-negative least squares by coordinate descent, from where it stood."""
-        normal, x = self._normal, self._coefficients
+        upper, x = self._normal, self._coefficients
+        whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
+        rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]
         for _ in range(SWEEPS):
-            for i in range(5):
-                diagonal = normal[i][i]
-                if diagonal <= 0:
-                    continue
-                others = sum(
-                    (normal[i][j] if i <= j else normal[j][i]) * x[j] for j in range(5) if j != i
-                )
-                x[i] = max(0.0, (self._moment[i] - others) / diagonal)
+            for i, (a, b, c, d, e), diagonal, moment in rows:
+                others = a * x[0] + b * x[1] + c * x[2] + d * x[3] + e * x[4] - diagonal * x[i]
+                x[i] = max(0.0, (moment - others) / diagonal)
+        self.coefficients = _unscaled(x)
+
+
+def _unscaled(coefficients: list[float]) -> tuple[float, float, float, float, float]:
+    gamma, alpha, kappa, beta, delta = (
+        value / scale for value, scale in zip(coefficients, SCALES, strict=True)
+    )
+    return gamma, alpha, kappa, beta, delta

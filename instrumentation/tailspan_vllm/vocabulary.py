@@ -81,13 +81,20 @@ SPAN_ATTRIBUTES: Final = (
         "Tokens of the prompt that a prefix cache spared.",
         _STATE,
     ),
+    Term(
+        names.EXTERNAL_CACHED_TOKENS,
+        "{token}",
+        "Of those, the ones that a KV connector brought from outside the engine; the others were"
+        " in the engine's own cache.",
+        "step ledger",
+    ),
     Term(names.HTTP_ROUTE, "text", "The route's template.", _HTTP),
     Term(names.HTTP_STATUS_CODE, "integer", "Status of the answer; absent if none began.", _HTTP),
     Term(
         names.ERROR_TYPE,
         "text",
-        "The status of a request refused before the engine, or `engine_silent`"
-        " where the engine never said how it ended.",
+        "Of a request refused before the engine its status, or the limit that was reached, as"
+        " in `max_num_queued_reqs`; `engine_silent` where the engine never said how it ended.",
         _HTTP,
     ),
     Term(
@@ -193,6 +200,44 @@ SPAN_EVENTS: Final = (
 )
 
 
+EVENTS: Final = (
+    Term(
+        names.ENGINE_STARTED,
+        "event",
+        "An engine runs with these arguments from the event's time on. Told until it has"
+        " arrived, and again after an outage, the same to the nanosecond.",
+        "vLLM's config",
+    ),
+)
+
+EVENT_ATTRIBUTES: Final = (
+    Term(
+        names.EVENT_NAME,
+        "text",
+        "The event's name, where OpenTelemetry's protocol is older than its own field for it.",
+        _OURSELVES,
+    ),
+    Term(names.ENGINE, "integer", "Index of the engine.", "stat logger, engine core"),
+    Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
+    Term(names.ENGINE_VERSION, "text", "vLLM's version.", "`vllm.__version__`"),
+    Term(
+        names.CONFIG,
+        "text",
+        "Fingerprint of the arguments below, as spans and metrics bear it.",
+        "vLLM's config",
+    ),
+    Term(
+        names.ARGUMENT,
+        "number, boolean or text",
+        "Prefix of each argument that matters to latency, with its value in force; one that"
+        " is unset, or that this vLLM lacks, is absent. A text that may tell on its owner, such"
+        " as a path, is told as a digest.",
+        "vLLM's config",
+    ),
+)
+
+
 class MetricTerm(NamedTuple):
     """One metric; its unit is in `names.UNITS`."""
 
@@ -225,10 +270,20 @@ METRICS: Final = (
     ),
     MetricTerm(names.RUNNING, "gauge", "Requests in the batch.", _SCHEDULER),
     MetricTerm(
-        names.WAITING_LORAS, "gauge", "Requests waiting that ask for an adapter.", _SCHEDULER
+        names.WAITING_LORAS,
+        "gauge",
+        "Requests waiting that ask for an adapter; absent where none is served.",
+        "vLLM's scheduler",
     ),
     MetricTerm(
         names.RUNNING_LORAS, "gauge", "Requests in the batch that use an adapter.", _SCHEDULER
+    ),
+    MetricTerm(
+        names.FETCHING_KV,
+        "gauge",
+        "Of those waiting, the ones whose cache is on its way from outside; absent before"
+        " vLLM 0.32 and without a KV connector.",
+        _SCHEDULER,
     ),
     MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
     MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),
@@ -279,6 +334,33 @@ METRICS: Final = (
         _SCHEDULER,
     ),
     MetricTerm(names.EXTERNAL_CACHE_HITS, "sum", "Those found there.", _SCHEDULER),
+    MetricTerm(
+        names.LOCAL_CACHED_PROMPT_TOKENS,
+        "sum",
+        "Prompt tokens spared by the engine's own cache, counted when a prefill is complete;"
+        " absent before vLLM 0.16, like the next.",
+        _ITERATION,
+    ),
+    MetricTerm(
+        names.EXTERNAL_CACHED_PROMPT_TOKENS,
+        "sum",
+        "Prompt tokens that came from outside the engine, counted likewise.",
+        _ITERATION,
+    ),
+    MetricTerm(
+        names.KV_TRANSFER_BYTES,
+        "sum",
+        "Bytes of KV cache that a connector moved, to and fro; told of NIXL and offloading"
+        " connectors, like the next two.",
+        _SCHEDULER,
+    ),
+    MetricTerm(
+        names.KV_TRANSFER_TIME,
+        "sum",
+        "Time of those transfers, overlapping ones added.",
+        _SCHEDULER,
+    ),
+    MetricTerm(names.KV_TRANSFER_FAILURES, "sum", "Transfers that failed.", _SCHEDULER),
     MetricTerm(names.ENGINE_PREEMPTIONS, "sum", "Evictions from the batch.", _ITERATION),
     MetricTerm(names.DRAFTS, "sum", "Speculative drafts made.", _SCHEDULER),
     MetricTerm(names.DRAFT_TOKENS, "sum", "Tokens drafted.", _SCHEDULER),

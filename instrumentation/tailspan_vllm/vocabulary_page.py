@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tailspan_vllm import names, vocabulary
+from tailspan_vllm import fingerprint, names, vocabulary
 
 _COLUMNS: Final = ("Name", "Unit", "Meaning", "Source")
 _METRIC_COLUMNS: Final = ("Name", "Unit", "Shape", "Meaning", "Source")
@@ -25,8 +25,8 @@ def _lines() -> Iterator[str]:
     yield "# What an instrumented vLLM tells"
     yield ""
     yield (
-        f"OTLP spans and metrics of the instrumentation scope `{names.SCOPE}`. Names come from"
-        " OpenTelemetry's conventions (GenAI, in development, and HTTP) where they have one,"
+        f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. Names come"
+        " from OpenTelemetry's conventions (GenAI, in development, and HTTP) where they have one,"
         " and begin with `tailspan.` where they don't. What is not known is absent, never"
         " zero. Units are UCUM's."
     )
@@ -64,6 +64,20 @@ def _lines() -> Iterator[str]:
         [(each.name, names.UNITS[each.name], *each[1:]) for each in vocabulary.METRICS],
     )
     yield from _section("Attributes of the metrics", "", _COLUMNS, vocabulary.METRIC_ATTRIBUTES)
+    yield from _section(
+        "Event: what an engine was started with",
+        "A log record with an event name, of severity INFO.",
+        _COLUMNS,
+        vocabulary.EVENTS,
+    )
+    told = ", ".join(f"`{name}`" for name in sorted(fingerprint.NAMES))
+    yield from _section(
+        "Attributes of the event",
+        f"Arguments: {told}. All but `{'`, `'.join(sorted(fingerprint.MEASURED))}`, which the"
+        " engine finds out as it starts, are part of the fingerprint.",
+        _COLUMNS,
+        vocabulary.EVENT_ATTRIBUTES,
+    )
 
 
 def _section(

@@ -1,6 +1,7 @@
 """The HTTP edge, on a real Starlette application behind the layer."""
 
 import asyncio
+import http.client
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,9 +12,12 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
+from tailspan_vllm.exchange import current
 from tailspan_vllm.http import Message, TimingMiddleware
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import settings_from
+
+from collector.hosting import AsgiHost
 
 
 class _Recording(Capture):
@@ -22,7 +26,7 @@ class _Recording(Capture):
     def __init__(self) -> None:
         super().__init__(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.records: list[RequestRecord] = []
-        setattr(self.sender, "submit", self.records.append)  # noqa: B010  # a method is replaced
+        setattr(self.sender, "submit", lambda tell: self.records.append(tell()))  # noqa: B010  # a method is replaced
 
 
 async def _refuse(request: Request) -> JSONResponse:
@@ -39,6 +43,14 @@ async def _stream(request: Request) -> StreamingResponse:
             yield f"data: {index}\n\n"
 
     return StreamingResponse(chunks(), media_type="text/event-stream")
+
+
+def _post(port: int, path: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("POST", path, b"{}")
+    answer = connection.getresponse().read()
+    connection.close()
+    return answer
 
 
 APP = Starlette(
@@ -130,6 +142,42 @@ def test_the_answer_passes_unchanged() -> None:
     assert b"".join(message.get("body", b"") for message in sent) == (
         b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
     )
+
+
+def test_an_answer_that_is_complete_was_not_left_whatever_the_server_says() -> None:
+    """uvicorn tells a stream that its client is gone when it has sent the last of it."""
+    capture = _Recording()
+    capture.sees_engine = False
+
+    async def exchange() -> None:
+        host = AsgiHost(TimingMiddleware(APP, capture), host="127.0.0.1", port=0, option="--port")
+        await host.start()
+        for _ in range(5):
+            await asyncio.to_thread(_post, host.port, "/v1/chat/completions")
+        await host.stop(5)
+
+    asyncio.run(exchange())
+    assert [record.outcome for record in capture.records] == ["stop"] * 5
+
+
+def test_a_stream_that_the_front_end_refuses_is_refused_with_the_limit() -> None:
+    """Its status was sent before; and the limit says more than a status."""
+    capture = _Recording()
+
+    async def overloaded(request: Request) -> StreamingResponse:
+        async def chunks() -> AsyncIterator[str]:
+            exchange = current.get()
+            assert exchange is not None
+            exchange.refused = "max_num_queued_reqs"
+            yield 'data: {"error": "busy"}\n\n'
+
+        return StreamingResponse(chunks(), media_type="text/event-stream")
+
+    app = Starlette(routes=[Route("/v1/completions", overloaded, methods=["POST"])])
+    asyncio.run(_call(capture, "/v1/completions", app=app))
+    (record,) = capture.records
+    assert (record.outcome, record.error_type) == ("rejected", "max_num_queued_reqs")
+    assert record.http_status == 200
 
 
 def test_a_layer_added_twice_times_once() -> None:

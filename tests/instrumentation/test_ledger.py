@@ -15,6 +15,7 @@ class KnownModel(StepModel):
     def __init__(self) -> None:
         super().__init__()
         self._coefficients = [5e-3, 1e-2, 0.0, 1e-2, 1e-2]
+        self.coefficients = (5e-3, 1e-5, 0.0, 1e-7, 1e-4)
         self.steps = 1000
 
     def learn(self, work: Work, duration: float) -> None:
@@ -37,6 +38,7 @@ def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None
 def tracked(prefill: int, decodes: int) -> Track:
     """A request scheduled at 100 s: one prefill step, and a decode in each step after it."""
     return Track(
+        "r",
         scheduled=100.0,
         chunks=[Chunk(0, prefill, prefill * prefill / 2)],
         decodings=[Decoding(0, prefill, decodes)],
@@ -110,7 +112,7 @@ def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
     account = ledger.settle(
-        Track(scheduled=100.0, chunks=[Chunk(1, 1000, 5e5)], decodings=[Decoding(1, 1000)])
+        Track("r", scheduled=100.0, chunks=[Chunk(1, 1000, 5e5)], decodings=[Decoding(1, 1000)])
     )
     assert account is not None
     assert account.prefill is not None
@@ -162,6 +164,7 @@ def test_parts_sum_to_the_phase_and_none_is_negative(
     done = prefill_steps[-1]
     scheduled = 100.0 if first == 0 else ends[first - 1] - draw.uniform(0, 0.004)
     track = Track(
+        "r",
         scheduled=scheduled,
         chunks=[Chunk(step, draw.randint(1, 2000), 0.0) for step in prefill_steps],
         decodings=[Decoding(done, 900)],

@@ -8,9 +8,18 @@ from contextlib import closing
 import pytest
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.ledger import Account
-from tailspan_vllm.link import BACKLOG, EngineEnd, FrontEnd, decode, encode_account, encode_sample
+from tailspan_vllm.link import (
+    BACKLOG,
+    EngineEnd,
+    FrontEnd,
+    Identity,
+    decode,
+    encode_account,
+    encode_identity,
+    encode_sample,
+)
 from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.names import LONGEST_STEP, STEPS
+from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
 from tailspan_vllm.parts import Parts
 from tailspan_vllm.record import RequestRecord
 
@@ -150,3 +159,56 @@ def test_the_longest_step_is_told_for_its_own_interval_only(
     assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (3, 0.5)
     join.tell(state)
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
+
+
+IDENTITY = Identity(0, 10**18, "m", "c0ffee00", "0.32.0", {"scheduler.max_num_seqs": 16})
+
+
+def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd) -> None:
+    """Whenever it comes; the accounts of the requests before follow."""
+    engine.greeting = encode_identity(IDENTITY)
+    engine.put(encode_account(0, "a", ACCOUNT))
+    engine.flush()
+    with closing(FrontEnd(token)) as front:
+        front.discover()
+        engine.flush()
+        told = [decode(message) for message in front.read()]
+    assert told[0] == IDENTITY
+    assert len(told) == 2
+
+
+def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
+    token: str, engine: EngineEnd
+) -> None:
+    """An offline `LLM` has no stat logger: even its first row is told whole."""
+    engine.greeting = encode_identity(IDENTITY)
+    engine.put(encode_account(0, "a", ACCOUNT))
+    first, unscheduled = a_record("a"), a_record("b")
+    unscheduled.awaits_account = False
+    with closing(EngineJoin(token)) as front:
+        front.read()
+        engine.flush()
+        front.read()
+        assert front.apply(first)
+        assert front.apply(unscheduled)
+        (state,) = front.unclaimed({})
+    for record in (first, unscheduled):
+        assert (record.model, record.config) == ("m", "c0ffee00")
+    assert (state.model, state.config, state.version) == ("m", "c0ffee00", "0.32.0")
+    assert state.arguments == {"scheduler.max_num_seqs": 16}
+
+
+def test_an_engine_without_a_stat_logger_tells_how_it_stands(token: str, engine: EngineEnd) -> None:
+    """With every sample anew; one that has a stat logger is not told twice."""
+    engine.greeting = encode_identity(IDENTITY)
+    with closing(EngineJoin(token)) as front:
+        front.read()
+        engine.flush()
+        front.read()
+        (state,) = front.unclaimed({})
+        for running in (3, 5):
+            sample = {"engine": 0, "state": {RUNNING: running}, "totals": {}, "gauges": {}}
+            engine.tell_one(encode_sample(sample))
+            front.read()
+            front.tell(state)
+            assert state.gauges[RUNNING] == running

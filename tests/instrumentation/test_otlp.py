@@ -6,13 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
-from tailspan_vllm.otlp import Batch, encode, quicken
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+from tailspan_vllm.names import UNITS
+from tailspan_vllm.otlp import Batch, encode, encode_numbers, quicken
 
 RESOURCE = Resource({"service.name": "vllm", "process.pid": 7, "tailspan.simulated": True})
 SCOPE = InstrumentationScope("tailspan_vllm")
@@ -57,8 +63,17 @@ def spans(draw: st.DrawFn) -> ReadableSpan:
 @settings(deadline=None)
 @given(st.lists(spans(), min_size=1, max_size=4))
 def test_the_message_is_the_sdks(given: list[ReadableSpan]) -> None:
-    """Field for field, whatever the span."""
-    assert ExportTraceServiceRequest.FromString(encode(given)) == encode_spans(given)
+    """Field for field, whatever the span; only attributes have no order."""
+    assert in_order(ExportTraceServiceRequest.FromString(encode(given))) == in_order(
+        encode_spans(given)
+    )
+
+
+def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
+    """The message with each span's attributes sorted by key."""
+    for span in message.resource_spans[0].scope_spans[0].spans:
+        span.attributes.sort(key=lambda attribute: attribute.key)
+    return message
 
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=5))
@@ -102,3 +117,33 @@ def test_nothing_is_not_a_batch() -> None:
     """Refused, not sent as an empty message."""
     with pytest.raises(ValueError, match="no spans"):
         encode([])
+
+
+numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> list[Sample]:
+    """Any engines at any instants."""
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        state = EngineState(
+            engine=draw(st.integers(0, 3)),
+            started_unix_ns=draw(instants),
+            model=draw(st.none() | texts),
+            config=draw(st.none() | texts),
+            gauges=draw(st.dictionaries(st.sampled_from(sorted(UNITS)), numbers, max_size=5)),
+            totals=draw(st.dictionaries(st.sampled_from(sorted(UNITS)), numbers, max_size=5)),
+            failures=draw(st.dictionaries(texts, st.integers(1, 9), max_size=2)),
+        )
+        made.append(Sample(draw(instants), state))
+    return made
+
+
+@settings(deadline=None)
+@given(samples())
+def test_the_metrics_are_the_sdks(given: list[Sample]) -> None:
+    """Point for point, whatever the numbers."""
+    data = metrics_of(given, RESOURCE)
+    ours = ExportMetricsServiceRequest.FromString(encode_numbers(data))
+    assert ours == encode_metrics(data)

@@ -1,10 +1,11 @@
 """The sender, to a real collector: what was captured arrives, or is counted."""
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy
@@ -16,6 +17,7 @@ from tailspan_vllm.settings import settings_from
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
+from rig.ports import free_port
 
 
 def a_record(number: int) -> RequestRecord:
@@ -31,14 +33,6 @@ def a_record(number: int) -> RequestRecord:
     )
 
 
-def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
     """Make a sender for an endpoint; closed at the end."""
@@ -49,7 +43,7 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
-            "OTEL_METRIC_EXPORT_INTERVAL": "50",
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
             **environ,
         }
         for name, value in given.items():
@@ -85,13 +79,41 @@ def test_what_is_submitted_arrives_and_closing_sends_the_rest(
     """Flushed at the end of the process, whatever the interval."""
     with collecting() as (sink, collector):
         endpoint = f"http://127.0.0.1:{collector.http_port}"
-        sender = sending(endpoint, OTEL_METRIC_EXPORT_INTERVAL="60000")
+        sender = sending(endpoint, OTEL_BSP_SCHEDULE_DELAY="60000")
         for number in range(20):
-            sender.submit(a_record(number))
+            sender.submit(partial(a_record, number))
         sender.close()
         assert {row.request_id for row in sink.requests} == {
             f"chatcmpl-{number}" for number in range(20)
         }
+
+
+def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender]) -> None:
+    """An interval of a minute is no reason to hold back a batch that is full."""
+    with collecting() as (sink, collector):
+        sender = sending(
+            f"http://127.0.0.1:{collector.http_port}",
+            OTEL_BSP_SCHEDULE_DELAY="60000",
+            OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4",
+        )
+        sender.submit(partial(a_record, 0))
+        until(lambda: sink.requests)  # the first round is at once
+        for number in range(1, 5):
+            sender.submit(partial(a_record, number))
+        until(lambda: len(sink.requests) == 5)
+        assert len({row.span_id for row in sink.requests}) == 5
+
+
+def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Sender]) -> None:
+    """Samples between two exports travel together, each with its instant."""
+    with collecting() as (sink, collector):
+        sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
+        sender.observe({0: EngineState(0, time.time_ns())}, at_end=lambda: None)
+        sender.start()
+        until(lambda: sink.samples)
+        until(lambda: len(sender._samples) >= 2)
+        sender.close()
+        assert len({sample.at_unix_ns for sample in sink.samples}) >= 3
 
 
 def test_a_full_queue_drops_and_counts(
@@ -103,7 +125,7 @@ def test_a_full_queue_drops_and_counts(
     sender.observe({0: EngineState(0, time.time_ns())}, at_end=lambda: None)
     with caplog.at_level(logging.WARNING):
         for number in range(12):
-            sender.submit(a_record(number))
+            sender.submit(partial(a_record, number))
         until(lambda: "no collector at" in caplog.text)
         with collecting(port) as (sink, _):
             until(lambda: len(sink.requests) >= 5 and sink.samples)
@@ -123,7 +145,7 @@ def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
     with collecting() as (sink, collector):
         sink.failure = OSError("disk full")
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
-        sender.submit(a_record(1))
+        sender.submit(partial(a_record, 1))
         assert sink.submitted.acquire(timeout=20)
         sink.failure = None
         until(lambda: sink.requests)
@@ -138,7 +160,7 @@ def test_a_switch_of_the_standard_keeps_spans_in(
     """Disabled is disabled: nothing is queued and no thread runs."""
     value = "true" if switch == "OTEL_SDK_DISABLED" else "none"
     sender = sending("http://127.0.0.1:9", **{switch: value})
-    sender.submit(a_record(1))
+    sender.submit(partial(a_record, 1))
     assert sender._thread is None
 
 
@@ -150,9 +172,38 @@ def test_a_record_that_cannot_be_told_costs_no_other(sending: Callable[..., Send
         broken.delivered = float("nan")
         strange.prompt_tokens = numpy.int32(7)  # type: ignore[assignment]  # not as promised
         strange.tenant = object()  # type: ignore[assignment]
+
+        def untold() -> RequestRecord:
+            raise ZeroDivisionError
+
+        sender.submit(untold)
         for record in (broken, strange, a_record(3)):
-            sender.submit(record)
+            sender.submit(partial(copy, record))
         until(lambda: len(sink.requests) == 2)
         assert [row.request_id for row in sink.requests] == ["chatcmpl-2", "chatcmpl-3"]
         assert sink.requests[0].prompt_tokens == 7
         sender.close()
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_an_engines_start_arrives_and_so_it_does_after_an_outage(
+    sending: Callable[..., Sender], protocol: str
+) -> None:
+    """By either protocol, once; and once more when the collector has been away."""
+    port = free_port()
+    with collecting(port) as (sink, collector):
+        there = collector.grpc_port if protocol == "grpc" else port
+        sender = sending(f"http://127.0.0.1:{there}", OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+        state = EngineState(0, time.time_ns(), "m", "c0ffee00", arguments={"model.dtype": "bf16"})
+        sender.observe({0: state}, at_end=lambda: None)
+        sender.start()
+        until(lambda: sink.starts)
+        until(lambda: len({sample.at_unix_ns for sample in sink.samples}) > 3)
+        assert len(sink.starts) == 1
+        assert sink.starts[0].at_unix_ns == state.started_unix_ns
+    if protocol == "grpc":
+        return  # its exporter's patience is its own; once is enough to know it arrives
+    until(lambda: sender._unreachable)
+    with collecting(port) as (again, _):
+        until(lambda: again.starts)
+        assert again.starts == sink.starts

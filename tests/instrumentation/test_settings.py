@@ -32,9 +32,9 @@ def test_the_protocol_is_the_one_named_or_the_ports_own(
 def test_nonsense_falls_back_to_the_default(nonsense: str) -> None:
     """A wrong variable must not keep a server from starting."""
     settings = settings_from(
-        {"OTEL_METRIC_EXPORT_INTERVAL": nonsense, "OTEL_BSP_MAX_QUEUE_SIZE": nonsense}
+        {"OTEL_BSP_SCHEDULE_DELAY": nonsense, "OTEL_BSP_MAX_QUEUE_SIZE": nonsense}
     )
-    assert settings.interval_s == 1.0
+    assert settings.interval_s == 5.0
     assert settings.queue_limit == 16384
 
 

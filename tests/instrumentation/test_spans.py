@@ -5,7 +5,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.otlp import encode
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
@@ -72,14 +72,34 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
 def test_what_is_encoded_is_valid_otlp() -> None:
     """The SDK's own encoders take what we build."""
     span = span_of(a_record(), RESOURCE)
-    assert ExportTraceServiceRequest.FromString(encode([span])) == encode_spans([span])
+    ours = ExportTraceServiceRequest.FromString(encode([span]))
+    theirs = encode_spans([span])
+    for message in (ours, theirs):
+        message.resource_spans[0].scope_spans[0].spans[0].attributes.sort(key=lambda each: each.key)
+    assert ours == theirs
     (resource_spans,) = encode_spans([span]).resource_spans
     assert resource_spans.scope_spans[0].scope.name == names.SCOPE
     state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
-    data = metrics_of([state], RESOURCE, 2, {names.SPANS_DROPPED: 0})
+    data = metrics_of([Sample(2, state.standing({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
     (resource_metrics,) = encode_metrics(data).resource_metrics
     told = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
     assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
+
+
+def test_samples_of_several_instants_go_out_together() -> None:
+    """Each metric once, with a point for each sample, which no later step changes."""
+    state = EngineState(0, 0, gauges={names.WAITING: 0}, totals={names.STEPS: 0})
+    samples = []
+    for at in (1, 2, 3):
+        state.gauges[names.WAITING] = at
+        state.add(names.STEPS, 10)
+        samples.append(Sample(at, state.standing({}, {"send": at})))
+    (entry,) = encode_metrics(metrics_of(samples, RESOURCE)).resource_metrics
+    waiting, steps, failures = entry.scope_metrics[0].metrics
+    points = [(point.time_unix_nano, point.as_int) for point in waiting.gauge.data_points]
+    assert points == [(1, 1), (2, 2), (3, 3)]
+    assert [point.as_int for point in steps.sum.data_points] == [10, 20, 30]
+    assert [point.as_int for point in failures.sum.data_points] == [1, 2, 3]
 
 
 def test_every_metric_has_a_unit() -> None:
@@ -94,4 +114,4 @@ def test_every_metric_has_a_unit() -> None:
         for name in told
         if isinstance(name, str) and name.startswith(("tailspan.engine.", "tailspan.instr"))
     }
-    assert metrics == set(names.UNITS)
+    assert metrics - {names.ENGINE_STARTED, names.ENGINE_VERSION} == set(names.UNITS)

@@ -38,6 +38,7 @@ FULL = RequestRecord(
     error_type="e",
     prompt_tokens=3,
     cached_tokens=0,
+    external_cached_tokens=0,
     output_tokens=2,
     preemptions=1,
     itl_max_s=0.2,
@@ -69,6 +70,8 @@ def test_every_name_has_its_meaning() -> None:
         vocabulary.SPAN_EVENTS,
         vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
+        vocabulary.EVENTS,
+        vocabulary.EVENT_ATTRIBUTES,
     )
     assert set(told) == set(_spelled())
 
@@ -105,6 +108,8 @@ def test_a_row_leaves_nothing_out() -> None:
         vocabulary.SPAN_EVENTS,
         vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
+        vocabulary.EVENTS,
+        vocabulary.EVENT_ATTRIBUTES,
     ):
         for row in table:
             assert all(row), row.name

@@ -1,0 +1,170 @@
+"""Every request that set out is told once, whichever of its two sides ends last."""
+
+import gc
+import itertools
+import time
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm.capture import Capture
+from tailspan_vllm.exchange import Exchange, current
+from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.names import RUNNING, WAITING
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.settings import settings_from
+
+
+class State(SimpleNamespace):
+    """What vLLM's output processor holds of a request at its end."""
+
+
+def a_state(**given: Any) -> State:
+    """A request that was answered in full."""
+    now = time.monotonic()
+    stats = SimpleNamespace(
+        arrival_time=time.time() - 0.01,
+        queued_ts=now,
+        scheduled_ts=now,
+        first_token_ts=now,
+        last_token_ts=now,
+        num_generation_tokens=7,
+    )
+    fields = {
+        "external_req_id": "chatcmpl-1",
+        "request_id": "chatcmpl-1-a",
+        "lora_name": None,
+        "prompt_len": 20,
+        "num_cached_tokens": 4,
+        "stats": stats,
+    }
+    return State(**{**fields, **given})
+
+
+class Server:
+    """A capture, and the records it hands over."""
+
+    def __init__(self) -> None:
+        self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
+        self.told: list[Any] = []
+        setattr(self.capture.sender, "submit", self.told.append)  # noqa: B010  # a method is replaced
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """What was told so far."""
+        return [tell() for tell in self.told]
+
+
+@pytest.fixture
+def server() -> Server:
+    """One that knows no engine yet."""
+    return Server()
+
+
+@pytest.fixture
+def exchange() -> Iterator[Exchange]:
+    """A chat that this task serves."""
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    made = Exchange(scope)
+    token = current.set(made)
+    yield made
+    current.reset(token)
+
+
+def answered(exchange: Exchange) -> None:
+    """The server has written the answer."""
+    exchange.answer = {"type": "http.response.start", "status": 200, "headers": []}
+    exchange.first_byte = exchange.delivered = time.monotonic()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("engine", "client", "edge"))))
+def test_a_request_is_told_once(server: Server, exchange: Exchange, order: tuple[str, ...]) -> None:
+    """The engine's word, the client's leaving and the exchange's end come in any order."""
+    flight = server.capture.flight_began(None)
+    for event in order:
+        if event == "engine":
+            server.capture.flight_ended(flight, a_state(), "abort")
+        elif event == "client":
+            exchange.delivered = exchange.delivered or time.monotonic()
+            exchange.disconnected = True
+        else:
+            exchange.delivered = exchange.delivered or time.monotonic()
+            server.capture.exchange_ended(exchange)
+    (record,) = server.records
+    assert (record.outcome, record.request_id, record.output_tokens) == ("abort", "chatcmpl-1", 7)
+    server.capture.give_up_on(exchange)
+    assert len(server.told) == 1
+
+
+def test_several_engine_requests_of_one_call_are_a_row_each(
+    server: Server, exchange: Exchange
+) -> None:
+    """`n` of 2: one ends before the answer does, one never does."""
+    first, _ = server.capture.flight_began(None), server.capture.flight_began(None)
+    server.capture.flight_ended(first, a_state(), "stop")
+    answered(exchange)
+    server.capture.exchange_ended(exchange)
+    assert [record.outcome for record in server.records] == ["stop"]
+    server.capture.give_up_on_all()
+    assert [record.outcome for record in server.records] == ["stop", "error"]
+    assert server.records[1].error_type == "engine_silent"
+
+
+def test_a_request_refused_after_the_engine_took_it_is_no_second_row(
+    server: Server, exchange: Exchange
+) -> None:
+    """The engine's account of it is the one."""
+    flight = server.capture.flight_began(None)
+    exchange.delivered = time.monotonic()
+    server.capture.flight_ended(flight, a_state(), "error")
+    exchange.answer = {"type": "http.response.start", "status": 500, "headers": []}
+    server.capture.exchange_ended(exchange)
+    assert [(record.outcome, record.http_status) for record in server.records] == [("error", 500)]
+
+
+def test_an_offline_request_needs_no_exchange(server: Server) -> None:
+    """Its basis says so, and what the engine knows is there."""
+    flight = server.capture.flight_began(
+        {"traceparent": "00-" + "0a" * 16 + "-" + "0b" * 8 + "-01"}
+    )
+    server.capture.flight_ended(flight, a_state(), "length")
+    (record,) = server.records
+    assert (record.basis, record.prompt_tokens, record.cached_tokens) == ("engine", 20, 4)
+    assert record.trace_id == int("0a" * 16, 16)
+    assert record.received <= (record.arrived or 0) <= record.delivered
+
+
+def test_the_load_is_that_of_the_arrival(server: Server) -> None:
+    """Not that of the time when it is told."""
+    state = EngineState(0, 0, gauges={WAITING: 2, RUNNING: 1})
+    server.capture.engines[0] = state
+    first = server.capture.flight_began(None)
+    state.load = SimpleNamespace(num_waiting_reqs=5, num_running_reqs=3, kv_cache_usage=0.5)
+    second = server.capture.flight_began(None)
+    state.load = SimpleNamespace(num_waiting_reqs=0, num_running_reqs=0, kv_cache_usage=0.0)
+    for flight in (first, second):
+        server.capture.flight_ended(flight, a_state(), "stop")
+    told = [(record.waiting_at_arrival, record.running_at_arrival) for record in server.records]
+    assert told == [(2, 1), (5, 3)]
+    assert [record.kv_usage_at_arrival for record in server.records] == [None, 0.5]
+
+
+def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -> None:
+    """It holds the prompt and the answer: it goes when vLLM lets go, without a collector's help."""
+    gc.disable()
+    try:
+        flight, state = server.capture.flight_began(None), a_state()
+        state.flight = state.stats.flight = flight
+        server.capture.flight_left(flight, state)
+        server.capture.flight_ended(flight, state, "stop")
+        answered(exchange)
+        server.capture.exchange_ended(exchange)
+        gone = weakref.ref(state)
+        del state
+        assert gone() is None
+        assert len(server.records) == 1
+        assert not exchange.flights  # nor is there a circle of the two
+    finally:
+        gc.enable()

@@ -1,0 +1,203 @@
+"""What the observer notes of a scheduler's steps becomes accounts of its requests."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import names
+from tailspan_vllm.enginecore import CATCH_UP_S, IDLE_SAMPLE_S, EngineObserver
+from tailspan_vllm.ledger import Account
+from tailspan_vllm.link import EngineEnd, Settled, decode
+
+
+class Front(EngineEnd):
+    """The link's end, with what was put on it kept at hand."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.told: list[Any] = []
+        self.flushes = 0
+
+    def put(self, message: bytes) -> None:
+        """Keep it."""
+        self.told.append(decode(message))
+
+    def tell_one(self, message: bytes) -> None:
+        """Keep it, too."""
+        self.told.append(decode(message))
+
+    def flush(self) -> None:
+        """Count it."""
+        self.flushes += 1
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """What was settled, by request."""
+        return {told.request_id: told.account for told in self.told if isinstance(told, Settled)}
+
+
+class Server:
+    """A scheduler whose steps take 10 ms each, and its observer."""
+
+    def __init__(self) -> None:
+        self.front = Front()
+        self.observer = EngineObserver(self.front, 0)
+        self.now = 100.0
+        self.requests: dict[str, Any] = {}
+        config = SimpleNamespace(model_config=SimpleNamespace(served_model_name="m"))
+        self.scheduler = SimpleNamespace(
+            requests=self.requests,
+            running=[],
+            waiting=[],
+            has_unfinished_requests=lambda: bool(self.requests),
+            vllm_config=config,
+        )
+        self.new: list[str] = []
+
+    def add(self, request_id: str, prompt: int) -> None:
+        """A request that is prefilled whole in the next step."""
+        self.requests[request_id] = SimpleNamespace(num_computed_tokens=0, num_tokens=prompt)
+        self.new.append(request_id)
+
+    def step(self, ending: Iterable[str] = ()) -> None:
+        """Schedule everything, compute, and let these requests end."""
+        counts = {
+            name: request.num_tokens if name in self.new else 1
+            for name, request in self.requests.items()
+        }
+        old = [name for name in counts if name not in self.new]
+        output = SimpleNamespace(
+            num_scheduled_tokens=counts,
+            scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in self.new],
+            scheduled_cached_reqs=SimpleNamespace(
+                num_computed_tokens=[self.requests[name].num_computed_tokens for name in old],
+                resumed_req_ids=set(),
+            ),
+        )
+        self.new = []
+        for name, count in counts.items():
+            self.requests[name].num_computed_tokens += count
+        self.observer.scheduled(self.scheduler, output, self.now)
+        self.now += 0.01
+        self.observer.update_began()
+        for name in ending:
+            self.free(name)
+        results = {0: SimpleNamespace(timestamp=self.now)}
+        self.observer.ended(self.scheduler, output, results)
+
+    def free(self, request_id: str) -> None:
+        """The request leaves the scheduler."""
+        self.observer.freed(request_id)
+        del self.requests[request_id]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """One with its step model learnt."""
+    monkeypatch.setattr("tailspan_vllm.enginecore.fingerprint", lambda config: "c0ffee")
+    made = Server()
+    made.add("teacher", 50)
+    for _ in range(99):
+        made.step()
+    made.step(ending=["teacher"])
+    made.front.told.clear()
+    return made
+
+
+def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
+    """Its account comes with the others of its tenth of a second, and ends where it ended."""
+    server.add("long", 100)
+    server.add("short", 100)
+    began = server.now
+    server.step()
+    server.step(ending=["short"])
+    assert not server.front.accounts
+    for _ in range(round(CATCH_UP_S / 0.01) + 1):
+        server.step()
+    (account,) = server.front.accounts.values()
+    assert account.last_token == pytest.approx(began + 0.02)
+    assert account.prefill is not None
+    assert account.decode is not None
+    assert sum(account.prefill) == pytest.approx(0.01)
+    assert sum(account.decode) == pytest.approx(0.01)
+    server.step(ending=["long"])
+    account = server.front.accounts["long"]
+    assert account.last_token == pytest.approx(server.now)
+    assert account.decode is not None
+    assert sum(account.decode) == pytest.approx(server.now - began - 0.01)
+
+
+def test_an_idle_engine_keeps_nothing_back(server: Server) -> None:
+    """The next step may be hours away: accounts and totals are told at the last one."""
+    server.add("only", 100)
+    server.step()
+    server.step(ending=["only"])
+    assert server.front.accounts["only"].last_token == pytest.approx(server.now)
+
+
+def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
+    """With the steps it lived to see, and no later one."""
+    server.add("left", 100)
+    server.add("stays", 100)
+    server.step()
+    server.step()
+    ended = server.now
+    server.free("left")
+    assert server.front.accounts["left"].last_token == pytest.approx(ended)
+    for _ in range(12):
+        server.step()
+    server.step(ending=["stays"])
+    parts = server.front.accounts["stays"].decode
+    assert parts is not None
+    assert sum(parts) == pytest.approx(0.14)
+
+
+def test_totals_count_every_step_once(server: Server) -> None:
+    """However many are entered at a time."""
+    server.add("one", 30)
+    for _ in range(200):
+        server.step()
+    server.step(ending=["one"])
+    samples = [told for told in server.front.told if isinstance(told, dict)]
+    totals = samples[-1]["totals"]
+    assert 301 - IDLE_SAMPLE_S / 0.01 <= totals[names.STEPS] <= 301
+    assert totals[names.BUSY_TIME] == pytest.approx(0.01 * totals[names.STEPS])
+    assert totals[names.SCHEDULED_PREFILL_TOKENS] == 80
+
+
+def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
+    """The engine's own thread pays for every look."""
+    server.add("one", 30)
+    before = server.front.flushes
+    for _ in range(100):
+        server.step()
+    assert server.front.flushes - before <= 12
+
+
+def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
+    """As the request itself says until 0.19, and its prefill's statistics since."""
+    server = Server()
+    for name in ("older", "newer", "neither"):
+        server.add(name, 8)
+    server.requests["older"].num_external_computed_tokens = 4
+    server.requests["newer"].prefill_stats = SimpleNamespace(num_external_cached_tokens=6)
+    server.step()
+    server.step(ending=("older", "newer", "neither"))
+    told = {name: account.external_cached_tokens for name, account in server.front.accounts.items()}
+    assert told == {"older": 4, "newer": 6, "neither": None}
+
+
+def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> None:
+    """In either queue; an engine without adapters tells of none."""
+    server = Server()
+    server.add("a", 8)
+    server.scheduler.waiting = [SimpleNamespace(lora_request=None)]
+    server.scheduler.skipped_waiting = [SimpleNamespace(lora_request="ada")] * 2
+    for adapters in (False, True):
+        server.observer._adapters = adapters
+        server.front.told.clear()
+        server.observer._sample(server.scheduler, server.now)
+        (sample,) = server.front.told
+        assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
+        assert sample["state"][names.WAITING] == 3
