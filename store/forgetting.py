@@ -4,33 +4,35 @@ A simulation tells of the hour before it began, so two of them in one database w
 same hour twice; and nobody wants yesterday's simulation beside today's server.
 """
 
-from sqlalchemy import Engine, delete
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, true
 
-from store.errors import StoreUnavailable
+from store import dialects
 from store.incidents import forget_incidents
-from store.schema import REQUESTS, SAMPLES
+from store.notifications import forget_notifications
+from store.reaching import writing
+from store.rollup_tables import BINS, ROLLUPS
+from store.schema import REQUESTS, SAMPLES, STARTS
 from store.slo_counts import forget_counts
 from telemetry.requests import Source
 
 
 def forget_simulated(engine: Engine) -> int:
-    """Delete simulated requests and samples.
+    """Delete simulated requests, samples and starts.
 
     Returns: how many rows there were.
 
     Raises: StoreUnavailable where the database cannot be written.
     """
-    try:
-        with engine.begin() as connection:
-            requests = connection.execute(
-                delete(REQUESTS).where(REQUESTS.c.source == Source.SIMULATOR.value)
-            )
-            samples = connection.execute(delete(SAMPLES).where(SAMPLES.c.simulated))
-        if requests.rowcount:
-            # Counts and incidents were of these requests too: what is real is counted again.
-            forget_counts(engine)
-            forget_incidents(engine)
-    except DBAPIError as error:
-        raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
-    return requests.rowcount + samples.rowcount
+    remove = dialects.of(engine).remove
+    with writing(engine) as connection:
+        requests = remove(connection, REQUESTS, REQUESTS.c.source == Source.SIMULATOR.value)
+        samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
+        starts = remove(connection, STARTS, STARTS.c.simulated == true())
+        for table in (ROLLUPS, BINS):
+            remove(connection, table, table.c.simulated == true())
+    if requests:
+        # Counts and incidents were of these requests too: what is real is counted again.
+        forget_counts(engine)
+        forget_incidents(engine)
+        forget_notifications(engine)
+    return requests + samples + starts

@@ -5,13 +5,13 @@ written together, so that a restart goes on where it was and repeats nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import BigInteger, Column, Engine, MetaData, Table, Text, delete, inspect, select
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import BigInteger, Column, Engine, Table, Text, select, true
 
-from store.errors import StoreUnavailable
+from store import dialects
+from store.reaching import reading, writing
+from store.schema import METADATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,9 @@ class IncidentRow:
     budget_spent: str | None
 
 
-_METADATA = MetaData()
 INCIDENTS = Table(
     "slo_incidents",
-    _METADATA,
+    METADATA,
     Column("slo", Text, primary_key=True),
     Column("severity", Text, primary_key=True),
     Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
@@ -45,7 +44,7 @@ INCIDENTS = Table(
 )
 EVALUATIONS = Table(
     "slo_evaluations",
-    _METADATA,
+    METADATA,
     Column("slo", Text, primary_key=True),
     Column("until_unix_s", BigInteger, nullable=False),
 )
@@ -53,66 +52,35 @@ EVALUATIONS = Table(
 
 def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list[IncidentRow]:
     """An objective's incidents, the newest first."""
-    if not _there(engine):
-        return []
     statement = select(INCIDENTS).where(INCIDENTS.c.slo == slo)
     if open_only:
         statement = statement.where(INCIDENTS.c.ended_unix_s.is_(None))
-    try:
-        with engine.connect() as connection:
-            rows = connection.execute(statement.order_by(INCIDENTS.c.fired_unix_s.desc()))
-            return [IncidentRow(**row._mapping) for row in rows]
-    except DatabaseError as error:
-        raise StoreUnavailable(f"the database cannot be read: {error.orig}") from error
+    with reading(engine) as connection:
+        rows = connection.execute(statement.order_by(INCIDENTS.c.fired_unix_s.desc()))
+        return [IncidentRow(**row._mapping) for row in rows]
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:
     """Up to when an objective was evaluated; None where it never was."""
-    if not _there(engine):
-        return None
-    try:
-        with engine.connect() as connection:
-            until: int | None = connection.scalar(
-                select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
-            )
-    except DatabaseError as error:
-        raise StoreUnavailable(f"the database cannot be read: {error.orig}") from error
+    with reading(engine) as connection:
+        until: int | None = connection.scalar(
+            select(EVALUATIONS.c.until_unix_s).where(EVALUATIONS.c.slo == slo)
+        )
     return until
 
 
 def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
     """Keep how far an objective was evaluated, and the incidents as they are since."""
-    _METADATA.create_all(engine)
-    put, mark = insert(INCIDENTS), insert(EVALUATIONS).values(slo=slo, until_unix_s=until_s)
-    names = [column.name for column in INCIDENTS.columns]
-    keys = [column.name for column in INCIDENTS.primary_key]
-    rows = [{name: getattr(row, name) for name in names} for row in changed]
-    try:
-        with engine.begin() as connection:
-            if rows:
-                connection.execute(
-                    put.on_conflict_do_update(
-                        index_elements=keys,
-                        set_={name: put.excluded[name] for name in names if name not in keys},
-                    ),
-                    rows,
-                )
-            connection.execute(
-                mark.on_conflict_do_update(
-                    index_elements=["slo"], set_={"until_unix_s": mark.excluded.until_unix_s}
-                )
-            )
-    except DatabaseError as error:
-        raise StoreUnavailable(f"the database cannot be written: {error.orig}") from error
+    put = dialects.of(engine).put
+    with writing(engine) as connection:
+        if changed:
+            put(connection, INCIDENTS, [asdict(row) for row in changed])
+        put(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])
 
 
 def forget_incidents(engine: Engine) -> None:
     """Drop all incidents, and how far anything was evaluated."""
-    if _there(engine):
-        with engine.begin() as connection:
-            connection.execute(delete(INCIDENTS))
-            connection.execute(delete(EVALUATIONS))
-
-
-def _there(engine: Engine) -> bool:
-    return inspect(engine).has_table(EVALUATIONS.name)
+    remove = dialects.of(engine).remove
+    with writing(engine) as connection:
+        remove(connection, INCIDENTS, true())
+        remove(connection, EVALUATIONS, true())

@@ -5,9 +5,7 @@ becomes SQL text.
 """
 
 import re
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Engine,
     Select,
     Table,
@@ -25,10 +22,11 @@ from sqlalchemy import (
     func,
     select,
 )
-from sqlalchemy.exc import DatabaseError
 
-from store.errors import StoreUnavailable
+from store.bulk import IN_BULK
+from store.reaching import reading
 from store.schema import REQUESTS, SAMPLES, arrow_type, labels_of
+from store.sources import counts
 from telemetry.engines import EngineSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
@@ -38,6 +36,7 @@ out of the garbage collector's sight, which makes a long read a third quicker.""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
+_NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
 """Columns computed from others: time per output token, and each part over prefill and decode."""
@@ -73,6 +72,7 @@ def request_table(
     columns: Sequence[str] | None = None,
     order_by: str | None = None,
     limit: int | None = None,
+    ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
     """The requests received in a window.
 
@@ -84,14 +84,21 @@ def request_table(
         order_by: a column, or "-column" for descending; unknown values come last. None
             for the order of receipt, which also breaks ties.
         limit: at most so many rows.
+        ended_after_unix_ns: only those; some that ended up to a millisecond before may be
+            among them, for the database's arithmetic is not exact.
 
     Raises:
         ValueError: an unknown column or label, or a negative limit.
     """
     wanted = _known(columns, REQUEST_COLUMNS)
     statement = select(*(_request_column(name) for name in wanted)).where(
-        _in(window, REQUESTS.c.received_unix_ns), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+        *_requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
+    if ended_after_unix_ns is not None:
+        statement = statement.where(
+            REQUESTS.c.e2e_s * 1e9
+            > ended_after_unix_ns - _NOT_EXACT_NS - REQUESTS.c.received_unix_ns
+        )
     if order_by is not None:
         (name,) = _known([order_by.removeprefix("-")], REQUEST_COLUMNS)
         key = _request_column(name)
@@ -132,9 +139,9 @@ def request_count(
 ) -> int:
     """How many requests were received in a window; arguments as above."""
     statement = select(func.count()).where(
-        _in(window, REQUESTS.c.received_unix_ns), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+        *_requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         return connection.scalar(statement) or 0
 
 
@@ -146,15 +153,11 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     """
     _known([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
-    statement = (
-        select(column)
-        .distinct()
-        .where(_in(window, REQUESTS.c.received_unix_ns), column.is_not(None))
-        .order_by(column)
-    )
-    with _reading(engine) as connection:
+    statement = select(column).distinct().where(*_requests_in(window), column.is_not(None))
+    with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    return [_text(value) for value in values]
+    # Sorted here, because databases differ in how they sort text.
+    return [_text(value) for value in sorted(values)]
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -169,7 +172,7 @@ def newest_request_unix_ns(engine: Engine) -> int | None:
 
 
 def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         return connection.scalar(select(func.max(instant)))
 
 
@@ -181,7 +184,7 @@ def simulated(engine: Engine, window: Window) -> bool:
         ),
         exists().where(_in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated),
     )
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         return any(connection.scalar(select(each)) for each in found)
 
 
@@ -219,6 +222,14 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
     return and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
 
 
+def _requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
+    """The rows of a window, each request once."""
+    return (
+        _in(window, REQUESTS.c.received_unix_ns),
+        counts(window.from_unix_ns, window.to_unix_ns),
+    )
+
+
 def _conditions(
     table: Table, equals: Mapping[str, str | None], labels: Sequence[str]
 ) -> list[ColumnElement[bool]]:
@@ -250,9 +261,9 @@ def _text(value: str | int | bool) -> str:
 def _fetch(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Table:
     """Run a query and turn its rows to columns, batch by batch."""
     batches = []
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         # The driver's own rows: SQLAlchemy's would be made only to be taken apart.
-        cursor = connection.execute(statement).cursor
+        cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)
             batches.append(pa.record_batch(list(arrays), schema=schema))
@@ -260,17 +271,6 @@ def _fetch(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tabl
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_boolean(kind):
-        return pa.array(values, pa.int64()).cast(kind)  # SQLite has no booleans of its own
+    if pa.types.is_boolean(kind):  # which not every database has
+        return pa.array([None if each is None else bool(each) for each in values], kind)
     return pa.array(values, kind)
-
-
-@contextmanager
-def _reading(engine: Engine) -> Iterator[Connection]:
-    try:
-        with engine.connect() as connection:
-            yield connection
-    except DatabaseError as error:
-        raise StoreUnavailable(f"the database cannot be read: {error.orig}") from error
-    except sqlite3.DatabaseError as error:  # while rows are fetched, past SQLAlchemy
-        raise StoreUnavailable(f"the database cannot be read: {error}") from error

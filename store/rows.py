@@ -8,11 +8,12 @@ from collections.abc import Callable
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import REQUESTS, SAMPLES, Field, fields_of
+from store.schema import REQUESTS, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
-Row = RequestTimeline | EngineSample
+Row = RequestTimeline | EngineSample | EngineStart
 
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
@@ -68,6 +69,11 @@ def sample_values(row: EngineSample) -> tuple[object, ...]:
     return _SAMPLE_VALUES(row)
 
 
+def start_values(row: EngineStart) -> tuple[object, ...]:
+    """The row as its table has it; it has no number that might not be finite."""
+    return _START_VALUES(row)
+
+
 def _refuse_if_not_finite(row: Row, floats: tuple[float | None, ...]) -> None:
     # Checked beforehand because SQLite would take it: NaN it keeps as NULL, without a word.
     # The sum is finite if all are; only where it is not does it pay to look at each.
@@ -89,5 +95,6 @@ def _floats_of(noun: type) -> Callable[[object], tuple[float | None, ...]]:
 
 _REQUEST_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*REQUESTS.columns.keys())
 _SAMPLE_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*SAMPLES.columns.keys())
+_START_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*STARTS.columns.keys())
 _REQUEST_FLOATS = _floats_of(RequestTimeline)
 _SAMPLE_FLOATS = _floats_of(EngineSample)

@@ -1,10 +1,11 @@
 """Tables and Arrow types, derived from the nouns of `telemetry/`: names are spelled there.
 
-A column is a field; a field that may be None is a nullable column. To add one, add the
-field, raise `VERSION` and say in `database.py` how an older database gets it.
+A column is a field; a field that may be None is a nullable column. What a database made
+before a change lacks, a revision in `migrations/` gives it.
 """
 
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -14,12 +15,14 @@ from sqlalchemy.types import TypeEngine
 
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
-VERSION = 2
-"""Of the schema; kept in the database, and a newer one is refused."""
+KEPT_FIRST = "kept_first"
+"""In a table's `info`: of rows with one key the first stands, and is never replaced."""
 
 REQUEST_KEY = ("trace_id", "span_id")
 SAMPLE_KEY = ("replica", "process", "engine", "at_unix_ns")
+START_KEY = SAMPLE_KEY
 
 
 class Kind(NamedTuple):
@@ -52,6 +55,11 @@ def fields_of(noun: type) -> tuple[Field, ...]:
     Raises:
         TypeError: a field's type has no column type here.
     """
+    return _fields(noun)
+
+
+@cache
+def _fields(noun: Any) -> tuple[Field, ...]:
     return tuple(_field(name, hint) for name, hint in get_type_hints(noun).items())
 
 
@@ -83,13 +91,16 @@ def _table(name: str, noun: type, key: tuple[str, ...], instant: str) -> Table:
         ),
         # Every question has a window of time.
         Index(f"{name}_{instant}", instant),
+        info={KEPT_FIRST: True},
     )
 
 
 METADATA = MetaData()
+"""All tables; other modules of the store add theirs, and `tables.py` has the whole."""
+
 REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
-SCHEMA_VERSION = Table("tailspan_schema", METADATA, Column("version", BigInteger, primary_key=True))
+STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 
 
 def arrow_type(column: str, noun: type) -> pa.DataType:

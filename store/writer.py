@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Engine, Table
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy import Engine
 
+from store import dialects
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
-from store.rows import Row, flaw, request_values, sample_values
-from store.schema import REQUEST_KEY, REQUESTS, SAMPLE_KEY, SAMPLES
+from store.rollup_marks import mark_minutes
+from store.rows import Row, flaw, request_values, sample_values, start_values
+from store.schema import REQUESTS, SAMPLES, STARTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
@@ -33,15 +34,17 @@ CAPACITY_ROWS = 200_000
 class _Submission:
     requests: Sequence[RequestTimeline]
     samples: Sequence[EngineSample]
+    starts: Sequence[EngineStart]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
-        return len(self.requests) + len(self.samples)
+        return len(self.requests) + len(self.samples) + len(self.starts)
 
     def rows(self) -> Iterator[Row]:
         """Every row of it."""
         yield from self.requests
         yield from self.samples
+        yield from self.starts
 
 
 class Writer:
@@ -55,8 +58,10 @@ class Writer:
     def __init__(self, engine: Engine, *, capacity_rows: int = CAPACITY_ROWS) -> None:
         self._engine = engine
         self._capacity_rows = capacity_rows
-        self._insert_request = _insert_sql(engine, REQUESTS, REQUEST_KEY)
-        self._insert_sample = _insert_sql(engine, SAMPLES, SAMPLE_KEY)
+        inserting = dialects.of(engine).inserting
+        self._add_requests = inserting(engine, REQUESTS)
+        self._add_samples = inserting(engine, SAMPLES)
+        self._add_starts = inserting(engine, STARTS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -65,7 +70,10 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+        self,
+        requests: Sequence[RequestTimeline],
+        samples: Sequence[EngineSample],
+        starts: Sequence[EngineStart] = (),
     ) -> Future[None]:
         """Hand over rows; never waits for the disk.
 
@@ -79,7 +87,7 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(requests, samples)
+        submission = _Submission(requests, samples, starts)
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -142,25 +150,20 @@ class Writer:
         try:
             requests = [request_values(row) for each in group for row in each.requests]
             samples = [sample_values(row) for each in group for row in each.samples]
+            starts = [start_values(row) for each in group for row in each.starts]
             with self._engine.begin() as connection:
                 if requests:
-                    connection.exec_driver_sql(self._insert_request, requests)
+                    self._add_requests(connection, requests)
+                    mark_minutes(connection, requests)
                 if samples:
-                    connection.exec_driver_sql(self._insert_sample, samples)
+                    self._add_samples(connection, samples)
+                if starts:
+                    self._add_starts(connection, starts)
         except Exception as error:  # whatever it is, its senders hear of it and the thread lives
-            failure = _failure(group, error)
+            failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
         return None
-
-
-def _insert_sql(engine: Engine, table: Table, key: Sequence[str]) -> str:
-    """The statement with places for a row's values, in the table's order of columns.
-
-    Sent to the driver as text with plain tuples: a dictionary per row would double the cost.
-    """
-    statement = insert(table).on_conflict_do_nothing(index_elements=key)
-    return str(statement.compile(engine))
 
 
 def _settle(submission: _Submission, failure: StoreError | None) -> None:
@@ -170,14 +173,16 @@ def _settle(submission: _Submission, failure: StoreError | None) -> None:
         submission.done.set_exception(failure)
 
 
-def _failure(group: Sequence[_Submission], error: Exception) -> StoreError:
+def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> StoreError:
     """The rows' fault or the database's; only the latter is worth another try."""
-    if isinstance(error, OperationalError):
-        return StoreUnavailable(f"the database cannot be written: {error.orig}")
-    for each in group:
-        for row in each.rows():
-            if reason := flaw(row):
-                return RowRefused(f"{type(row).__name__} refused: {reason}")
-    if isinstance(error, IntegrityError | DataError):
-        return RowRefused(f"a row was refused: {error.orig}")
-    return StoreUnavailable(f"the database cannot be written: {error}")
+    dbapi, why = engine.dialect.loaded_dbapi, dialects.of(engine).reason(error)
+    # Rows go in past SQLAlchemy, so it may be the driver's error or SQLAlchemy's about it.
+    cause = getattr(error, "orig", None) or error
+    if not isinstance(cause, dbapi.OperationalError):
+        for each in group:
+            for row in each.rows():
+                if reason := flaw(row):
+                    return RowRefused(f"{type(row).__name__} refused: {reason}")
+        if isinstance(cause, (dbapi.IntegrityError, dbapi.DataError)):
+            return RowRefused(f"a row was refused: {why}")
+    return StoreUnavailable(f"the database cannot be written: {why}")

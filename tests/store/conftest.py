@@ -1,16 +1,22 @@
 """Databases and rows for the store's tests."""
 
+import itertools
+import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Engine
 
+from rig.clickhouse import ClickHouses
+from rig.postgresql import PostgreSQL
 from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import RequestTimeline
 
 START_NS = 1_763_634_000_000_000_000
 
@@ -22,31 +28,63 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def engine(url: str) -> Iterator[Engine]:
-    """An empty database; it gives up on another's lock at once."""
+def sqlite(url: str) -> Iterator[Engine]:
+    """An empty SQLite database; it gives up on another's lock at once."""
     engine = open_database(url, busy_timeout_s=0.05)
     yield engine
     engine.dispose()
 
 
+@pytest.fixture(scope="session")
+def clickhouses(tmp_path_factory: pytest.TempPathFactory) -> ClickHouses:
+    """ClickHouse in this process."""
+    pytest.importorskip("chdb", reason="there is no chdb: pip install '.[chdb]'")
+    return ClickHouses(tmp_path_factory.mktemp("chdb"))
+
+
+SQL = ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)]
+ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
+
+
+@pytest.fixture(params=ALL)
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """The URL of a database that is not there yet, of each kind in turn.
+
+    What uses it, or `engine`, is the contract that all of them keep; make test-real runs
+    those that need a server.
+    """
+    return _maker(request, tmp_path)
+
+
+@pytest.fixture(params=SQL)
+def new_sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """The same for those that go through the revisions."""
+    return _maker(request, tmp_path)
+
+
+def _maker(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    numbers = itertools.count()
+    if request.param == "sqlite":
+        return lambda: f"sqlite:///{tmp_path}/{next(numbers)}/tailspan.db"
+    if request.param == "clickhouse":
+        clickhouses: ClickHouses = request.getfixturevalue("clickhouses")
+        return clickhouses.new
+    return partial(_postgresql, request.getfixturevalue("postgresql"))
+
+
+def _postgresql(server: PostgreSQL) -> str:
+    made = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server.dsn) as connection:
+        connection.execute(f"CREATE SCHEMA {made}")
+    return server.url(schema=made)
+
+
 @pytest.fixture
-def request_row() -> Callable[..., RequestTimeline]:
-    """A request by its number, one a second; with what the test is about."""
-
-    def make(number: int = 0, **about: Any) -> RequestTimeline:
-        plain: dict[str, Any] = {
-            "trace_id": f"{number:032x}",
-            "span_id": f"{number:016x}",
-            "request_id": f"chatcmpl-{number}",
-            "received_unix_ns": START_NS + number * 1_000_000_000,
-            "e2e_s": 1.5,
-            "outcome": Outcome.STOP,
-            "source": Source.INSTRUMENTATION,
-            "basis": Basis.HTTP,
-        }
-        return RequestTimeline(**{**plain, **about})
-
-    return make
+def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
+    """An empty database, of each kind in turn."""
+    engine = open_database(new_url())
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
 
 
 def test_nothing_was_counted_before_it_was(engine: Engine) -> None:
-    """A database without these tables is one without counts."""
+    """No counts are not counts of nothing."""
     assert counted(engine, "a") is None
     assert read_counts(engine, "a", 0, 1000) == []
     forget_counts(engine)

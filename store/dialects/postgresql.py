@@ -1,0 +1,178 @@
+"""PostgreSQL through psycopg 3.
+
+Rows go in by COPY into a temporary table and from there with ON CONFLICT DO NOTHING, and come
+out in the binary format: the fastest of what was measured (docs/decisions/014).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import psycopg
+from psycopg.adapt import Buffer, Dumper
+from psycopg.pq import Format
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    delete,
+    event,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from store.bulk import IN_BULK, Insert
+
+DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
+ADDITIVE: bool = False
+
+OPTIONS: Final = (
+    *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
+    *("sslrootcert", "target_session_attrs"),
+)
+"""What may follow the ?; a password may not, because there it would be shown."""
+
+_UNANSWERED_MS: Final = 15_000
+"""A server that vanished without a word is given up after this long."""
+
+_LOCK_MS: Final = 30_000
+"""Another's upgrade, or a reader's long question, is waited for so long."""
+
+_LOCK: Final = 0x7461696C
+"""Which advisory lock is ours: "tail". Any number that others do not happen to choose."""
+
+
+class _Text(Dumper):
+    """Text as PostgreSQL can hold it: a NUL, which it cannot, becomes U+FFFD.
+
+    Otherwise one sender's odd label would have a whole batch refused.
+    """
+
+    oid = psycopg.postgres.types["text"].oid
+
+    def dump(self, obj: Any) -> Buffer:
+        return obj.replace("\0", "\ufffd").encode()  # type: ignore[no-any-return]
+
+
+def refusal(url: URL) -> str | None:
+    """A database, and no options but those known not to hold a secret."""
+    if not url.database:
+        return "the database is not named"
+    if unknown := sorted(set(url.query) - set(OPTIONS)):
+        return f"{unknown[0]!r} is no option; allowed: {', '.join(OPTIONS)}"
+    return None
+
+
+def name(url: URL) -> str:
+    """The URL without its password and options."""
+    return url.difference_update_query(url.query).render_as_string(hide_password=True)
+
+
+def folder(url: URL) -> Path:
+    """The database is elsewhere, so beside it is here."""
+    return Path("var")
+
+
+def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
+    """Makes nothing: that is done where the database is."""
+    engine = create_engine(
+        url.set(drivername=DRIVERS[0]),
+        pool_pre_ping=True,  # after a restart of the server each connection is found dead
+        connect_args={
+            "application_name": "tailspan",
+            "connect_timeout": max(2, round(timeout_s)),
+            "tcp_user_timeout": _UNANSWERED_MS,
+            **url.query,
+        },
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: psycopg.Connection[Any], _record: object) -> None:
+        connection.adapters.register_dumper(str, _Text)
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _choose_format(
+        _on: object, cursor: Any, _sql: str, _values: object, context: Any, _many: bool
+    ) -> None:
+        # Only where asked for: SQLAlchemy reads PostgreSQL's own tables as text.
+        if context is not None and context.execution_options.get(IN_BULK):
+            cursor.format = Format.BINARY
+
+    return engine
+
+
+@contextmanager
+def exclusively(engine: Engine) -> Iterator[Connection]:
+    """Whoever comes here with the same lock waits until the transaction is over."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_MS}")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        yield connection
+
+
+def settle(engine: Engine, timeout_s: float) -> None:
+    """Nothing to do: the server has its own configuration."""
+
+
+def grow(connection: Connection, metadata: MetaData) -> None:
+    """All tables."""
+    metadata.create_all(connection)
+
+
+def inserting(engine: Engine, table: Table) -> Insert:
+    """COPY knows no ON CONFLICT, hence the temporary table; it lives as long as a connection.
+
+    In the order of the key, so that two collectors with the same rows wait for each other
+    and do not lock each other out.
+    """
+    prepare = engine.dialect.identifier_preparer
+    new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
+    key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
+    make = f"CREATE TEMP TABLE IF NOT EXISTS {new} (LIKE {table.name}) ON COMMIT DELETE ROWS"
+    copy = f"COPY {new} ({columns}) FROM STDIN"
+    move = (
+        f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {new} ORDER BY {key}"
+        " ON CONFLICT DO NOTHING"
+    )
+
+    def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        with driver.cursor() as cursor:
+            cursor.execute(make)
+            with cursor.copy(copy) as copying:
+                for row in rows:
+                    copying.write_row(row)
+            cursor.execute(move)
+
+    return add
+
+
+def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """An upsert."""
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    others = {each.name: each for each in statement.excluded if each.name not in keys}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_=others), list(rows)
+    )
+
+
+def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
+    """A plain DELETE."""
+    return connection.execute(delete(table).where(which)).rowcount
+
+
+def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+    """It does not."""
+    return False
+
+
+def reason(error: BaseException) -> str:
+    """The first line alone: what follows may quote a row."""
+    cause = getattr(error, "orig", None) or error
+    said = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
+    return said or " ".join(str(cause).split())

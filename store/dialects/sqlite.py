@@ -1,0 +1,162 @@
+"""SQLite, in write-ahead mode: several processes read while one writes.
+
+`synchronous=FULL`, because a client that was told "committed" will not send again: with
+NORMAL a power cut may take the last commits back. The writer commits in groups, so that one
+flush to disk serves all who wait.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from sqlite3 import Connection as SQLiteConnection
+from typing import Any, Final
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    delete,
+    event,
+)
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DatabaseError
+
+from store.bulk import Insert
+from store.errors import DatabaseMissing, StoreError
+
+DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
+ADDITIVE: bool = False
+
+CACHE_KIB: Final = 32 * 1024
+CHECKPOINT_PAGES: Final = 16_384
+"""Ids are random, so each insert meets another page of the index: with SQLite's own 2 MB and
+1,000 pages most of them are read, and written twice over, for every row (benchmarks/ingest.py)."""
+
+
+def refusal(url: URL) -> str | None:
+    """A file, and nothing beside."""
+    if url.host or url.query:
+        return "a host or options are not supported"
+    path = url.database
+    if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
+        # A database in memory is one connection's own: the writer's rows would never be read.
+        return "the database must be a file"
+    return None
+
+
+def name(url: URL) -> str:
+    """The file."""
+    return str(_path(url))
+
+
+def folder(url: URL) -> Path:
+    """The file's own folder, which we may write to."""
+    return _path(url).parent
+
+
+def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
+    """Make the folder, or see that there is a file."""
+    path = _path(url)
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder of the database {path}: {error}") from error
+    elif not path.is_file():
+        raise DatabaseMissing(f"there is no database at {path}")
+    engine = create_engine(url, connect_args={"timeout": timeout_s})
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: SQLiteConnection, _record: object) -> None:
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+
+    return engine
+
+
+@contextmanager
+def exclusively(engine: Engine) -> Iterator[Connection]:
+    """Take the write lock at once: of two that open a database together, one goes first.
+
+    Without this statement Python's driver would commit each change of the schema by itself.
+    """
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield connection
+        connection.commit()
+
+
+def settle(engine: Engine, timeout_s: float) -> None:
+    """Switch the file to write-ahead mode, which it keeps.
+
+    SQLite does not wait for a lock when the mode changes, so two processes that open a
+    new database together have to take turns here.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            with engine.connect() as connection:
+                if connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
+                    connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except DatabaseError as error:
+            if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def grow(connection: Connection, metadata: MetaData) -> None:
+    """All tables."""
+    metadata.create_all(connection)
+
+
+def inserting(engine: Engine, table: Table) -> Insert:
+    """As text with plain tuples for the driver: a dictionary per row would double the cost.
+
+    In the order of their keys, so that rows which go to one page of the index go there together.
+    """
+    statement = str(insert(table).on_conflict_do_nothing().compile(engine))
+
+    names = table.columns.keys()
+    key = itemgetter(*(names.index(column.name) for column in table.primary_key))
+
+    def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        connection.exec_driver_sql(statement, sorted(rows, key=key))
+
+    return add
+
+
+def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """An upsert."""
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    others = {each.name: each for each in statement.excluded if each.name not in keys}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_=others), list(rows)
+    )
+
+
+def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
+    """A plain DELETE."""
+    return connection.execute(delete(table).where(which)).rowcount
+
+
+def forgets(connection: Connection, table: Table, instant: str, keep_ns: int) -> bool:
+    """It does not."""
+    return False
+
+
+def reason(error: BaseException) -> str:
+    """SQLite's words hold no values."""
+    return str(getattr(error, "orig", None) or error)
+
+
+def _path(url: URL) -> Path:
+    return Path(url.database or "")

@@ -1,0 +1,33 @@
+"""Write a new revision: what the tables have and the revisions before it lack.
+
+python -m store.migrations "Keep when engines started"
+"""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from alembic import command
+from sqlalchemy import create_engine
+
+from store.migrations import head
+from store.migrations.alembic_config import config
+
+
+def main() -> None:
+    """Compare a database that went through all revisions with the tables as declared."""
+    if len(sys.argv) != 2:
+        sys.exit('usage: python -m store.migrations "What it does, in a sentence"')
+    with TemporaryDirectory() as folder:
+        engine = create_engine(f"sqlite:///{Path(folder)}/empty.db")
+        with engine.connect() as connection:
+            alembic = config(connection)
+            command.upgrade(alembic, "head")
+            command.revision(
+                alembic, sys.argv[1], autogenerate=True, rev_id=f"{int(head()) + 1:04}"
+            )
+        engine.dispose()
+
+
+if __name__ == "__main__":
+    main()

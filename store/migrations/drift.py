@@ -1,0 +1,16 @@
+"""Where a database and the tables as declared differ; for the tests."""
+
+from typing import Any
+
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection
+
+from store.migrations import REVISION
+from store.tables import METADATA
+
+
+def drift(connection: Connection) -> list[Any]:
+    """Alembic's list of what it would change; empty where they agree."""
+    context = MigrationContext.configure(connection, opts={"version_table": REVISION.name})
+    return list(compare_metadata(context, METADATA))

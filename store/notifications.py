@@ -1,0 +1,149 @@
+"""The outbox: what is to be told of incidents, through which channel, and what became of it.
+
+One row for each incident, transition and channel, so that nothing is told twice and a restart
+goes on where it was. A row holds the message, never an address or a key. Rows are written whole,
+and each has one writer at a time: who adds it, and from then on its channel's courier.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, select, true
+
+from store import dialects
+from store.reaching import reading, writing
+from store.schema import METADATA
+
+
+class Delivery(StrEnum):
+    """What became of a notification."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+FIRING: Final = "firing"
+RESOLVED: Final = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One row; instants in unix seconds.
+
+    `next_unix_s` is when it is due (again); None where nothing more is to be done. `failures`
+    are the attempts since it was last delivered, `problem` is why the latest of them failed.
+    """
+
+    slo: str
+    severity: str
+    fired_unix_s: int
+    transition: str
+    channel: str
+    message: str
+    created_unix_s: int
+    state: str = Delivery.PENDING
+    failures: int = 0
+    next_unix_s: int | None = None
+    delivered_unix_s: int | None = None
+    problem: str | None = None
+
+    @property
+    def incident(self) -> tuple[str, str, int]:
+        """What it is about."""
+        return (self.slo, self.severity, self.fired_unix_s)
+
+
+NOTIFICATIONS = Table(
+    "slo_notifications",
+    METADATA,
+    Column("slo", Text, primary_key=True),
+    Column("severity", Text, primary_key=True),
+    Column("fired_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("transition", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("message", Text, nullable=False),
+    Column("created_unix_s", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("next_unix_s", BigInteger),
+    Column("delivered_unix_s", BigInteger),
+    Column("problem", Text),
+)
+
+
+def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
+    """Keep rows: new ones, or as they are now."""
+    if rows:
+        with writing(engine) as connection:
+            dialects.of(engine).put(connection, NOTIFICATIONS, [_plain(row) for row in rows])
+
+
+def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
+    """Give up what waits for channels that are not among these, and end what is repeated of
+    objectives that are not. Before any courier runs."""
+    due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
+    ended = []
+    for row in due:
+        waiting = row.state == Delivery.PENDING
+        if row.channel not in channels and waiting:
+            why = "the channel is not configured any more"
+            ended.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
+        elif row.channel not in channels or (row.slo not in slos and not waiting):
+            ended.append(replace(row, next_unix_s=None))
+    keep_notifications(engine, ended)
+
+
+def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
+    """What a channel is to deliver now, in order.
+
+    The end of an incident waits until its beginning is delivered, and from then on its
+    beginning is not repeated. Where the beginning was given up, so is the end: who never
+    heard of it has nothing to close.
+    """
+    rows = NOTIFICATIONS.c
+    of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
+    due = _read(engine, of_channel.where(rows.next_unix_s <= now_s))
+    if not due:
+        return []
+    fired = {row.fired_unix_s for row in due}
+    known = _read(engine, of_channel.where(rows.fired_unix_s.in_(sorted(fired))))
+    begun = {row.incident: row for row in known if row.transition == FIRING}
+    over = {row.incident for row in known if row.transition == RESOLVED}
+    ready, given_up = [], []
+    for row in due:
+        waiting = row.state == Delivery.PENDING
+        beginning = begun.get(row.incident)
+        if row.transition == FIRING:
+            if waiting or row.incident not in over:
+                ready.append(row)
+        elif beginning is None or beginning.state == Delivery.DEAD:
+            why = "not told, for its beginning could not be"
+            given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
+        elif beginning.state == Delivery.DELIVERED:
+            ready.append(row)
+    keep_notifications(engine, given_up)
+    return sorted(ready, key=lambda row: (row.created_unix_s, row.fired_unix_s, row.transition))
+
+
+def read_notifications(engine: Engine, slo: str) -> list[Notification]:
+    """All of an objective, the newest first."""
+    rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
+    return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
+
+
+def forget_notifications(engine: Engine) -> None:
+    """Drop all."""
+    with writing(engine) as connection:
+        dialects.of(engine).remove(connection, NOTIFICATIONS, true())
+
+
+def _plain(row: Notification) -> dict[str, Any]:
+    return {**asdict(row), "state": str(row.state), "transition": str(row.transition)}
+
+
+def _read(engine: Engine, statement: Select[Any]) -> list[Notification]:
+    with reading(engine) as connection:
+        return [Notification(**row._mapping) for row in connection.execute(statement)]

@@ -1,0 +1,128 @@
+"""Forgetting rows by their age.
+
+In small batches, each a transaction of its own, with pauses between: whoever writes waits for
+one batch at most. A database that can forget by itself (ClickHouse) is told so instead.
+Rollups of them are made first, and are kept for longer. Counts per objective and incidents are
+few, and stay.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Column, Engine, Table, and_, func, select
+
+from store import dialects
+from store.label_sets import ALIVE_S
+from store.reaching import reading, writing
+from store.rollup_marks import SECOND_NS, no_longer_whole
+from store.rollup_tables import BINS, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS
+from store.rollups import LAG_S, settle
+from store.schema import REQUESTS, SAMPLES
+
+KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
+"""How long requests and engine samples are kept unless told otherwise."""
+KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
+KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
+"""The same of rollups."""
+
+BATCH_ROWS: Final = 2_000
+PAUSE_S: Final = 0.02
+_HOURS_AT_ONCE: Final = 6
+
+_BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
+    (REQUESTS, REQUESTS.c.received_unix_ns),
+    (SAMPLES, SAMPLES.c.at_unix_ns),
+)
+
+
+def forget_older(
+    engine: Engine,
+    keep_ns: int,
+    now_unix_ns: int,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    pause: Callable[[], None] = lambda: time.sleep(PAUSE_S),
+) -> int:
+    """Delete the rows that are older than is kept.
+
+    Args:
+        engine: from `open_database`.
+        keep_ns: how long rows are kept.
+        now_unix_ns: the present.
+        batch_rows: at one time; more only where they share an instant.
+        pause: called after each batch, while no transaction is open.
+
+    Returns: how many there were; 0 where the database forgets by itself.
+
+    Raises: StoreUnavailable where the database cannot be written; what went before is done.
+    """
+    _keep_what_they_tell(engine, (now_unix_ns - keep_ns) // SECOND_NS)
+    forgotten = 0
+    for table, instant in _BY:
+        with writing(engine) as connection:
+            if dialects.of(engine).forgets(connection, table, instant.name, keep_ns):
+                continue
+        while removed := _one_batch(engine, table, instant, now_unix_ns - keep_ns, batch_rows):
+            forgotten += removed
+            pause()
+    return forgotten
+
+
+def forget_older_rollups(
+    engine: Engine, keep_minutes_ns: int | None, keep_hours_ns: int | None, now_unix_ns: int
+) -> None:
+    """Delete the rollups that are older than is kept; None keeps them for ever.
+
+    Minutes go by whole hours, once those are made of them.
+
+    Raises:
+        StoreUnavailable: as above.
+        ValueError: hours are kept for less long than minutes, which they stand in for.
+    """
+    if keep_hours_ns is not None and (keep_minutes_ns is None or keep_minutes_ns > keep_hours_ns):
+        raise ValueError("hours must be kept for as long as minutes, or longer")
+    for width_s, keep_ns in ((MINUTE_S, keep_minutes_ns), (HOUR_S, keep_hours_ns)):
+        if keep_ns is None:
+            continue
+        before = (now_unix_ns - keep_ns) // SECOND_NS // HOUR_S * HOUR_S
+        if width_s == MINUTE_S:
+            settle(engine, before + LAG_S)
+            no_longer_whole(engine, HOUR_S, before)
+        while (oldest := _oldest_rollup(engine, width_s)) is not None and oldest < before:
+            until = min(before, oldest + _HOURS_AT_ONCE * HOUR_S)
+            with writing(engine) as connection:
+                for table in (ROLLUPS, BINS):
+                    which = and_(table.c.width_s == width_s, table.c.from_unix_s < until)
+                    dialects.of(engine).remove(connection, table, which)
+        if width_s == HOUR_S:
+            with writing(engine) as connection:
+                unused = LABEL_SETS.c.newest_unix_s < before - ALIVE_S
+                dialects.of(engine).remove(connection, LABEL_SETS, unused)
+
+
+def _keep_what_they_tell(engine: Engine, before_unix_s: int) -> None:
+    """Requests that are about to go are in rollups, which are never made anew without them."""
+    settle(engine, before_unix_s + MINUTE_S + LAG_S)
+    no_longer_whole(engine, MINUTE_S, before_unix_s)
+
+
+def _oldest_rollup(engine: Engine, width_s: int) -> int | None:
+    oldest = select(func.min(ROLLUPS.c.from_unix_s)).where(
+        ROLLUPS.c.grouping == 0, ROLLUPS.c.width_s == width_s
+    )
+    with reading(engine) as connection:
+        found: int | None = connection.scalar(oldest)
+    return found
+
+
+def _one_batch(
+    engine: Engine, table: Table, instant: Column[int], before_unix_ns: int, rows: int
+) -> int:
+    oldest = select(instant).where(instant < before_unix_ns).order_by(instant).limit(rows)
+    with reading(engine) as connection:
+        instants = connection.scalars(oldest).all()
+    if not instants:
+        return 0
+    with writing(engine) as connection:
+        return dialects.of(engine).remove(connection, table, instant <= instants[-1])

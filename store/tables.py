@@ -1,0 +1,10 @@
+"""The whole schema: every module of the store that declares tables, imported in one place.
+
+A module missing here would be missing in new databases; `tests/store/test_migrations.py`
+holds the whole against the revisions.
+"""
+
+from store import incidents, notifications, rollup_tables, slo_counts
+from store.schema import METADATA
+
+__all__ = ["METADATA", "incidents", "notifications", "rollup_tables", "slo_counts"]

@@ -1,0 +1,115 @@
+"""What is PostgreSQL's own: its refusals, its restarts, several who write at once."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+
+from rig.postgresql import PASSWORD, PostgreSQL
+from store.database import open_database, shown
+from store.errors import StoreError, StoreUnavailable
+from store.queries import Window, request_count, request_table
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.parametrize("new_url", ["postgresql"], indirect=True),
+]
+
+EVER = Window(0, 2**63 - 1)
+Requests = Callable[..., RequestTimeline]
+
+
+@pytest.fixture
+def away(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
+    """A server that may be stopped; it runs again afterwards."""
+    yield postgresql
+    postgresql.stop("immediate")
+    postgresql.start()
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"password": "hunter2"}, 'password authentication failed for user "tailspan"'),
+        ({"database": "nope"}, 'database "nope" does not exist'),
+        ({"schema": "nope"}, "no schema has been selected"),
+    ],
+)
+@pytest.mark.parametrize("create", [True, False])
+def test_a_door_that_does_not_open_is_named_without_the_key(
+    new_url: Callable[[], str],
+    postgresql: PostgreSQL,
+    about: dict[str, str],
+    said: str,
+    create: bool,
+) -> None:
+    """The server's own sentence, and no password."""
+    if "schema" in about and not create:
+        said = "is empty"
+    with pytest.raises(StoreError, match=said) as caught:
+        open_database(postgresql.url(**about), create=create)
+    assert "hunter2" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) -> None:
+    """It is in the banner of `tailspan up`, and in what doctor says."""
+    assert shown(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
+    assert shown(engine).endswith("/postgres")
+
+
+def test_a_schema_with_anothers_tables_is_refused(new_url: Callable[[], str]) -> None:
+    """Ours do not go among them."""
+    url = new_url()
+    schema = url.rpartition("%3D")[2]
+    with psycopg.connect(url.partition("?")[0].replace("+psycopg", "")) as connection:
+        connection.execute(f"CREATE TABLE {schema}.addresses (name text)")
+    with pytest.raises(StoreError, match="not a Tailspan database"):
+        open_database(url)
+
+
+def test_the_writer_goes_on_after_a_restart(
+    engine: Engine, away: PostgreSQL, request_row: Requests
+) -> None:
+    """While it is away senders hear so; the connections that died are replaced."""
+    with Writer(engine) as writer:
+        writer.submit([request_row(1)], []).result(10)
+        away.stop("immediate")
+        for number in (2, 3):
+            with pytest.raises(StoreUnavailable, match="the database cannot be written: "):
+                writer.submit([request_row(number)], []).result(30)
+        with pytest.raises(StoreUnavailable, match="the database cannot be read: "):
+            request_count(engine, EVER)
+        away.start()
+        writer.submit([request_row(2)], []).result(30)
+    assert request_count(engine, EVER) == 2
+
+
+def test_a_database_that_is_only_to_be_read_is_said_to_be(
+    engine: Engine, request_row: Requests
+) -> None:
+    """A standby, say; senders try again, for it may become the primary."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET default_transaction_read_only = on")
+    with Writer(engine) as writer, pytest.raises(StoreUnavailable, match="read-only transaction"):
+        writer.submit([request_row(1)], []).result(10)
+
+
+def test_several_collectors_may_write_the_same_rows_at_once(
+    engine: Engine, new_url: Callable[[], str], request_row: Requests
+) -> None:
+    """A balancer in front, and a sender that repeats itself to each: none locks another out."""
+    rows = [request_row(i) for i in range(300)]
+
+    def send(turn: int) -> None:
+        with Writer(engine) as writer:
+            for _ in range(5):
+                writer.submit(rows if turn % 2 else rows[::-1], []).result(30)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, range(4)))
+    assert request_table(engine, EVER, columns=["request_id"]).num_rows == 300

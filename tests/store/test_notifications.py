@@ -1,0 +1,68 @@
+"""The outbox as a table: what is due, and what a failure takes along."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from store.database import open_database
+from store.errors import StoreUnavailable
+from store.notifications import (
+    FIRING,
+    RESOLVED,
+    Delivery,
+    Notification,
+    due_notifications,
+    keep_notifications,
+    read_notifications,
+)
+
+BEGUN = Notification("chat", "page", 100, FIRING, "team", "{}", 100, next_unix_s=100)
+OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
+
+
+def test_a_row_is_kept_as_it_is_now(engine: Engine) -> None:
+    """One for each incident, transition and channel."""
+    keep_notifications(engine, [])
+    keep_notifications(engine, [BEGUN])
+    later = replace(BEGUN, message="later", problem="busy")
+    keep_notifications(engine, [later, OVER])
+    assert read_notifications(engine, "chat") == [OVER, later]
+    assert read_notifications(engine, "other") == []
+
+
+def test_what_is_due_is_given_in_order(engine: Engine) -> None:
+    """To its channel, when it is time; the end once the beginning is delivered."""
+    older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
+    keep_notifications(engine, [OVER, BEGUN, older])
+    assert due_notifications(engine, "team", 99) == []
+    assert due_notifications(engine, "other", 300) == []
+    assert due_notifications(engine, "team", 300) == [older, BEGUN]
+    repeated = replace(BEGUN, state=Delivery.DELIVERED, next_unix_s=160)
+    keep_notifications(engine, [repeated])
+    assert due_notifications(engine, "team", 300) == [older, OVER]
+
+
+def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
+    """That of the same incident and channel alone, when it comes up."""
+    elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
+    dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
+    keep_notifications(engine, [dead, OVER, *elsewhere])
+    assert due_notifications(engine, "team", 300) == []
+    rows = read_notifications(engine, "chat")
+    states = {(row.transition, row.channel): row.state for row in rows}
+    assert states[RESOLVED, "team"] == Delivery.DEAD
+    assert states[RESOLVED, "other"] == Delivery.PENDING
+
+
+def test_a_database_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    """As an error of ours: the next look makes up for it."""
+    url = f"sqlite:///{tmp_path}/tailspan.db"
+    engine, hasty = open_database(url), open_database(url, busy_timeout_s=0.01)
+    with engine.connect() as holding:
+        holding.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            keep_notifications(hasty, [BEGUN])
+    hasty.dispose()
+    engine.dispose()

@@ -1,0 +1,113 @@
+"""Old rows go, in small steps; new ones and what was counted of the old stay."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import Engine
+
+from rig.clickhouse import ClickHouses
+from store.database import open_database
+from store.errors import StoreUnavailable
+from store.queries import Window, request_table, sample_table
+from store.retention import forget_older
+from store.slo_counts import Counted, SloCount, keep_counts, read_counts
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+S = 1_000_000_000
+START_NS = 1_763_634_000 * S
+EVER = Window(0, 2**63 - 1)
+
+BY_SQL = pytest.mark.parametrize(
+    "new_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)], indirect=True
+)
+"""ClickHouse forgets by itself."""
+
+Requests = Callable[..., RequestTimeline]
+Samples = Callable[..., EngineSample]
+Write = Callable[..., None]
+
+
+def pauses() -> tuple[list[None], Callable[[], None]]:
+    """A pause that only counts."""
+    taken: list[None] = []
+    return taken, lambda: taken.append(None)
+
+
+@BY_SQL
+def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
+    engine: Engine, write: Write, request_row: Requests, sample_row: Samples
+) -> None:
+    """Of requests and of samples; the one that is just as old stays."""
+    write(*(request_row(i) for i in range(10)), *(sample_row(i) for i in range(10)))
+    _, pause = pauses()
+    assert forget_older(engine, 3 * S, START_NS + 9 * S, pause=pause) == 12
+    left = request_table(engine, EVER)["received_unix_ns"].to_pylist()
+    assert left == [START_NS + i * S for i in range(6, 10)]
+    assert sample_table(engine, EVER).num_rows == 4
+
+
+@BY_SQL
+def test_it_goes_in_batches_with_a_pause_after_each(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """Whoever writes gets a turn; rows of one instant go together."""
+    same = START_NS + S
+    write(
+        *(request_row(i) for i in range(10)),
+        *(request_row(i, received_unix_ns=same) for i in range(10, 20)),
+    )
+    taken, pause = pauses()
+    gone = forget_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
+    assert gone == 20
+    assert len(taken) == 3  # the first and all of the second instant, then four, then four
+
+
+@BY_SQL
+def test_nothing_old_is_nothing_done(engine: Engine, write: Write, request_row: Requests) -> None:
+    """An empty store, and one of fresh rows."""
+    taken, pause = pauses()
+    assert forget_older(engine, S, START_NS, pause=pause) == 0
+    write(request_row(1))
+    assert forget_older(engine, S, START_NS, pause=pause) == 0
+    assert taken == []
+
+
+@BY_SQL
+def test_counts_outlive_the_requests_they_are_of(
+    engine: Engine, write: Write, request_row: Requests
+) -> None:
+    """An objective's month is longer than the week of its requests."""
+    write(request_row(1))
+    keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], Counted(0, 60))
+    forget_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
+    assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
+
+
+def test_a_database_that_is_away_is_said_to_be(sqlite: Engine) -> None:
+    """And asked again a minute later."""
+    with sqlite.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE requests")
+    with pytest.raises(StoreUnavailable):
+        forget_older(sqlite, S, START_NS)
+
+
+@pytest.mark.real
+def test_clickhouse_is_told_once_and_forgets_by_itself(
+    clickhouses: ClickHouses, request_row: Requests
+) -> None:
+    """By its TTL; told again only where that is another."""
+    engine = open_database(clickhouses.new())
+    with Writer(engine) as writer:
+        writer.submit(
+            [request_row(1), request_row(2, received_unix_ns=4_000_000_000 * S)], []
+        ).result(10)
+    for keep_days in (7, 7, 3):
+        assert forget_older(engine, keep_days * 86_400 * S, START_NS) == 0
+    with engine.connect() as connection:
+        made = connection.exec_driver_sql("SHOW CREATE TABLE requests").scalar()
+        assert "toIntervalSecond(259200)" in str(made)
+        connection.exec_driver_sql("OPTIMIZE TABLE requests FINAL")
+    assert request_table(engine, EVER)["request_id"].to_pylist() == ["chatcmpl-2"]
+    engine.dispose()

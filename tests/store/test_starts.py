@@ -1,0 +1,85 @@
+"""Engine starts, kept and asked for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from store.errors import RowRefused
+from store.forgetting import forget_simulated
+from store.starts import in_force, starts_of
+from store.writer import Writer
+from telemetry.starts import EngineStart
+
+START_NS = 1_763_634_000_000_000_000
+
+
+def a_start(number: int = 0, **about: Any) -> EngineStart:
+    """A start, `number` seconds after the first."""
+    plain: dict[str, Any] = {
+        "replica": "a",
+        "engine": 0,
+        "process": 7,
+        "at_unix_ns": START_NS + number * 10**9,
+        "config": "c0ffee00",
+        "arguments": '{"scheduler.max_num_seqs": 16}',
+    }
+    return EngineStart(**{**plain, **about})
+
+
+@pytest.fixture
+def keep(engine: Engine) -> Callable[..., None]:
+    """Write starts, and wait for the commit."""
+
+    def commit(*starts: EngineStart) -> None:
+        with Writer(engine) as writer:
+            writer.submit([], [], starts).result(10)
+
+    return commit
+
+
+def test_a_repeated_start_is_kept_once(engine: Engine, keep: Callable[..., None]) -> None:
+    """At least once on the wire, once in the store."""
+    keep(a_start(), a_start())
+    keep(a_start())
+    assert in_force(engine) == [a_start()]
+
+
+def test_in_force_is_what_each_engine_was_last_started_with(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
+    """Per replica and engine, whatever process said so, as of an instant."""
+    later = a_start(60, process=8, config="decade00")
+    keep(a_start(), later, a_start(5, engine=1), a_start(9, replica="b"))
+    assert [(s.replica, s.engine, s.config) for s in in_force(engine)] == [
+        ("a", 0, "decade00"),
+        ("a", 1, "c0ffee00"),
+        ("b", 0, "c0ffee00"),
+    ]
+    assert in_force(engine, START_NS + 4 * 10**9) == [a_start()]
+
+
+def test_a_fingerprint_is_found_by_its_first_digits(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
+    """One start for each configuration, the latest; a wildcard is a plain character."""
+    keep(a_start(), a_start(60), a_start(5, config="c0de0000"))
+    assert [start.config for start in starts_of(engine, "c0")] == ["c0de0000", "c0ffee00"]
+    assert starts_of(engine, "c0ff") == [a_start(60)]
+    assert starts_of(engine, "%") == starts_of(engine, "c_") == []
+
+
+def test_simulated_starts_are_forgotten_with_the_rest(
+    engine: Engine, keep: Callable[..., None]
+) -> None:
+    """A real engine's start stays."""
+    keep(a_start(), a_start(replica="sim-0", simulated=True))
+    assert forget_simulated(engine) == 1
+    assert in_force(engine) == [a_start()]
+
+
+def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> None:
+    """As any other row is."""
+    with pytest.raises(RowRefused, match="config"):
+        keep(a_start(config="\ud800"))
