@@ -1,8 +1,8 @@
 """The collector on itself: what came in, what became of it, and why.
 
-An item is a span or a data point. Each item of an acknowledged message counts once, as
-`stored`, `skipped` or `refused`; of a message that was not acknowledged only the items
-meant for the store count, as `unstored`, for the message will come again.
+An item is a span, a data point or a log record. Each item of an acknowledged message
+counts once, as `stored`, `skipped` or `refused`; of a message that was not acknowledged only
+the items meant for the store count, as `unstored`, for the message will come again.
 """
 
 import threading

@@ -18,13 +18,17 @@ class ListenError(CollectorError):
     """The collector cannot listen where it was told to."""
 
 
+class SecurityError(CollectorError):
+    """Tokens or certificates cannot be had; names the file, never what is secret in it."""
+
+
 class IntakeError(CollectorError):
     """A message was not acknowledged. The classes below say why and whether to send again."""
 
     result: ClassVar[str]
     http_status: ClassVar[int]
     rpc_code: ClassVar[int]
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
 
 
 class MalformedError(IntakeError):
@@ -51,6 +55,22 @@ class BusyError(IntakeError):
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
 
+class ThrottledError(IntakeError):
+    """The sender, or all of them together, sent too much in too short a time."""
+
+    result, http_status, rpc_code = "throttled", 429, 8
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnauthenticatedError(IntakeError):
+    """No token, or a wrong one."""
+
+    result, http_status, rpc_code = "unauthenticated", 401, 16
+
+
 class StoreFailedError(IntakeError):
     """The rows were not committed; another time they may be."""
 
@@ -73,6 +93,8 @@ RESULTS = (
             TooLargeError,
             UnsupportedError,
             BusyError,
+            ThrottledError,
+            UnauthenticatedError,
             StoreFailedError,
             StoreRefusedError,
         )

@@ -7,15 +7,25 @@ reach the store are told to the listeners all the same.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Final
+
+from google.protobuf.message import Message
 
 from collector.counters import Counters
 from collector.errors import BusyError, StoreFailedError, StoreRefusedError
+from collector.limits import Limits, Rates
 from collector.normalise.batch import Batch
+from collector.reading import Reading
 from collector.reasons import Unstored
 from collector.signals import Signal
 from collector.sink import Listener, Sink
+
+DOUBT_S: Final = 10.0
+"""How long a store that failed is not counted on."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +38,9 @@ class Intake:
         listeners: hear of the rows once they are kept.
         counters: what became of everything.
         clock_unix_ns: the present.
-        max_waiting_bytes: bodies held at once; more are told to come again.
+        clock: monotonic seconds.
+        limits: bodies held at once and taken a second; more are told to come again.
+        reading: how messages are read; closed at the end.
     """
 
     def __init__(
@@ -37,17 +49,43 @@ class Intake:
         listeners: Sequence[Listener],
         counters: Counters,
         clock_unix_ns: Callable[[], int],
-        max_waiting_bytes: int,
+        limits: Limits,
+        reading: Reading,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink = sink
         self._listeners = listeners
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
-        self._max_waiting_bytes = max_waiting_bytes
-        self._tasks: set[asyncio.Task[bytes]] = set()
+        self._max_waiting_bytes = limits.max_waiting_bytes
+        self._clock = clock
+        self._rates = Rates(limits, clock)
+        self._tasks: set[asyncio.Task[Message]] = set()
+        # One at a time: two would take turns all the same, and twice the memory.
+        self._thread = ThreadPoolExecutor(1, "collector-reading")
+        self._reading = reading
+        self._store_failed_at: float | None = None
 
-    async def receive(self, signal: Signal, body: bytes) -> bytes:
+    @property
+    def keeping(self) -> bool:
+        """Whether the store takes rows, as far as anybody knows.
+
+        `DOUBT_S` after a failure it is worth another try: were nobody to send until the store
+        is seen to have recovered, nobody would ever see it.
+        """
+        failed_at = self._store_failed_at
+        return failed_at is None or self._clock() - failed_at > DOUBT_S
+
+    async def receive(
+        self, signal: Signal, body: bytes, *, peer: str, json: bool = False
+    ) -> Message:
         """Keep what a message holds.
+
+        Args:
+            signal: what it is about.
+            body: decompressed.
+            peer: the sender's address.
+            json: whether the body is OTLP's JSON, rather than protobuf.
 
         Returns:
             The answer to send: everything that could be kept is committed.
@@ -55,7 +93,8 @@ class Intake:
         Raises:
             IntakeError: nothing is promised; the error says why.
         """
-        task = asyncio.create_task(self._process(signal, body))
+        self._rates.charge(peer, len(body))
+        task = asyncio.create_task(self._process(signal, body, json))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
@@ -64,11 +103,15 @@ class Intake:
         """Wait for what is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._thread.shutdown()
+        self._reading.close()
 
-    async def _process(self, signal: Signal, body: bytes) -> bytes:
+    async def _process(self, signal: Signal, body: bytes, json: bool) -> Message:
         with self._room(len(body)):
-            # A large message takes long to read, and others must not wait for it.
-            batch = await asyncio.to_thread(signal.read, body, self._clock_unix_ns())
+            # A large message takes long to read, and the loop has others to answer.
+            batch = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._reading.read, signal, body, json, self._clock_unix_ns()
+            )
             if not batch.empty:
                 await self._keep(signal, batch)
             self._counters.kept(signal, batch)
@@ -91,9 +134,10 @@ class Intake:
 
     async def _keep(self, signal: Signal, batch: Batch) -> None:
         try:
-            future = self._sink.submit(batch.requests, batch.samples)
+            future = self._sink.submit(batch.requests, batch.samples, batch.starts)
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
+            self._store_failed_at = self._clock()
             raise BusyError(f"the store takes nothing just now: {error}") from error
         try:
             await asyncio.wrap_future(future)
@@ -105,8 +149,10 @@ class Intake:
             raise StoreRefusedError(f"the store cannot keep these rows: {error}") from error
         except (Exception, asyncio.CancelledError) as error:
             self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
+            self._store_failed_at = self._clock()
             _log.warning("the store failed on a batch of %s: %s", signal.name, error)
             raise StoreFailedError("the store could not commit; send again") from error
+        self._store_failed_at = None
         self._counters.committed(self._clock_unix_ns())
         for listener in self._listeners:
             try:

@@ -10,6 +10,7 @@ Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -18,11 +19,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
+from collector.bearer import Tokens
 from collector.counters import Counters
 from collector.errors import IntakeError, ListenError
 from collector.hosting import listen
 from collector.intake import Intake
 from collector.signals import SIGNALS, Signal
+from collector.tls import Tls
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -37,6 +40,8 @@ class GrpcReceiver:
         port: 0 for a free one.
         option: what the user sets to choose another port, for the error.
         max_body_bytes: of a message, decompressed.
+        tokens: who may send; None for anybody.
+        tls: None for plaintext.
     """
 
     def __init__(
@@ -48,12 +53,16 @@ class GrpcReceiver:
         port: int,
         option: str,
         max_body_bytes: int,
+        tokens: Tokens | None,
+        tls: Tls | None,
     ) -> None:
         self._intake = intake
         self._counters = counters
         self._host = host
         self._option = option
         self._max_body_bytes = max_body_bytes
+        self._tokens = tokens
+        self._tls = tls
         self._server: grpc.aio.Server | None = None
         self.port = port
 
@@ -79,11 +88,15 @@ class GrpcReceiver:
             ]
         )
         bracketed = f"[{self._host}]" if ":" in self._host else self._host
+        where = f"{bracketed}:{self.port}"
         try:
-            self.port = server.add_insecure_port(f"{bracketed}:{self.port}")
+            if self._tls is None:
+                self.port = server.add_insecure_port(where)
+            else:
+                self.port = server.add_secure_port(where, self._tls.grpc_credentials())
         except RuntimeError as error:
             raise ListenError(
-                f"cannot listen on {bracketed}:{self.port}; choose another with {self._option}"
+                f"cannot listen on {where}; choose another with {self._option}"
             ) from error
         await server.start()
         self._server = server
@@ -97,7 +110,9 @@ class GrpcReceiver:
     def _export(self, signal: Signal) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def export(body: bytes, context: Any) -> bytes:
             try:
-                answer = await self._intake.receive(signal, body)
+                if self._tokens is not None:
+                    self._tokens.check(_metadata(context).get("authorization"))
+                answer = await self._intake.receive(signal, body, peer=_address(context.peer()))
             except IntakeError as error:
                 self._counters.message("grpc", signal, error.result)
                 code, metadata = _CODES[error.rpc_code], _details(error)
@@ -111,9 +126,18 @@ class GrpcReceiver:
                 )
                 raise
             self._counters.message("grpc", signal, "acknowledged")
-            return answer
+            return answer.SerializeToString()
 
         return export
+
+
+def _address(peer: str) -> str:
+    """The address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
+
+
+def _metadata(context: Any) -> dict[str, str]:
+    return dict(context.invocation_metadata() or ())
 
 
 def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: POST /v1/traces and /v1/metrics, protobuf, gzip welcome.
+"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs, protobuf or JSON, gzip welcome.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """
@@ -6,31 +6,49 @@ Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 import logging
 from collections.abc import Awaitable, Callable
 
+from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from collector.bearer import CHALLENGE, Tokens
 from collector.bodies import read_body
 from collector.counters import Counters
-from collector.errors import IntakeError, MalformedError, TooLargeError, UnsupportedError
+from collector.errors import (
+    IntakeError,
+    MalformedError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnsupportedError,
+)
 from collector.intake import Intake
+from collector.otlp_json import to_json
 from collector.signals import SIGNALS, Signal
 
-_PROTOBUF = "application/x-protobuf"
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 _INTERNAL = 13
 
 _log = logging.getLogger(__name__)
 
 
-def http_app(intake: Intake, counters: Counters, max_body_bytes: int) -> Starlette:
-    """The receiver as an ASGI application."""
+def http_app(
+    intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
+) -> Starlette:
+    """The receiver as an ASGI application.
+
+    Args:
+        intake: keeps what is received.
+        counters: what became of each message.
+        max_body_bytes: of a message, decompressed.
+        tokens: who may send; None for anybody.
+    """
     return Starlette(
         routes=[
             Route(
                 signal.http_path,
-                _endpoint(signal, intake, counters, max_body_bytes),
+                _endpoint(signal, intake, counters, max_body_bytes, tokens),
                 methods=["POST"],
             )
             for signal in SIGNALS
@@ -39,29 +57,43 @@ def http_app(intake: Intake, counters: Counters, max_body_bytes: int) -> Starlet
 
 
 def _endpoint(
-    signal: Signal, intake: Intake, counters: Counters, max_body_bytes: int
+    signal: Signal,
+    intake: Intake,
+    counters: Counters,
+    max_body_bytes: int,
+    tokens: Tokens | None,
 ) -> Callable[[Request], Awaitable[Response]]:
     async def export(request: Request) -> Response:
+        kind = _content_type(request)
         try:
-            answer = await intake.receive(signal, await _body(request, max_body_bytes))
+            if tokens is not None:
+                tokens.check(request.headers.get("authorization"))
+            if kind not in (_PROTOBUF, _JSON):
+                raise UnsupportedError(
+                    f"Content-Type {kind!r:.80} is not spoken here: send {_PROTOBUF} or {_JSON}"
+                )
+            body = await _body(request, max_body_bytes)
+            peer = request.client.host if request.client else ""
+            answer = await intake.receive(signal, body, peer=peer, json=kind == _JSON)
         except IntakeError as error:
             counters.message("http", signal, error.result)
-            return _refusal(error)
+            return _refusal(error, kind)
         except Exception:  # a defect of ours: this sender hears of it, the next is served
             _log.exception("a message of %s could not be processed", signal.name)
             counters.message("http", signal, "failed")
             status = Status(code=_INTERNAL, message="internal error; see the collector's log")
-            return Response(status.SerializeToString(), 500, media_type=_PROTOBUF)
+            return _response(status, kind, 500)
         counters.message("http", signal, "acknowledged")
-        return Response(answer, media_type=_PROTOBUF)
+        return _response(answer, kind)
 
     return export
 
 
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def _body(request: Request, max_body_bytes: int) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _PROTOBUF:
-        raise UnsupportedError(f"Content-Type {kind!r:.80} is not spoken here: send {_PROTOBUF}")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_body_bytes:
         raise TooLargeError(f"{declared} bytes exceed the limit of {max_body_bytes}")
@@ -72,9 +104,20 @@ async def _body(request: Request, max_body_bytes: int) -> bytes:
         raise MalformedError("the sender hung up before the end of the body") from error
 
 
-def _refusal(error: IntakeError) -> Response:
+def _refusal(error: IntakeError, kind: str) -> Response:
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = CHALLENGE
     status = Status(code=error.rpc_code, message=str(error))
-    return Response(status.SerializeToString(), error.http_status, headers, _PROTOBUF)
+    return _response(status, kind, error.http_status, headers)
+
+
+def _response(
+    message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """An answer in the language of the question."""
+    if kind == _JSON:
+        return Response(to_json(message), status, headers, _JSON)
+    return Response(message.SerializeToString(), status, headers, _PROTOBUF)

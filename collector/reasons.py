@@ -12,6 +12,8 @@ class Skip(StrEnum):
     """A data point of another instrumentation scope."""
     UNKNOWN_METRIC = "unknown_metric"
     """A data point of our scope under a name that this version does not know."""
+    NOT_AN_EVENT = "not_an_event"
+    """A log record that is no event of ours."""
     NO_RECORDED_VALUE = "no_recorded_value"
     """A data point that says itself that it has no value."""
 
@@ -23,6 +25,9 @@ class Refusal(StrEnum):
     MISSING_REPLICA = "missing_replica"
     MISSING_PROCESS = "missing_process"
     MISSING_ENGINE = "missing_engine"
+    MISSING_CONFIG = "missing_config"
+    """The start of an engine that does not say with which configuration."""
+    TOO_MANY_ARGUMENTS = "too_many_arguments"
     MISSING_START = "missing_start"
     """A total that does not say since when it counts."""
     MISSING_VALUE = "missing_value"

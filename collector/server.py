@@ -5,17 +5,19 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from collector.bearer import Tokens
 from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.intake import Intake
+from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
+from collector.reading import Reading, ReadingHere
 from collector.sink import Listener, Sink
+from collector.tls import Tls
 
 GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
-MAX_BODY_BYTES: Final = 16 * 2**20
-MAX_WAITING_BYTES: Final = 256 * 2**20
 GRACE_S: Final = 5.0
 
 
@@ -29,8 +31,10 @@ class Collector:
         host: address of both receivers.
         grpc_port: 0 for a free one.
         http_port: 0 for a free one.
-        max_body_bytes: of one message, decompressed.
-        max_waiting_bytes: of all messages not yet answered.
+        limits: how much is taken at once, and a second.
+        tokens: who may send; None for anybody.
+        tls: of both receivers; None for plaintext.
+        reading: how messages are read; None for in this process.
         clock_unix_ns: the present.
     """
 
@@ -43,27 +47,39 @@ class Collector:
         host: str = "127.0.0.1",
         grpc_port: int = GRPC_PORT,
         http_port: int = HTTP_PORT,
-        max_body_bytes: int = MAX_BODY_BYTES,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        tokens: Tokens | None = None,
+        tls: Tls | None = None,
+        reading: Reading | None = None,
         clock_unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.counters = counters or Counters()
-        self.ready = False
-        self._intake = Intake(sink, listeners, self.counters, clock_unix_ns, max_waiting_bytes)
+        self._listening = False
+        self._intake = Intake(
+            sink, listeners, self.counters, clock_unix_ns, limits, reading or ReadingHere()
+        )
         self._grpc = GrpcReceiver(
             self._intake,
             self.counters,
             host=host,
             port=grpc_port,
             option="--grpc-port",
-            max_body_bytes=max_body_bytes,
+            max_body_bytes=limits.max_body_bytes,
+            tokens=tokens,
+            tls=tls,
         )
         self._http = AsgiHost(
-            http_app(self._intake, self.counters, max_body_bytes),
+            http_app(self._intake, self.counters, limits.max_body_bytes, tokens),
             host=host,
             port=http_port,
             option="--http-port",
+            tls=tls,
         )
+
+    @property
+    def ready(self) -> bool:
+        """Whether it listens, and the store is not known to refuse."""
+        return self._listening and self._intake.keeping
 
     @property
     def grpc_port(self) -> int:
@@ -87,11 +103,11 @@ class Collector:
         except BaseException:
             await self._grpc.stop(0)
             raise
-        self.ready = True
+        self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
         """Take nothing new, answer what is under way, and return when its rows are kept."""
-        self.ready = False
+        self._listening = False
         await self._grpc.stop(grace_s)
         await self._http.stop(grace_s)
         await self._intake.drained()

@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsPartialSuccess,
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsPartialSuccess,
@@ -18,8 +24,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from collector.errors import MalformedError
 from collector.normalise.batch import Batch
+from collector.normalise.events import normalise_events
 from collector.normalise.points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.reasons import Skip
@@ -33,47 +39,44 @@ class Signal:
     http_path: str
     grpc_service: str
     skips: tuple[Skip, ...]
+    request: type[Message]
+    """The class of its messages."""
     read: Callable[[bytes, int], Batch]
-    """A message and the present (unix ns) in, what it held out; raises MalformedError."""
-    answer: Callable[[Batch], bytes]
+    """A message in protobuf and the present (unix ns) in, what it held out.
+
+    Raises MalformedError, or TooLargeError where there is too much in it.
+    """
+    answer: Callable[[Batch], Message]
 
 
-_Message = TypeVar("_Message", bound=Message)
-
-
-def _decoded(kind: type[_Message], body: bytes) -> _Message:
-    try:
-        return kind.FromString(body)
-    except DecodeError as error:
-        raise MalformedError(f"not a protobuf {kind.DESCRIPTOR.full_name}: {error}") from error
-
-
-def _read_spans(body: bytes, now_unix_ns: int) -> Batch:
-    return normalise_spans(_decoded(ExportTraceServiceRequest, body), now_unix_ns)
-
-
-def _answer_spans(batch: Batch) -> bytes:
+def _answer_spans(batch: Batch) -> Message:
     if not batch.refused:
-        return ExportTraceServiceResponse().SerializeToString()
+        return ExportTraceServiceResponse()
     return ExportTraceServiceResponse(
         partial_success=ExportTracePartialSuccess(
             rejected_spans=batch.refused.total(), error_message=batch.complaint
         )
-    ).SerializeToString()
+    )
 
 
-def _read_points(body: bytes, now_unix_ns: int) -> Batch:
-    return normalise_points(_decoded(ExportMetricsServiceRequest, body), now_unix_ns)
-
-
-def _answer_points(batch: Batch) -> bytes:
+def _answer_points(batch: Batch) -> Message:
     if not batch.refused:
-        return ExportMetricsServiceResponse().SerializeToString()
+        return ExportMetricsServiceResponse()
     return ExportMetricsServiceResponse(
         partial_success=ExportMetricsPartialSuccess(
             rejected_data_points=batch.refused.total(), error_message=batch.complaint
         )
-    ).SerializeToString()
+    )
+
+
+def _answer_events(batch: Batch) -> Message:
+    if not batch.refused:
+        return ExportLogsServiceResponse()
+    return ExportLogsServiceResponse(
+        partial_success=ExportLogsPartialSuccess(
+            rejected_log_records=batch.refused.total(), error_message=batch.complaint
+        )
+    )
 
 
 TRACES: Final = Signal(
@@ -81,7 +84,8 @@ TRACES: Final = Signal(
     http_path="/v1/traces",
     grpc_service=trace_service_pb2.DESCRIPTOR.services_by_name["TraceService"].full_name,
     skips=(Skip.NOT_A_REQUEST,),
-    read=_read_spans,
+    request=ExportTraceServiceRequest,
+    read=normalise_spans,
     answer=_answer_spans,
 )
 METRICS: Final = Signal(
@@ -89,7 +93,17 @@ METRICS: Final = Signal(
     http_path="/v1/metrics",
     grpc_service=metrics_service_pb2.DESCRIPTOR.services_by_name["MetricsService"].full_name,
     skips=(Skip.NOT_OURS, Skip.UNKNOWN_METRIC, Skip.NO_RECORDED_VALUE),
-    read=_read_points,
+    request=ExportMetricsServiceRequest,
+    read=normalise_points,
     answer=_answer_points,
 )
-SIGNALS: Final = (TRACES, METRICS)
+LOGS: Final = Signal(
+    name="logs",
+    http_path="/v1/logs",
+    grpc_service=logs_service_pb2.DESCRIPTOR.services_by_name["LogsService"].full_name,
+    skips=(Skip.NOT_AN_EVENT,),
+    request=ExportLogsServiceRequest,
+    read=normalise_events,
+    answer=_answer_events,
+)
+SIGNALS: Final = (TRACES, METRICS, LOGS)

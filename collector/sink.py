@@ -6,13 +6,17 @@ from typing import Protocol
 
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 
 class Sink(Protocol):
     """Keeps rows. A repeated row is no error, so a sender may always send again."""
 
     def submit(
-        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+        self,
+        requests: Sequence[RequestTimeline],
+        samples: Sequence[EngineSample],
+        starts: Sequence[EngineStart] = (),
     ) -> Future[None]:
         """Take rows without waiting.
 

@@ -10,6 +10,7 @@ from typing import Any
 from collector.server import Collector
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 
 class MemorySink:
@@ -22,23 +23,32 @@ class MemorySink:
     def __init__(self, *, held: bool = False) -> None:
         self.requests: list[RequestTimeline] = []
         self.samples: list[EngineSample] = []
+        self.starts: list[EngineStart] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
         """One permit a submission, for tests that wait for one."""
         self._held = held
         self._waiting: list[
-            tuple[Sequence[RequestTimeline], Sequence[EngineSample], Future[None]]
+            tuple[
+                Sequence[RequestTimeline],
+                Sequence[EngineSample],
+                Sequence[EngineStart],
+                Future[None],
+            ]
         ] = []
 
     def submit(
-        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+        self,
+        requests: Sequence[RequestTimeline],
+        samples: Sequence[EngineSample],
+        starts: Sequence[EngineStart] = (),
     ) -> Future[None]:
         """Take rows, as a writer would."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, done))
+        self._waiting.append((requests, samples, starts, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -51,12 +61,13 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, done in waiting:
+        for requests, samples, starts, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
             self.requests.extend(requests)
             self.samples.extend(samples)
+            self.starts.extend(starts)
             done.set_result(None)
 
 

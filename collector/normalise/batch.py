@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
+from telemetry.starts import EngineStart
 
 
 @dataclass(slots=True)
 class Batch:
-    """The normalised message. Items are spans or data points, as the protocol counts them:
-    items of the message = `accepted` + skipped + refused."""
+    """The normalised message. Items are spans, data points or log records, as the protocol
+    counts them: items of the message = `accepted` + skipped + refused."""
 
     requests: list[RequestTimeline] = field(default_factory=list)
     samples: list[EngineSample] = field(default_factory=list)
+    starts: list[EngineStart] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -23,7 +25,7 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Whether there is no row to keep."""
-        return not self.requests and not self.samples
+        return not (self.requests or self.samples or self.starts)
 
     @property
     def complaint(self) -> str:

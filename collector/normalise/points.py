@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     DataPointFlags,
@@ -20,6 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tailspan_vllm import names
 
 from collector.normalise.batch import Batch
+from collector.normalise.envelope import decoded, unfold
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.values import (
     MAX_DURATION_S,
@@ -36,6 +34,7 @@ from collector.normalise.values import (
 )
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
+from telemetry.requests import Source
 
 Quantity = Literal["count", "number", "ratio", "seconds"]
 
@@ -52,6 +51,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     names.WAITING: Field("waiting", "gauge", "count"),
     names.RUNNING: Field("running", "gauge", "count"),
     names.DEFERRED: Field("deferred", "gauge", "count"),
+    names.FETCHING_KV: Field("fetching_kv", "gauge", "count"),
     names.WAITING_LORAS: Field("waiting_loras", "gauge", "count"),
     names.RUNNING_LORAS: Field("running_loras", "gauge", "count"),
     names.DRAFTS: Field("drafts_total", "sum", "count"),
@@ -79,6 +79,13 @@ FIELDS: Final[Mapping[str, Field]] = {
     names.PREFIX_CACHE_HITS: Field("prefix_cache_hits_tokens_total", "sum", "count"),
     names.EXTERNAL_CACHE_QUERIES: Field("external_cache_queries_tokens_total", "sum", "count"),
     names.EXTERNAL_CACHE_HITS: Field("external_cache_hits_tokens_total", "sum", "count"),
+    names.LOCAL_CACHED_PROMPT_TOKENS: Field("local_cached_prompt_tokens_total", "sum", "count"),
+    names.EXTERNAL_CACHED_PROMPT_TOKENS: Field(
+        "external_cached_prompt_tokens_total", "sum", "count"
+    ),
+    names.KV_TRANSFER_BYTES: Field("kv_transfer_bytes_total", "sum", "count"),
+    names.KV_TRANSFER_TIME: Field("kv_transfer_s_total", "sum", "seconds"),
+    names.KV_TRANSFER_FAILURES: Field("kv_transfer_failures_total", "sum", "count"),
     names.ENGINE_PREEMPTIONS: Field("preemptions_total", "sum", "count"),
     names.SPANS_DROPPED: Field("spans_dropped_total", "sum", "count"),
     names.HOOK_FAILURES: Field("hook_failures_total", "sum", "count"),
@@ -105,21 +112,25 @@ class _Gathered:
     values: dict[tuple[str, str | None], float] = field(default_factory=dict)
 
 
-def normalise_points(message: ExportMetricsServiceRequest, now_unix_ns: int) -> Batch:
-    """The engine samples that a metrics export tells of."""
+def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
+    """The engine samples that a metrics export tells of.
+
+    Raises:
+        MalformedError: not a metrics export.
+        TooLargeError: more in it than there may be.
+    """
     batch = Batch()
     gathered: dict[_Key, _Gathered] = {}
-    for group in message.resource_metrics:
-        origin = origin_of(group.resource.attributes)
+    for resource, scope, metrics in unfold(body):
+        origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
-        for scoped in group.scope_metrics:
-            for metric in scoped.metrics:
-                if scoped.scope.name != names.SCOPE:
-                    batch.skipped[Skip.NOT_OURS] += _points_in(metric)
-                elif metric.name not in FIELDS:
-                    batch.skipped[Skip.UNKNOWN_METRIC] += _points_in(metric)
-                else:
-                    _gather(batch, gathered, metric, origin, now_unix_ns)
+        for metric in (decoded(Metric, raw) for raw in metrics):
+            if scope != names.SCOPE:
+                batch.skipped[Skip.NOT_OURS] += _points_in(metric)
+            elif metric.name not in FIELDS:
+                batch.skipped[Skip.UNKNOWN_METRIC] += _points_in(metric)
+            else:
+                _gather(batch, gathered, metric, origin, now_unix_ns)
     batch.samples = [_sample(key, each) for key, each in gathered.items()]
     return batch
 
@@ -221,6 +232,7 @@ def _sample(key: _Key, each: _Gathered) -> EngineSample:
         # With gauges alone nothing has been counted yet, so counting begins now.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
+        source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,
         model=each.model,
         region=each.origin.region,
         config=each.config,

@@ -1,11 +1,12 @@
 """Who reports: the labels that an OTLP resource gives to everything under it."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from tailspan_vllm import names
 
+from collector.normalise.envelope import decoded
 from collector.normalise.values import Reader, attributes_of
 
 
@@ -19,10 +20,27 @@ class Origin(NamedTuple):
     truncated_texts: int
 
 
-def origin_of(attributes: Iterable[KeyValue]) -> Origin:
+_LONGEST_KNOWN: Final = 4096
+_MOST_KNOWN: Final = 256
+
+
+def origin_of(resource: bytes) -> Origin:
     """Read a resource. A label of the wrong type is unknown: who runs a fleet sets these
-    by hand, and one slip there must not cost the telemetry."""
-    given = attributes_of(attributes)
+    by hand, and one slip there must not cost the telemetry.
+
+    Raises: MalformedError where it is no resource.
+    """
+    # A server's resource is the same in all that it sends.
+    return _known(resource) if len(resource) <= _LONGEST_KNOWN else _read(resource)
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def _known(resource: bytes) -> Origin:
+    return _read(resource)
+
+
+def _read(resource: bytes) -> Origin:
+    given = attributes_of(decoded(Resource, resource).attributes)
     reader = Reader(given)
     pid = given.get(names.PROCESS_PID)
     simulated = given.get(names.SIMULATED)

@@ -96,7 +96,7 @@ class Reader:
             return None
         if value.WhichOneof("value") != "string_value":
             raise RefusalError(Refusal.WRONG_TYPE)
-        return self._clean(value.string_value)
+        return self.cleaned(value.string_value)
 
     def label(self, name: str) -> str | None:
         """A text as a person may have configured it: a number will do, the rest is unknown."""
@@ -104,7 +104,26 @@ class Reader:
         kind = None if value is None else value.WhichOneof("value")
         if value is None or kind not in ("string_value", "int_value"):
             return None
-        return self._clean(value.string_value if kind == "string_value" else str(value.int_value))
+        return self.cleaned(value.string_value if kind == "string_value" else str(value.int_value))
+
+    def scalar(self, name: str) -> str | int | float | bool | None:
+        """A text, truth value or finite number of whatever sign."""
+        value = self._attributes.get(name)
+        if value is None:
+            return None
+        match value.WhichOneof("value"):
+            case "string_value":
+                return self.cleaned(value.string_value)
+            case "bool_value":
+                return value.bool_value
+            case "int_value":
+                return value.int_value
+            case "double_value":
+                if not math.isfinite(value.double_value):
+                    raise RefusalError(Refusal.NOT_FINITE)
+                return value.double_value
+            case _:
+                raise RefusalError(Refusal.WRONG_TYPE)
 
     def flag(self, name: str) -> bool | None:
         """A truth value."""
@@ -146,7 +165,8 @@ class Reader:
             case _:
                 raise RefusalError(Refusal.WRONG_TYPE)
 
-    def _clean(self, text: str) -> str | None:
+    def cleaned(self, text: str) -> str | None:
+        """A text as it may be kept; an empty one says nothing and is None."""
         if len(text) > MAX_TEXT_CHARS:
             self.truncated_texts += 1
             text = text[:MAX_TEXT_CHARS]

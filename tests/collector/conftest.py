@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
@@ -14,7 +15,8 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.events import EngineStart, message_of
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.parts import Parts
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
@@ -67,6 +69,7 @@ def record() -> Callable[..., RequestRecord]:
             "http_status": 200,
             "prompt_tokens": 512,
             "cached_tokens": 128,
+            "external_cached_tokens": 32,
             "output_tokens": 20,
             "preemptions": 0,
             "itl_max_s": 0.08,
@@ -122,7 +125,9 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
         )
         for name, value in changes.items():
             setattr(state, name, value)
-        return metrics_of([state], resource, NOW_UNIX_NS, {names.SPANS_DROPPED: 0})
+        return metrics_of(
+            [Sample(NOW_UNIX_NS, state.standing({names.SPANS_DROPPED: 0}, {}))], resource
+        )
 
     return make
 
@@ -133,3 +138,27 @@ def metrics_message(
 ) -> Callable[..., ExportMetricsServiceRequest]:
     """A factory of the messages of such exports."""
     return lambda **changes: encode_metrics(metrics(**changes))
+
+
+@pytest.fixture
+def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest]:
+    """A factory of messages that tell of one engine's start."""
+
+    def make(**changes: Any) -> ExportLogsServiceRequest:
+        given: dict[str, Any] = {
+            "engine": 0,
+            "at_unix_ns": NOW_UNIX_NS - 60 * 10**9,
+            "started_unix_ns": NOW_UNIX_NS - 60 * 10**9,
+            "config": "c0ffee00",
+            "model": "llama",
+            "version": "0.32.0",
+            "arguments": {
+                "scheduler.max_num_seqs": 16,
+                "scheduler.policy": "fcfs",
+                "cache.enable_prefix_caching": True,
+                "cache.gpu_memory_utilization": 0.9,
+            },
+        }
+        return message_of([EngineStart(**{**given, **changes})], resource)
+
+    return make

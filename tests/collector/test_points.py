@@ -21,6 +21,7 @@ from tailspan_vllm import names
 from collector.normalise.points import FIELDS, normalise_points
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
+from telemetry.requests import Source
 
 Message = ExportMetricsServiceRequest
 Factory = Callable[..., Message]
@@ -59,10 +60,11 @@ def test_every_metric_of_the_vocabulary_has_its_field() -> None:
 
 def test_an_export_becomes_one_sample(metrics_message: Factory, now_unix_ns: int) -> None:
     """All points of one engine and instant, under the labels of their resource."""
-    batch = normalise_points(metrics_message(), now_unix_ns)
+    batch = normalise_points(metrics_message().SerializeToString(), now_unix_ns)
     assert batch.samples == [
         EngineSample(
             replica="replica-1",
+            source=Source.INSTRUMENTATION,
             engine=0,
             process=4242,
             at_unix_ns=now_unix_ns,
@@ -92,7 +94,7 @@ def test_engines_of_one_process_make_samples_of_their_own(
     """Data-parallel engines report through one process."""
     message, second = metrics_message(), metrics_message(engine=1)
     message.resource_metrics.extend(second.resource_metrics)
-    samples = normalise_points(message, now_unix_ns).samples
+    samples = normalise_points(message.SerializeToString(), now_unix_ns).samples
     assert [sample.engine for sample in samples] == [0, 1]
 
 
@@ -101,7 +103,7 @@ def test_a_number_may_travel_as_the_other_kind(metrics_message: Factory, now_uni
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
     _point(message, names.BUSY_TIME).as_int = 12
-    [sample] = normalise_points(message, now_unix_ns).samples
+    [sample] = normalise_points(message.SerializeToString(), now_unix_ns).samples
     assert (sample.steps_total, type(sample.steps_total)) == (1000, int)
     assert (sample.busy_s_total, type(sample.busy_s_total)) == (12.0, float)
 
@@ -114,7 +116,7 @@ def test_failures_told_by_hook_add_up(metrics_message: Factory, now_unix_ns: int
     other.CopyFrom(points[0])
     other.as_int = 5
     other.attributes.append(KeyValue(key=names.HOOK, value=AnyValue(string_value="add_request")))
-    [sample] = normalise_points(message, now_unix_ns).samples
+    [sample] = normalise_points(message.SerializeToString(), now_unix_ns).samples
     assert sample.hook_failures_total == 7
 
 
@@ -127,7 +129,7 @@ def test_an_engine_that_has_counted_nothing_counts_from_now(
     kept = [metric for metric in scoped.metrics if metric.HasField("gauge")]
     del scoped.metrics[:]
     scoped.metrics.extend(kept)
-    [sample] = normalise_points(message, now_unix_ns).samples
+    [sample] = normalise_points(message.SerializeToString(), now_unix_ns).samples
     assert (sample.waiting, sample.started_unix_ns) == (3, now_unix_ns)
 
 
@@ -139,7 +141,7 @@ def test_other_metrics_are_skipped_and_counted(metrics_message: Factory, now_uni
     foreign = metrics_message().resource_metrics[0]
     foreign.scope_metrics[0].scope.name = "opentelemetry.instrumentation.system"
     message.resource_metrics.append(foreign)
-    batch = normalise_points(message, now_unix_ns)
+    batch = normalise_points(message.SerializeToString(), now_unix_ns)
     assert batch.skipped == {Skip.UNKNOWN_METRIC: 1, Skip.NO_RECORDED_VALUE: 1, Skip.NOT_OURS: 12}
     [sample] = batch.samples
     assert (sample.waiting, sample.running, sample.steps_total) == (None, None, 1000)
@@ -209,7 +211,7 @@ def test_a_wrong_point_is_refused_and_the_others_kept(
     """The sample comes without that value: unknown, not 0."""
     message = metrics_message()
     spoil(message)
-    batch = normalise_points(message, now_unix_ns)
+    batch = normalise_points(message.SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 1}
     assert batch.accepted == 11
     [sample] = batch.samples
@@ -234,7 +236,7 @@ def test_a_sample_of_nobody_is_refused(
     kept = [each for each in attributes if each.key not in missing]
     del attributes[:]
     attributes.extend(kept)
-    batch = normalise_points(message, now_unix_ns)
+    batch = normalise_points(message.SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 12}
     assert batch.empty
 
@@ -247,7 +249,7 @@ def test_random_bytes_are_read_or_refused(body: bytes) -> None:
         message = Message.FromString(body)
     except DecodeError:
         return
-    normalise_points(message, 1_790_000_000 * 10**9)
+    normalise_points(message.SerializeToString(), 1_790_000_000 * 10**9)
 
 
 _VALUE = st.one_of(
@@ -288,7 +290,7 @@ def test_every_mutated_message_is_accounted_for(
         message = Message.FromString(bytes(body))
     except DecodeError:
         return
-    batch = normalise_points(message, now_unix_ns)
+    batch = normalise_points(message.SerializeToString(), now_unix_ns)
     assert batch.accepted + batch.skipped.total() + batch.refused.total() == _points(message)
     for sample in batch.samples:
         for name in sample.__dataclass_fields__:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import socket
 import threading
 import zlib
@@ -33,9 +34,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from tailspan_vllm import names
 
-from collector.errors import ListenError
+from collector.counters import Counters
+from collector.errors import BusyError, ListenError
+from collector.intake import DOUBT_S, Intake
+from collector.limits import Limits
+from collector.reading import ReadingHere
 from collector.server import Collector
+from collector.signals import TRACES
 from collector.testing import MemorySink, background_loop, running
 
 MAX_BODY_BYTES = 64 * 1024
@@ -80,7 +87,7 @@ def collector(sink: MemorySink, listener: _Listener, now_unix_ns: int) -> Iterat
         [listener],
         grpc_port=0,
         http_port=0,
-        max_body_bytes=MAX_BODY_BYTES,
+        limits=Limits(max_body_bytes=MAX_BODY_BYTES),
         clock_unix_ns=lambda: now_unix_ns,
     )
     with running(made):
@@ -349,7 +356,7 @@ GZIP = {**PROTOBUF, "Content-Encoding": "gzip"}
         (bytes(MAX_BODY_BYTES + 1), PROTOBUF, 413, "too_large"),
         (_bomb(), GZIP, 413, "too_large"),
         (gzip.compress(bytes(MAX_BODY_BYTES)) * 2, GZIP, 413, "too_large"),
-        (b"{}", {"Content-Type": "application/json"}, 415, "unsupported"),
+        (b"{}", {"Content-Type": "text/json"}, 415, "unsupported"),
         (b"", {}, 415, "unsupported"),
         (b"", {**PROTOBUF, "Content-Encoding": "br"}, 415, "unsupported"),
     ],
@@ -362,7 +369,7 @@ GZIP = {**PROTOBUF, "Content-Encoding": "gzip"}
         "too large",
         "gzip bomb",
         "two gzip streams too large together",
-        "json",
+        "another content type",
         "no content type",
         "unknown encoding",
     ],
@@ -419,9 +426,21 @@ def test_a_sender_that_hangs_up_mid_body_harms_nobody(
     assert _post(collector, trace_message().SerializeToString(), PROTOBUF)[0].status == 200
 
 
-def test_logs_are_not_received(collector: Collector) -> None:
-    """There is no such path yet."""
-    assert _post(collector, b"", PROTOBUF, "/v1/logs")[0].status == 404
+def test_profiles_are_not_received(collector: Collector) -> None:
+    """There is no such path."""
+    assert _post(collector, b"", PROTOBUF, "/v1development/profiles")[0].status == 404
+
+
+def test_a_start_is_kept_by_either_transport(
+    collector: Collector, sink: MemorySink, events_message: Message
+) -> None:
+    """`/v1/logs` and the LogsService, each answered after the commit."""
+    body = events_message().SerializeToString()
+    assert _post(collector, body, PROTOBUF, "/v1/logs")[0].status == 200
+    with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
+        assert export(body, timeout=30) == b""
+    assert [start.config for start in sink.starts] == ["c0ffee00"] * 2
 
 
 def test_bad_messages_over_grpc_are_refused_and_the_next_one_served(
@@ -454,7 +473,7 @@ def test_more_than_there_is_room_for_is_told_to_come_again(
         sink,
         grpc_port=0,
         http_port=0,
-        max_waiting_bytes=len(body) + 1,
+        limits=Limits(max_waiting_bytes=len(body) + 1),
         clock_unix_ns=lambda: now_unix_ns,
     )
     with running(collector):
@@ -511,3 +530,120 @@ def test_stopping_answers_what_is_under_way(now_unix_ns: int, trace_message: Mes
     assert statuses == [200]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", collector.http_port))
+
+
+# --- OTLP's JSON ------------------------------------------------------------------------
+
+JSON = {"Content-Type": "application/json"}
+
+
+def _span_json(trace_id: str) -> dict[str, Any]:
+    """A request as anybody might write it by hand."""
+    return {
+        "traceId": trace_id,
+        "spanId": "00f067aa0ba902b7",
+        "name": "chat llama",
+        "kind": 2,
+        "startTimeUnixNano": str(1_790_000_000 * 10**9 - 10**9),
+        "endTimeUnixNano": str(1_790_000_000 * 10**9),
+        "attributes": [
+            {"key": names.OUTCOME, "value": {"stringValue": "stop"}},
+            {"key": names.BASIS, "value": {"stringValue": "http"}},
+            {"key": names.INPUT_TOKENS, "value": {"intValue": "12"}},
+            {"key": names.OUTPUT_TOKENS, "value": {"intValue": 34}},
+        ],
+    }
+
+
+def _json_body(*spans: dict[str, Any]) -> bytes:
+    scoped = {"scope": {"name": names.SCOPE}, "spans": spans}
+    return json.dumps({"resourceSpans": [{"scopeSpans": [scoped]}]}).encode()
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_json_is_taken_and_answered_in_json(
+    collector: Collector, sink: MemorySink, encoding: str
+) -> None:
+    """What is refused is told as protobuf's JSON has it: integers as text."""
+    body = _json_body(_span_json("4bf92f3577b34da6a3ce929d0e0e4736"), _span_json("00" * 16))
+    headers = JSON | ({"Content-Encoding": "gzip"} if encoding else {})
+    response, answer = _post(collector, gzip.compress(body) if encoding else body, headers)
+    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(answer) == {
+        "partialSuccess": {"rejectedSpans": "1", "errorMessage": "1 missing_id"}
+    }
+    [request] = sink.requests
+    assert request.trace_id == "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert (request.e2e_s, request.prompt_tokens, request.output_tokens) == (1.0, 12, 34)
+
+
+def test_bad_json_is_refused_in_json(collector: Collector) -> None:
+    """A google.rpc.Status says why."""
+    response, answer = _post(collector, b'{"resourceSpans": [', JSON)
+    assert (response.status, response.headers["Content-Type"]) == (400, "application/json")
+    status = json.loads(answer)
+    assert status["code"] == 3
+    assert "Expecting value at character 19" in status["message"]
+
+
+# --- Rates and readiness ------------------------------------------------------------------
+
+
+def test_more_than_the_rate_is_told_when_to_come_again(
+    now_unix_ns: int, trace_message: Message
+) -> None:
+    """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo; counted, and not kept."""
+    sink = MemorySink()
+    body = trace_message().SerializeToString()
+    collector = Collector(
+        sink,
+        grpc_port=0,
+        http_port=0,
+        limits=Limits(max_peer_bytes_per_s=len(body) / 60),
+        clock_unix_ns=lambda: now_unix_ns,
+    )
+    with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        assert _post(collector, body, PROTOBUF)[0].status == 200
+        response, answer = _post(collector, body, PROTOBUF)
+        assert response.status == 429
+        assert int(response.headers["Retry-After"]) > 50
+        assert _status(answer).code == 8
+        with pytest.raises(grpc.RpcError) as throttled:
+            Stub(channel).Export(trace_message(), timeout=30)
+    assert throttled.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "google.rpc.retryinfo-bin" in dict(throttled.value.trailing_metadata())
+    assert _count(collector, "http", "traces", "throttled") == 1
+    assert len(sink.requests) == 1
+
+
+def test_a_store_that_refuses_is_not_ready_until_it_keeps_again(
+    collector: Collector, sink: MemorySink, trace_message: Message
+) -> None:
+    """Readiness is what the store last said."""
+    body = trace_message().SerializeToString()
+    told = [collector.ready]
+    for sink.failure in (OSError("disk full"), None):
+        _post(collector, body, PROTOBUF)
+        told.append(collector.ready)
+    assert told == [True, False, True]
+
+
+def test_a_store_that_failed_is_given_another_try_in_time(
+    now_unix_ns: int, trace_message: Message
+) -> None:
+    """Who is never ready is sent nothing, and would never find out."""
+    sink, now = MemorySink(), [0.0]
+    intake = Intake(
+        sink, [], Counters(), lambda: now_unix_ns, Limits(), ReadingHere(), lambda: now[0]
+    )
+
+    async def fail() -> None:
+        sink.refusal = RuntimeError("full")
+        with pytest.raises(BusyError):
+            await intake.receive(TRACES, trace_message().SerializeToString(), peer="")
+        await intake.drained()
+
+    asyncio.run(fail())
+    assert not intake.keeping
+    now[0] += DOUBT_S + 1
+    assert intake.keeping

@@ -41,7 +41,7 @@ def _drop(message: Message, name: str) -> None:
 
 def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_ns: int) -> None:
     """What the instrumentation recorded is what the store is handed."""
-    batch = normalise_spans(trace_message(), now_unix_ns)
+    batch = normalise_spans(trace_message().SerializeToString(), now_unix_ns)
     [request] = batch.requests
     assert request.received_unix_ns == now_unix_ns - 100 * 10**9
     assert request.e2e_s == pytest.approx(1.5)
@@ -52,6 +52,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
     assert (request.outcome, request.basis) == (Outcome.STOP, Basis.HTTP)
     assert (request.replica, request.region, request.tenant) == ("replica-1", "eu-north-1", "acme")
     assert (request.prompt_tokens, request.cached_tokens, request.output_tokens) == (512, 128, 20)
+    assert request.external_cached_tokens == 32
     assert request.source is Source.INSTRUMENTATION
     assert request.streamed is True
     assert request.lora is None
@@ -63,7 +64,7 @@ def test_phases_that_never_began_stay_unknown(trace_message: Factory, now_unix_n
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None
     )
-    [request] = normalise_spans(message, now_unix_ns).requests
+    [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert request.outcome is Outcome.ABORT
     assert request.queue_s == pytest.approx(1.45)
     assert (request.prefill_s, request.decode_s, request.ttft_s) == (None, None, None)
@@ -78,7 +79,7 @@ def test_simulated_telemetry_is_never_taken_for_real(
     message.resource_spans[0].resource.attributes.append(
         KeyValue(key=names.SIMULATED, value=AnyValue(**said))
     )
-    [request] = normalise_spans(message, now_unix_ns).requests
+    [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert request.source is Source.SIMULATOR
 
 
@@ -91,7 +92,7 @@ def test_a_replica_without_an_instance_id_goes_by_its_service_name(
     kept = [each for each in attributes if each.key != names.SERVICE_INSTANCE_ID]
     del attributes[:]
     attributes.extend(kept)
-    [request] = normalise_spans(message, now_unix_ns).requests
+    [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert request.replica == "vllm"
 
 
@@ -101,7 +102,7 @@ def test_other_spans_are_skipped_and_counted(trace_message: Factory, now_unix_ns
     foreign.resource_spans[0].scope_spans[0].scope.name = "vllm.tracing.otel"
     _drop(ours, names.OUTCOME)
     for message in (foreign, ours):
-        batch = normalise_spans(message, now_unix_ns)
+        batch = normalise_spans(message.SerializeToString(), now_unix_ns)
         assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
         assert batch.empty
         assert not batch.refused
@@ -176,7 +177,7 @@ def test_a_wrong_request_is_refused_and_the_one_beside_it_kept(
     message, good = trace_message(), trace_message()
     spoil(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))
-    batch = normalise_spans(message, now_unix_ns)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
     assert batch.refused == {reason: 1}
     assert batch.complaint == f"1 {reason}"
     assert [request.span_id for request in batch.requests] == [_span(good).span_id.hex()]
@@ -186,7 +187,7 @@ def test_a_rounding_of_the_phases_is_no_error(trace_message: Factory, now_unix_n
     """Within a millisecond the parts are taken to sum to the whole."""
     message = trace_message()
     _set(message, names.QUEUE, double_value=0.2009)
-    assert not normalise_spans(message, now_unix_ns).refused
+    assert not normalise_spans(message.SerializeToString(), now_unix_ns).refused
 
 
 def test_a_span_that_tells_no_phase_is_kept_with_none(
@@ -197,7 +198,7 @@ def test_a_span_that_tells_no_phase_is_kept_with_none(
     phases = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
     for name in (*phases, *names.PREFILL_PARTS, *names.DECODE_PARTS):
         _drop(message, name)
-    [request] = normalise_spans(message, now_unix_ns).requests
+    [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert all(getattr(request, phase) is None for phase in PHASES)
 
 
@@ -207,7 +208,7 @@ def test_hostile_texts_are_made_harmless(trace_message: Factory, now_unix_ns: in
     _set(message, names.TENANT, string_value="x" * 1_000_000)
     _set(message, names.HTTP_ROUTE, string_value="/v1\x00/chat")
     _set(message, names.LORA, string_value="")
-    batch = normalise_spans(message, now_unix_ns)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
     [request] = batch.requests
     assert request.tenant == "x" * 256
     assert request.route == "/v1\ufffd/chat"
@@ -222,7 +223,8 @@ def test_unknown_attributes_are_ignored(trace_message: Factory, now_unix_ns: int
     more.CopyFrom(plain)
     _set(more, "tailspan.phase.teleport", double_value=float("nan"))
     assert (
-        normalise_spans(more, now_unix_ns).requests == normalise_spans(plain, now_unix_ns).requests
+        normalise_spans(more.SerializeToString(), now_unix_ns).requests
+        == normalise_spans(plain.SerializeToString(), now_unix_ns).requests
     )
 
 
@@ -234,7 +236,7 @@ def test_random_bytes_are_read_or_refused(body: bytes) -> None:
         message = Message.FromString(body)
     except DecodeError:
         return
-    normalise_spans(message, 1_790_000_000 * 10**9)
+    normalise_spans(message.SerializeToString(), 1_790_000_000 * 10**9)
 
 
 _ANY_VALUE = st.one_of(
@@ -285,7 +287,7 @@ def test_every_mutated_message_is_accounted_for(
         message = Message.FromString(bytes(body))
     except DecodeError:
         return
-    batch = normalise_spans(message, now_unix_ns)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
     spans = sum(
         len(scoped.spans) for group in message.resource_spans for scoped in group.scope_spans
     )

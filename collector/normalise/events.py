@@ -1,0 +1,91 @@
+"""OTLP log records → engine starts.
+
+Pure. Records that are no event of ours are skipped; nothing that can be decoded as OTLP
+makes this raise.
+"""
+
+from typing import Final
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from tailspan_vllm import names
+
+from collector.normalise.batch import Batch
+from collector.normalise.envelope import decoded, unfold
+from collector.normalise.resources import Origin, origin_of
+from collector.normalise.values import Reader, RefusalError, attributes_of, instant
+from collector.reasons import Refusal, Skip
+from telemetry.starts import Argument, EngineStart, written
+
+MOST_ARGUMENTS: Final = 256
+"""vLLM has some fifty that matter; more are a mistake or an attack."""
+
+
+def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
+    """The engine starts that a log export tells of.
+
+    Raises:
+        MalformedError: not a log export.
+        TooLargeError: more in it than there may be.
+    """
+    batch = Batch()
+    for resource, scope, records in unfold(body):
+        if scope != names.SCOPE:
+            batch.skipped[Skip.NOT_AN_EVENT] += len(records)
+            continue
+        origin = origin_of(resource)
+        batch.truncated_texts += origin.truncated_texts
+        for record in records:
+            _add(batch, decoded(LogRecord, record), origin, now_unix_ns)
+    return batch
+
+
+def _add(batch: Batch, record: LogRecord, origin: Origin, now_unix_ns: int) -> None:
+    reader = Reader(attributes_of(record.attributes))
+    try:
+        if (record.event_name or reader.text(names.EVENT_NAME)) != names.ENGINE_STARTED:
+            batch.skipped[Skip.NOT_AN_EVENT] += 1
+            return
+        start = _start(record, reader, origin, now_unix_ns)
+    except RefusalError as refusal:
+        batch.refused[refusal.reason] += 1
+        return
+    batch.starts.append(start)
+    batch.accepted += 1
+    batch.truncated_texts += reader.truncated_texts
+
+
+def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) -> EngineStart:
+    engine, config = reader.count(names.ENGINE), reader.text(names.CONFIG)
+    if engine is None:
+        raise RefusalError(Refusal.MISSING_ENGINE)
+    if origin.replica is None:
+        raise RefusalError(Refusal.MISSING_REPLICA)
+    if origin.process is None:
+        raise RefusalError(Refusal.MISSING_PROCESS)
+    if config is None:
+        raise RefusalError(Refusal.MISSING_CONFIG)
+    return EngineStart(
+        replica=origin.replica,
+        engine=engine,
+        process=origin.process,
+        at_unix_ns=instant(record.time_unix_nano, now_unix_ns),
+        config=config,
+        arguments=written(_arguments(record, reader)),
+        simulated=origin.simulated,
+        model=reader.text(names.REQUEST_MODEL),
+        region=origin.region,
+        version=reader.text(names.ENGINE_VERSION),
+    )
+
+
+def _arguments(record: LogRecord, reader: Reader) -> dict[str, Argument]:
+    told = {pair.key for pair in record.attributes if pair.key.startswith(names.ARGUMENT)}
+    if len(told) > MOST_ARGUMENTS:
+        raise RefusalError(Refusal.TOO_MANY_ARGUMENTS)
+    found: dict[str, Argument] = {}
+    for key in told:
+        name = reader.cleaned(key.removeprefix(names.ARGUMENT))
+        value = reader.scalar(key)
+        if name is not None and value is not None:
+            found[name] = value
+    return found

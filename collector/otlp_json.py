@@ -1,0 +1,103 @@
+"""OTLP's JSON: what it means in protobuf, so that one reader serves both.
+
+protobuf's own JSON mapping, with OTLP's exceptions: trace and span ids are hexadecimal, and
+unknown fields are ignored. Both spellings of a field are taken, and 64-bit integers as text.
+
+Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
+"""
+
+import json
+import re
+from base64 import b64encode
+from binascii import Error as HexError
+from binascii import unhexlify
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
+from google.protobuf.message import Message
+
+from collector.errors import MalformedError, TooLargeError
+
+MAX_VALUES: Final = 2**20
+"""Objects, arrays and values in one message: each is a hundred bytes and more once parsed.
+512 of our spans have a quarter as many."""
+
+_IDS: Final = (
+    ("traceId", "trace_id"),
+    ("spanId", "span_id"),
+    ("parentSpanId", "parent_span_id"),
+)
+_PATH: Final = re.compile(r"at ([\w.\[\]]{1,200})")
+
+
+def from_json(kind: type[Message], body: bytes) -> bytes:
+    """A message in protobuf.
+
+    Raises:
+        MalformedError: not JSON, or not this message's.
+        TooLargeError: more than `MAX_VALUES` values in it.
+    """
+    if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_VALUES:
+        raise TooLargeError(f"more than {MAX_VALUES} values in a message; send smaller batches")
+    try:
+        given = json.loads(body.decode(), object_hook=_with_ids, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"the body is not JSON in UTF-8: {_words(error)}") from error
+    message = kind()
+    try:
+        if not isinstance(given, dict):  # protobuf would take an empty array for one
+            raise ParseError("not an object")
+        ParseDict(given, message, ignore_unknown_fields=True)
+        return message.SerializeToString()
+    # Not ParseError alone: an integer beyond any double is an OverflowError to protobuf, half a
+    # character in a key a SystemError. Its own words may hold a value, and that a prompt.
+    except Exception as error:
+        where = _PATH.search(str(error))
+        raise MalformedError(
+            f"the body is not the JSON of {kind.DESCRIPTOR.full_name}"
+            + (f": look at {where[1]}" if where else "")
+        ) from None
+
+
+def to_json(message: Message) -> bytes:
+    """A message as OTLP's JSON; for answers, which hold no ids."""
+    return MessageToJson(message, indent=None).encode()
+
+
+def _with_ids(given: dict[str, Any]) -> dict[str, Any]:
+    for spellings in _IDS:
+        for key in spellings:
+            if key in given:
+                given[key] = _base64(given[key], key)
+    return given
+
+
+def _base64(given: Any, key: str) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return b64encode(unhexlify(given)).decode()
+    except (HexError, ValueError) as error:
+        raise _IdError(f"{key} must be hexadecimal") from error
+
+
+class _IdError(ValueError):
+    """An id is not what OTLP's JSON has it be."""
+
+
+def _refuse(constant: str) -> None:
+    raise _IdError(f'{constant} is no JSON; a text is, as in "NaN"')
+
+
+def _words(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at character {error.pos}"
+        case UnicodeDecodeError():
+            return f"{error.reason} at byte {error.start}"
+        case _IdError():
+            return str(error)
+        case RecursionError():
+            return "nested too deeply"
+        case _:
+            return "a number is too long"

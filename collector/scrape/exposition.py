@@ -1,0 +1,159 @@
+"""An answer of /metrics → the state of the engines behind it.
+
+Pure. The parsing is prometheus_client's, of those lines alone that a table names: an answer
+may hold a hundred thousand others. A value that cannot be is left unknown, and counted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
+from collector.scrape.reasons import Reason, ScrapeError
+from collector.scrape.series import ENGINES, NAMES, STARTED, EngineTable, Series
+
+MOST_LINES: Final = 10_000
+MOST_LINE_CHARS: Final = 8_192
+MOST_ENGINES: Final = 256
+RATIOS: Final = frozenset({"kv_usage_ratio"})
+NUMBERS: Final = frozenset(
+    {"modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"}
+)
+
+
+class Engine(NamedTuple):
+    """Which engine a series is about."""
+
+    number: int
+    model: str | None
+
+
+@dataclass(slots=True)
+class Answer:
+    """What an answer told."""
+
+    software: str
+    """Which table knew it."""
+    engines: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Engine → field of `EngineSample` → value; `model` where it is told."""
+    started_unix_s: float | None = None
+    unusable_values: int = 0
+
+
+def read(body: bytes) -> Answer:
+    """Read an answer.
+
+    Raises:
+        ScrapeError: malformed, too long, or of no engine that a table knows.
+    """
+    series: dict[str, list[Sample]] = defaultdict(list)
+    for sample in _samples(body):
+        series[sample.name].append(sample)
+    for table in ENGINES:
+        answer = Answer(table.name)
+        for name, alternatives in table.fields.items():
+            _fill(answer, table, name, alternatives, series)
+        if answer.engines:
+            answer.started_unix_s = _started(series)
+            return answer
+    raise ScrapeError(Reason.UNKNOWN_ENGINE)
+
+
+def _samples(body: bytes) -> Iterator[Sample]:
+    try:
+        wanted = list(_wanted(body.decode()))
+        for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
+            yield from family.samples
+    except ScrapeError:
+        raise
+    # The parser has no error of its own: what it says of a bad line is a matter of chance.
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise ScrapeError(Reason.MALFORMED) from error
+
+
+def _wanted(text: str) -> Iterator[str]:
+    lines = 0
+    for line in text.split("\n"):
+        if line.partition("{")[0].partition(" ")[0] not in NAMES:
+            continue
+        lines += 1
+        if lines > MOST_LINES or len(line) > MOST_LINE_CHARS:
+            raise ScrapeError(Reason.TOO_LARGE)
+        yield line
+
+
+def _fill(
+    answer: Answer,
+    table: EngineTable,
+    name: str,
+    alternatives: Iterable[Series],
+    series: Mapping[str, list[Sample]],
+) -> None:
+    for each in alternatives:
+        found = _values(table, each, series)
+        if not found:
+            continue
+        whole = _values(table, each.over, series) if each.over else None
+        for engine, value in found.items():
+            if whole is not None:
+                if not whole.get(engine):
+                    continue
+                value /= whole[engine]
+            try:
+                checked = _checked(name, value)
+            except RefusalError:
+                answer.unusable_values += 1
+                continue
+            if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
+                raise ScrapeError(Reason.TOO_LARGE)
+            told = answer.engines.setdefault(engine.number, {"model": engine.model})
+            # Several models behind one number: gauges and totals are the engine's, all told.
+            told[name] = checked if name in RATIOS else told.get(name, 0) + checked
+        return
+
+
+def _values(
+    table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
+) -> dict[Engine, float]:
+    """Of each engine the sum over other labels, of each of these the highest of the ranks."""
+    parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
+    for sample in series.get(wanted.name, ()):
+        labels = dict(sample.labels)
+        if any(labels.get(label) != value for label, value in wanted.where.items()):
+            continue
+        engine = _engine(table, labels)
+        if engine is None or sample.value != sample.value:  # NaN says that nothing is known
+            continue
+        rest = tuple(
+            sorted((key, value) for key, value in labels.items() if key not in table.rank_labels)
+        )
+        parts[engine, rest] = max(sample.value, parts.get((engine, rest), sample.value))
+    sums: dict[Engine, float] = {}
+    for (engine, _), value in parts.items():
+        sums[engine] = sums.get(engine, 0.0) + value
+    return sums
+
+
+def _engine(table: EngineTable, labels: Mapping[str, str]) -> Engine | None:
+    number = next((labels[label] for label in table.engine_labels if label in labels), "0")
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        return None
+    model = labels.get(table.model_label) if table.model_label else None
+    cleaned = (model or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd")
+    return Engine(int(number), cleaned or None)
+
+
+def _checked(name: str, value: float) -> float | int:
+    if name in RATIOS:
+        return ratio(value)
+    if name in NUMBERS:
+        return finite(value)
+    return count(int(finite(value)), MAX_TOTAL)
+
+
+def _started(series: Mapping[str, list[Sample]]) -> float | None:
+    return next((sample.value for sample in series.get(STARTED, ()) if sample.value > 0), None)

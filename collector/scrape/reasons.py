@@ -1,0 +1,36 @@
+"""Why a scrape told nothing: each reason spelled once, as counters and people hear it."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """What was amiss with a target."""
+
+    UNREACHABLE = "unreachable"
+    """No such name, no connection, or no TLS."""
+    TIMEOUT = "timeout"
+    """It did not answer whole within the time."""
+    REDIRECT = "redirect"
+    """It sent us elsewhere; nobody said to go there."""
+    HTTP_STATUS = "http_status"
+    """Another status than 200."""
+    TOO_LARGE = "too_large"
+    """More than the limit, of bytes or of series."""
+    MALFORMED = "malformed"
+    """No HTTP, no text, or no exposition format."""
+    UNKNOWN_ENGINE = "unknown_engine"
+    """It holds no series of an engine that is known."""
+    NOT_STORED = "not_stored"
+    """It told, and the store did not take it."""
+
+
+class ScrapeError(Exception):
+    """A scrape told nothing."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class DiscoveryError(Exception):
+    """Targets cannot be found just now; the message says why."""

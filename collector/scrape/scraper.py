@@ -1,0 +1,249 @@
+"""Asks each target every few seconds, and hands what it told to the sink.
+
+A task a target: a slow one delays itself. Nothing waits for the store beyond one answer of
+each: where it takes nothing, that answer is lost and counted, and totals make up for it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from collector.normalise.values import EARLIEST_UNIX_NS
+from collector.scrape import exposition
+from collector.scrape.fetch import fetch, http_client
+from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.targets import MOST_TARGETS, Discovery, Target
+from collector.sink import Listener, Sink
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline, Source
+
+_log = logging.getLogger(__name__)
+
+REFRESH_S: Final = 5.0
+"""How often targets are looked for."""
+MOST_TIMEOUT_S: Final = 5.0
+OURS_NS: Final = 60 * 10**9
+"""For so long after its last word a replica is the instrumentation's to tell of."""
+PROCESS: Final = 0
+"""A scrape sees a server, not which of its processes counted."""
+
+
+@dataclass(slots=True)
+class TargetState:
+    """How it stands with one target."""
+
+    target: Target
+    up: bool | None = None
+    """None before the first answer."""
+    software: str | None = None
+    duration_s: float | None = None
+    last_success_unix_ns: int | None = None
+    unusable_values: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """By `Reason`."""
+
+    @property
+    def url(self) -> str:
+        """The target's address."""
+        return self.target.url
+
+
+@dataclass(slots=True)
+class _Counting:
+    """An engine's totals as last told, and since when they count."""
+
+    started_unix_ns: int
+    totals: dict[str, float]
+
+
+class Scraper(Listener):
+    """Scrapes until it is stopped; itself a listener, to hear whom the instrumentation tells of.
+
+    Args:
+        discoveries: where targets come from.
+        sink: keeps the rows.
+        listeners: hear of them once they are kept.
+        every_s: from one question to a target to the next.
+        clock_unix_ns: the present.
+        client: asks; one of its own where none is given.
+    """
+
+    def __init__(
+        self,
+        discoveries: Sequence[Discovery],
+        sink: Sink,
+        listeners: Sequence[Listener] = (),
+        *,
+        every_s: float = 5.0,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        client: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._discoveries = discoveries
+        self._sink = sink
+        self._listeners = listeners
+        self._every_s = every_s
+        self._timeout_s = min(every_s, MOST_TIMEOUT_S)
+        self._clock_unix_ns = clock_unix_ns
+        self._client = client or http_client()
+        self._found: dict[str, Sequence[Target]] = {}
+        self.lost: dict[str, str] = {}
+        """Discoveries that fail just now, and why."""
+        self._states: dict[Target, TargetState] = {}
+        self._counting: dict[tuple[Target, int], _Counting] = {}
+        self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._ours_unix_ns: dict[str, int] = {}
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Note whom the instrumentation tells of: its samples say more than a scrape's."""
+        now_unix_ns = self._clock_unix_ns()
+        for sample in samples:
+            if sample.source is not Source.SCRAPE:
+                self._ours_unix_ns[sample.replica] = now_unix_ns
+
+    def discoveries(self) -> dict[str, bool]:
+        """Whether each discovery last told its targets; those that were asked."""
+        return {
+            discovery.name: discovery.name not in self.lost
+            for discovery in self._discoveries
+            if discovery.name in self._found or discovery.name in self.lost
+        }
+
+    def report(self) -> list[TargetState]:
+        """How each target stands, by address."""
+        return [self._states[target] for target in sorted(self._states, key=str)]
+
+    async def run(self) -> None:
+        """Look for targets and ask them, until cancelled."""
+        try:
+            while True:
+                await self.look()
+                for target in self._states.keys() - self._tasks.keys():
+                    self._tasks[target] = asyncio.create_task(self._ask_for_ever(target))
+                for target in self._tasks.keys() - self._states.keys():
+                    self._tasks.pop(target).cancel()
+                await asyncio.sleep(REFRESH_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._client.aclose()
+
+    async def look(self) -> None:
+        """Look for targets once. Those of a discovery that fails stay as they were."""
+        for discovery in self._discoveries:
+            try:
+                self._found[discovery.name] = await discovery.targets()
+                self.lost.pop(discovery.name, None)
+            except DiscoveryError as error:
+                if self.lost.get(discovery.name) != str(error):
+                    _log.warning("scrape targets: %s", error)
+                self.lost[discovery.name] = str(error)
+        wanted = {target.url: target for found in self._found.values() for target in found}
+        now = set(list(wanted.values())[:MOST_TARGETS])
+        for target in now - self._states.keys():
+            self._states[target] = TargetState(target)
+        for target in self._states.keys() - now:
+            del self._states[target]
+            for key in [key for key in self._counting if key[0] == target]:
+                del self._counting[key]
+        horizon = self._clock_unix_ns() - OURS_NS
+        self._ours_unix_ns = {k: at for k, at in self._ours_unix_ns.items() if at > horizon}
+
+    async def _ask_for_ever(self, target: Target) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            await self.ask(target)
+            due_s = max(due_s + self._every_s, loop.time())
+            await asyncio.sleep(due_s - loop.time())
+
+    async def ask(self, target: Target) -> None:
+        """Ask one target once, and keep what it told; what is amiss is counted."""
+        state = self._states[target]
+        begun = time.monotonic()
+        try:
+            body = await fetch(self._client, target.url, self._timeout_s)
+            # Beside the event loop: a large answer must not hold up the doors.
+            answer = await asyncio.to_thread(exposition.read, body)
+            await self._keep(target, answer)
+        except ScrapeError as error:
+            if state.up is not False:
+                _log.warning("scrape: %s is down: %s", target.url, error.reason)
+            state.up = False
+            state.failures[error.reason] += 1
+            return
+        state.up = True
+        state.software = answer.software
+        state.unusable_values += answer.unusable_values
+        state.duration_s = time.monotonic() - begun
+        state.last_success_unix_ns = self._clock_unix_ns()
+
+    async def _keep(self, target: Target, answer: exposition.Answer) -> None:
+        at_unix_ns = self._clock_unix_ns()
+        if at_unix_ns - self._ours_unix_ns.get(target.replica, 0) < OURS_NS:
+            return
+        samples = [
+            self._sample(target, number, fields, answer.started_unix_s, at_unix_ns)
+            for number, fields in answer.engines.items()
+        ]
+        try:
+            await asyncio.wrap_future(self._sink.submit([], samples))
+        except Exception as error:  # the writer's, of whatever kind: the next answer comes soon
+            raise ScrapeError(Reason.NOT_STORED) from error
+        for listener in self._listeners:
+            with contextlib.suppress(Exception):  # it fails alone; the rows are kept
+                listener.on_stored([], samples)
+
+    def _sample(
+        self,
+        target: Target,
+        number: int,
+        fields: Mapping[str, Any],
+        process_started_s: float | None,
+        at_unix_ns: int,
+    ) -> EngineSample:
+        return EngineSample(
+            replica=target.replica,
+            engine=number,
+            process=PROCESS,
+            at_unix_ns=at_unix_ns,
+            started_unix_ns=self._started(target, number, fields, process_started_s, at_unix_ns),
+            source=Source.SCRAPE,
+            region=target.region,
+            **fields,
+        )
+
+    def _started(
+        self,
+        target: Target,
+        number: int,
+        fields: Mapping[str, Any],
+        process_started_s: float | None,
+        at_unix_ns: int,
+    ) -> int:
+        """Since when the totals count: as the server says, else since we first looked; anew
+        where one of them went back."""
+        told_unix_ns = int(process_started_s * 1e9) if process_started_s is not None else 0
+        if not EARLIEST_UNIX_NS <= told_unix_ns <= at_unix_ns:
+            told_unix_ns = 0  # its clock is not ours
+        totals = {name: value for name, value in fields.items() if name.endswith("_total")}
+        known = self._counting.get((target, number))
+        if known is None:
+            started_unix_ns = told_unix_ns or at_unix_ns
+        elif told_unix_ns > known.started_unix_ns:
+            started_unix_ns = told_unix_ns
+        elif any(value < known.totals.get(name, 0) for name, value in totals.items()):
+            started_unix_ns = at_unix_ns
+        else:
+            started_unix_ns = known.started_unix_ns
+        self._counting[target, number] = _Counting(started_unix_ns, totals)
+        return started_unix_ns

@@ -1,0 +1,210 @@
+"""Whom to scrape: a fixed address, a file that is watched, or a name in the DNS.
+
+Sources: Prometheus, "<file_sd_config>" (the file's form, and the labels that set scheme and
+path) and "<dns_sd_config>"; the prefixes `dns+` and `dnssrv+` are Thanos'.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import dns.asyncresolver
+import dns.exception
+import yaml
+
+from collector.normalise.values import MAX_TEXT_CHARS
+from collector.scrape.reasons import DiscoveryError
+
+MOST_TARGETS: Final = 1_000
+MOST_FILE_BYTES: Final = 4 * 2**20
+LOOKUP_S: Final = 5.0
+PATH: Final = "/metrics"
+ALLOWED: Final = (
+    "http://HOST:PORT[/metrics], dns+http://NAME:PORT[/metrics] for each address of a name,"
+    " dnssrv+http://NAME[/metrics] for each of its SRV records; https likewise"
+)
+
+
+class Target(NamedTuple):
+    """One address, and the labels of what is told there."""
+
+    url: str
+    replica: str
+    region: str | None = None
+
+
+class Discovery(Protocol):
+    """Finds targets."""
+
+    @property
+    def name(self) -> str:
+        """As the user gave it."""
+
+    async def targets(self) -> Sequence[Target]:
+        """As of now.
+
+        Raises:
+            DiscoveryError: not to be found just now; those of before stay.
+        """
+
+
+def place(given: str) -> Discovery:
+    """What `--scrape` was given.
+
+    Raises:
+        ValueError: no such address; says what is allowed.
+    """
+    kind, plus, rest = given.partition("+")
+    url = rest if plus else given
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise ValueError(f"{given!r}: {error}; allowed: {ALLOWED}") from error
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("credentials do not belong in an address: they would be shown")
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or (plus and kind not in ("dns", "dnssrv"))
+        or parts.fragment
+    ):
+        raise ValueError(f"{given!r} is no address to scrape; allowed: {ALLOWED}")
+    path = (parts.path if parts.path not in ("", "/") else PATH) + (
+        f"?{parts.query}" if parts.query else ""
+    )
+    if not plus:
+        return Fixed(given, (Target(f"{parts.scheme}://{parts.netloc}{path}", parts.netloc),))
+    if kind == "dns" and port is None:
+        raise ValueError(f"{given!r}: an address has no port; allowed: {ALLOWED}")
+    return Name(given, kind, parts.scheme, host, port, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Addresses that do not change."""
+
+    name: str
+    found: tuple[Target, ...]
+
+    async def targets(self) -> Sequence[Target]:
+        """See `Discovery`."""
+        return self.found
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name in the DNS: each of its addresses, or each host and port of its SRV records."""
+
+    name: str
+    kind: str
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    resolver: dns.asyncresolver.Resolver | None = None
+    """None for the system's."""
+
+    async def targets(self) -> Sequence[Target]:
+        """See `Discovery`."""
+        try:
+            async with asyncio.timeout(LOOKUP_S):
+                found = await (self._records() if self.kind == "dnssrv" else self._addresses())
+        except (OSError, TimeoutError, dns.exception.DNSException) as error:
+            why = str(error) or type(error).__name__
+            raise DiscoveryError(f"{self.name}: {why}") from error
+        return [
+            Target(f"{self.scheme}://{where}{self.path}", where)
+            for where in sorted(found)[:MOST_TARGETS]
+        ]
+
+    async def _addresses(self) -> set[str]:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self.host, self.port, type=1)
+        addresses = {str(address[0]) for *_, address in found}
+        return {
+            f"[{each}]:{self.port}" if ":" in each else f"{each}:{self.port}" for each in addresses
+        }
+
+    async def _records(self) -> set[str]:
+        resolver = self.resolver or dns.asyncresolver.Resolver()
+        answer = await resolver.resolve(self.host, "SRV", lifetime=LOOKUP_S)
+        return {f"{record.target.to_text(omit_final_dot=True)}:{record.port}" for record in answer}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file in the form of Prometheus' file_sd, JSON or YAML, read anew each time.
+
+    Besides Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
+    `region` say what a target is called here; other labels are passed by.
+    """
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """See `Discovery`."""
+        return str(self.path)
+
+    async def targets(self) -> Sequence[Target]:
+        """See `Discovery`."""
+        return await asyncio.to_thread(self.read)
+
+    def read(self) -> list[Target]:
+        """The targets in the file.
+
+        Raises:
+            DiscoveryError: it cannot be read, or does not have that form.
+        """
+        try:
+            with self.path.open("rb") as file:
+                text = file.read(MOST_FILE_BYTES + 1)
+            if len(text) > MOST_FILE_BYTES:
+                raise DiscoveryError(f"{self.path}: more than {MOST_FILE_BYTES} bytes")
+            given = json.loads(text) if self.path.suffix == ".json" else yaml.safe_load(text)
+        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            raise DiscoveryError(f"{self.path}: {why}") from error
+        if not isinstance(given, list):
+            raise DiscoveryError(f"{self.path}: must be a list of groups with `targets`")
+        found = [
+            target for number, group in enumerate(given) for target in self._group(number, group)
+        ]
+        if len(found) > MOST_TARGETS:
+            raise DiscoveryError(f"{self.path}: {len(found)} targets; at most {MOST_TARGETS}")
+        return found
+
+    def _group(self, number: int, group: Any) -> list[Target]:
+        where = f"{self.path}: [{number}]"
+        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+            raise DiscoveryError(f"{where}: must have `targets`, a list of HOST:PORT")
+        labels = group.get("labels") or {}
+        if not isinstance(labels, dict):
+            raise DiscoveryError(f"{where}.labels: must be a mapping of texts")
+        scheme = labels.get("__scheme__", "http")
+        path = labels.get("__metrics_path__", PATH)
+        names = {}
+        for label in ("replica", "region"):
+            value = labels.get(label)
+            if value is not None and not isinstance(value, str):
+                raise DiscoveryError(f"{where}.labels.{label}: {value!r} is no text")
+            names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
+        found = []
+        for target in group["targets"]:
+            if not isinstance(target, str) or "://" in target or not isinstance(path, str):
+                raise DiscoveryError(f"{where}: {target!r} is no HOST:PORT")
+            try:
+                (plain,) = place(f"{scheme}://{target}{path}").found  # type: ignore[attr-defined]
+            except ValueError as error:
+                raise DiscoveryError(f"{where}: {error}") from error
+            several = len(group["targets"]) > 1
+            replica = names["replica"]
+            if replica is not None and several:
+                raise DiscoveryError(f"{where}.labels.replica: one name for several targets")
+            found.append(Target(plain.url, replica or plain.replica, names["region"]))
+        return found

@@ -1,0 +1,178 @@
+"""Answers of /metrics become the state of engines: a sample of each kind, and hostile ones."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.scrape import exposition
+from collector.scrape.reasons import Reason, ScrapeError
+from collector.scrape.series import ENGINES
+from telemetry.engines import EngineSample
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+
+
+def told(name: str) -> dict[int, dict[str, Any]]:
+    """What a sample tells, by engine."""
+    return exposition.read((SAMPLES / name).read_bytes()).engines
+
+
+def reason(body: bytes) -> Reason:
+    """Why an answer tells nothing."""
+    with pytest.raises(ScrapeError) as raised:
+        exposition.read(body)
+    return raised.value.reason
+
+
+def test_a_vllm_tells_its_state() -> None:
+    """As recorded."""
+    answer = exposition.read((SAMPLES / "vllm-0.32.0.txt").read_bytes())
+    assert answer.software == "vLLM"
+    assert answer.started_unix_s == 1795187900.06
+    assert answer.engines == {
+        0: {
+            "model": "tiny",
+            "waiting": 0,
+            "running": 0,
+            "deferred": 0,
+            "kv_usage_ratio": 0.0,
+            "prefill_tokens_total": 879,
+            "local_cached_prompt_tokens_total": 0,
+            "external_cached_prompt_tokens_total": 0,
+            "decode_tokens_total": 44,
+            "prefix_cache_queries_tokens_total": 879,
+            "prefix_cache_hits_tokens_total": 0,
+            "external_cache_queries_tokens_total": 0,
+            "external_cache_hits_tokens_total": 0,
+            "preemptions_total": 0,
+            "modelled_flops_total": 0.0,
+            "modelled_read_bytes_total": 0.0,
+            "modelled_write_bytes_total": 0.0,
+        }
+    }
+
+
+def test_older_names_of_vllms_are_known_and_its_engines_told_apart() -> None:
+    """What it does not tell of the second engine stays unknown."""
+    engines = told("vllm-before-0.12.txt")
+    assert engines[0]["kv_usage_ratio"] == 0.62
+    assert engines[0]["prefix_cache_hits_tokens_total"] == 21_000
+    assert engines[0]["prefill_tokens_total"] == 52_500
+    assert engines[1] == {"model": "llama", "waiting": 0, "running": 2, "kv_usage_ratio": 0.11}
+
+
+def test_an_sglangs_ranks_tell_the_same_once() -> None:
+    """And sources of cached tokens add up."""
+    assert told("sglang.txt") == {
+        0: {
+            "model": "llama",
+            "waiting": 28,
+            "running": 16,
+            "kv_usage_ratio": 0.28,
+            "prefill_tokens_total": 50_500,
+            "decode_tokens_total": 7_500,
+            "prefix_cache_queries_tokens_total": 81_000,
+            "prefix_cache_hits_tokens_total": 30_500,
+            "preemptions_total": 2,
+        }
+    }
+
+
+def test_a_tgi_tells_no_model_and_no_cache() -> None:
+    """Absent stays absent."""
+    assert told("tgi.txt") == {
+        0: {
+            "model": None,
+            "waiting": 5,
+            "running": 12,
+            "prefill_tokens_total": 56_320,
+            "decode_tokens_total": 10_750,
+        }
+    }
+
+
+def test_a_triton_tells_blocks_of_which_the_share_is_made() -> None:
+    """Used of all there are; its own `fraction` is something else."""
+    assert told("triton-trtllm.txt") == {
+        0: {
+            "model": "tensorrt_llm",
+            "waiting": 3,
+            "running": 9,
+            "kv_usage_ratio": 0.25,
+            "steps_total": 3301,
+            "prefill_tokens_total": 12_000,
+            "decode_tokens_total": 3_000,
+        }
+    }
+
+
+def test_every_field_of_every_table_is_one_of_a_samples() -> None:
+    """A name is spelled once, in `telemetry/`."""
+    fields = set(EngineSample.__dataclass_fields__)
+    assert all(set(table.fields) <= fields for table in ENGINES)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", Reason.UNKNOWN_ENGINE),
+        (b"<html><body>Welcome</body></html>", Reason.UNKNOWN_ENGINE),
+        (b"node_load1 0.5\n", Reason.UNKNOWN_ENGINE),
+        (b"process_start_time_seconds 1.7e9\n", Reason.UNKNOWN_ENGINE),
+        (b"\xff\xfe\x00", Reason.MALFORMED),
+        (b"vllm:num_requests_running{engine=\n", Reason.MALFORMED),
+        (b"vllm:num_requests_running nonsense\n", Reason.MALFORMED),
+        (b'tgi_queue_size{a="' + b"x" * 9000 + b'"} 1\n', Reason.TOO_LARGE),
+        (b"tgi_queue_size 1\n" * 10_001, Reason.TOO_LARGE),
+        (
+            b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % n for n in range(300)),
+            Reason.TOO_LARGE,
+        ),
+    ],
+)
+def test_what_is_no_answer_says_why(body: bytes, expected: Reason) -> None:
+    """In a word that is counted."""
+    assert reason(body) is expected
+
+
+@pytest.mark.parametrize("value", ["-1", "Inf", "1e300", "-Inf"])
+def test_a_value_that_cannot_be_is_unknown_and_counted(value: str) -> None:
+    """The others of its answer are kept."""
+    answer = exposition.read(f"tgi_queue_size {value}\ntgi_batch_current_size 2\n".encode())
+    assert answer.engines == {0: {"model": None, "running": 2}}
+    assert answer.unusable_values == 1
+
+
+def test_a_percentage_does_not_pass_for_a_ratio() -> None:
+    """62 is no share of a cache."""
+    answer = exposition.read(b"vllm:kv_cache_usage_perc 62\nvllm:num_requests_running 1\n")
+    assert "kv_usage_ratio" not in answer.engines[0]
+    assert answer.unusable_values == 1
+
+
+def test_not_a_number_says_that_nothing_is_known() -> None:
+    """Not zero, and no fault."""
+    answer = exposition.read(b"tgi_queue_size NaN\ntgi_batch_current_size 2\n")
+    assert answer.engines == {0: {"model": None, "running": 2}}
+    assert answer.unusable_values == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["vllm:num_requests_running", "tgi_queue_size", "sglang:token_usage"]),
+            st.text('{}="\\,ab01 .\n#e+-N', max_size=24),
+        ),
+        max_size=6,
+    )
+)
+def test_no_text_makes_it_raise_anything_else(lines: list[tuple[str, str]]) -> None:
+    """An answer is read, or says why not."""
+    body = "\n".join(name + rest for name, rest in lines).encode()
+    with contextlib.suppress(ScrapeError):
+        exposition.read(body)

@@ -1,0 +1,105 @@
+"""A stranger's answer is had whole and in time, or not at all, and says why."""
+
+import asyncio
+import gzip
+from typing import Any
+
+import pytest
+
+from collector.scrape.fetch import MOST_BYTES, fetch, http_client
+from collector.scrape.reasons import Reason, ScrapeError
+from tests.collector.scrape.conftest import Manner, Stranger, saying
+
+
+async def _never(reader: Any, writer: Any) -> None:
+    await reader.read()
+
+
+async def _dripping_headers(reader: Any, writer: Any) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n")
+    while not reader.at_eof():
+        writer.write(b"X: y\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def _dripping_body(reader: Any, writer: Any) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not reader.at_eof():
+        writer.write(b"a")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def _endless(reader: Any, writer: Any) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(2 * MOST_BYTES // 2**16):
+        writer.write(b"a" * 2**16)
+        await writer.drain()
+
+
+async def _other_protocol(reader: Any, writer: Any) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+
+async def _cut_short(reader: Any, writer: Any) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")
+
+
+BOMB = gzip.compress(b"tgi_queue_size 1\n" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("manner", "expected"),
+    [
+        (saying(b"", "302 Found", "Location: http://127.0.0.1:1/"), Reason.REDIRECT),
+        (saying(b"", "301 Moved", "Location: file:///etc/passwd"), Reason.REDIRECT),
+        (saying(b"no", "500 Broken"), Reason.HTTP_STATUS),
+        (saying(b"", "204 No Content"), Reason.HTTP_STATUS),
+        (saying(BOMB, "200 OK", "Content-Encoding: gzip"), Reason.MALFORMED),
+        (_endless, Reason.TOO_LARGE),
+        (_other_protocol, Reason.MALFORMED),
+        (_cut_short, Reason.MALFORMED),
+        (_never, Reason.TIMEOUT),
+        (_dripping_headers, Reason.TIMEOUT),
+        (_dripping_body, Reason.TIMEOUT),
+    ],
+)
+def test_what_a_stranger_does_wrong_has_its_reason(
+    stranger: Stranger, manner: Manner, expected: Reason
+) -> None:
+    """None of them holds us longer than the time, or more than the size."""
+    patience_s = 0.3 if expected is Reason.TIMEOUT else 20.0
+
+    async def ask() -> None:
+        async with stranger(manner) as url, http_client() as client:
+            with pytest.raises(ScrapeError) as raised:
+                await fetch(client, url, patience_s)
+            assert raised.value.reason is expected
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/metrics", "http://no-such-name.invalid/metrics", "http://[::1"]
+)
+def test_nobody_there_is_unreachable(url: str) -> None:
+    """A closed port, an unknown name, no address at all."""
+
+    async def ask() -> None:
+        async with http_client() as client:
+            with pytest.raises(ScrapeError) as raised:
+                await fetch(client, url, 20.0)
+            assert raised.value.reason is Reason.UNREACHABLE
+
+    asyncio.run(ask())
+
+
+def test_a_whole_answer_is_had_as_it_was_sent(stranger: Stranger) -> None:
+    """To the byte."""
+
+    async def ask() -> None:
+        async with stranger(saying(b"tgi_queue_size 1\n")) as url, http_client() as client:
+            assert await fetch(client, url, 20.0) == b"tgi_queue_size 1\n"
+
+    asyncio.run(ask())

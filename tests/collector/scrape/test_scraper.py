@@ -1,0 +1,196 @@
+"""Targets are asked, their engines kept; what one does wrong costs that one."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from collector.scrape.reasons import DiscoveryError, Reason
+from collector.scrape.scraper import OURS_NS, Scraper
+from collector.scrape.targets import Target
+from collector.testing import MemorySink
+from telemetry.engines import EngineSample
+from telemetry.requests import Source
+from tests.collector.scrape.conftest import Stranger, saying
+
+NOW_UNIX_NS = 1_796_000_000 * 10**9
+
+
+class Found:
+    """A discovery that a test changes."""
+
+    name = "found"
+
+    def __init__(self, *urls: str) -> None:
+        self.urls = urls
+        self.lost = False
+
+    async def targets(self) -> Sequence[Target]:
+        """As the test says."""
+        if self.lost:
+            raise DiscoveryError("gone")
+        return [Target(url, url.split("/")[2]) for url in self.urls]
+
+
+class Clock:
+    """A present that a test moves."""
+
+    def __init__(self) -> None:
+        self.unix_ns = NOW_UNIX_NS
+
+    def __call__(self) -> int:
+        """The present."""
+        return self.unix_ns
+
+
+def exposed(tokens: float, started_s: float | None = None) -> Any:
+    """A server that has made so many tokens."""
+    start = f"process_start_time_seconds {started_s}\n" if started_s else ""
+    return saying(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
+
+
+async def told(
+    stranger: Stranger, manners: Sequence[Any], **about: Any
+) -> tuple[MemorySink, Scraper]:
+    """Ask one target as often as there are manners, 5 s apart."""
+    clock, sink, turn = Clock(), MemorySink(), iter(manners)
+
+    async def in_turn(reader: Any, writer: Any) -> None:
+        await next(turn)(reader, writer)
+
+    async with stranger(in_turn) as url:
+        scraper = Scraper([Found(url)], sink, clock_unix_ns=clock, **about)
+        await scraper.look()
+        for _ in manners:
+            [state] = scraper.report()
+            await scraper.ask(state.target)
+            clock.unix_ns += 5 * 10**9
+        return sink, scraper
+
+
+def test_an_answer_becomes_a_sample_that_says_its_source(stranger: Stranger) -> None:
+    """Counting since the server's process began."""
+    sink, scraper = asyncio.run(told(stranger, [exposed(44, 1_795_000_000)]))
+    [sample] = sink.samples
+    assert (sample.source, sample.decode_tokens_total) == (Source.SCRAPE, 44)
+    assert (sample.at_unix_ns, sample.started_unix_ns) == (NOW_UNIX_NS, 1_795_000_000 * 10**9)
+    assert sample.replica.startswith("127.0.0.1:")
+    assert (sample.waiting, sample.steps_total) == (None, None)
+    [state] = scraper.report()
+    assert (state.up, state.software, state.failures) == (True, "vLLM", {})
+
+
+def test_a_total_that_goes_back_counts_anew(stranger: Stranger) -> None:
+    """Also where the server does not say when it began."""
+    sink, _ = asyncio.run(told(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
+    since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
+    assert since == [0, 0, 10, 10]
+
+
+def test_a_server_that_says_it_began_anew_is_believed(stranger: Stranger) -> None:
+    """Though it has counted more since than before; unless its clock is ahead of ours."""
+    later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
+    sink, _ = asyncio.run(
+        told(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
+    )
+    since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
+    assert since == [-150, -100, -100]
+
+
+def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> None:
+    """Down, and up again; nothing is kept of what was wrong."""
+    sink, scraper = asyncio.run(told(stranger, [saying(b"", "500 no"), exposed(1)]))
+    [state] = scraper.report()
+    assert state.up is True
+    assert state.failures == {Reason.HTTP_STATUS: 1}
+    assert len(sink.samples) == 1
+
+
+def test_a_store_that_takes_nothing_costs_that_answer(stranger: Stranger) -> None:
+    """And is said of the target, for nobody else will."""
+
+    async def ask() -> None:
+        sink = MemorySink()
+        sink.refusal = RuntimeError("full")
+        async with stranger(exposed(1)) as url:
+            scraper = Scraper([Found(url)], sink)
+            await scraper.look()
+            [state] = scraper.report()
+            await scraper.ask(state.target)
+            assert (state.up, state.failures) == (False, {Reason.NOT_STORED: 1})
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
+def test_what_the_instrumentation_tells_of_is_left_to_it(
+    stranger: Stranger, source: Source
+) -> None:
+    """Its totals and a scrape's would add up to twice the truth; after a minute's silence
+    the scrape is all there is."""
+
+    async def ask() -> None:
+        clock, sink = Clock(), MemorySink()
+        async with stranger(exposed(1)) as url:
+            scraper = Scraper([Found(url)], sink, clock_unix_ns=clock)
+            await scraper.look()
+            [state] = scraper.report()
+            ours = EngineSample(
+                replica=state.target.replica,
+                engine=0,
+                process=7,
+                at_unix_ns=NOW_UNIX_NS,
+                started_unix_ns=NOW_UNIX_NS,
+                source=source,
+            )
+            scraper.on_stored([], [ours])
+            await scraper.ask(state.target)
+            assert len(sink.samples) == (0 if source is Source.INSTRUMENTATION else 1)
+            assert state.up
+            clock.unix_ns += OURS_NS
+            await scraper.ask(state.target)
+            assert sink.samples
+
+    asyncio.run(ask())
+
+
+def test_targets_come_and_go_and_stay_where_nobody_can_say() -> None:
+    """A discovery that fails changes nothing."""
+
+    async def look() -> None:
+        discovery = Found("http://a:1/m", "http://b:1/m")
+        scraper = Scraper([discovery], MemorySink())
+        await scraper.look()
+        assert [state.url for state in scraper.report()] == ["http://a:1/m", "http://b:1/m"]
+        discovery.lost = True
+        await scraper.look()
+        assert len(scraper.report()) == 2
+        assert scraper.discoveries() == {"found": False}
+        discovery.lost, discovery.urls = False, ("http://b:1/m",)
+        await scraper.look()
+        assert [state.url for state in scraper.report()] == ["http://b:1/m"]
+        assert scraper.discoveries() == {"found": True}
+
+    asyncio.run(look())
+
+
+def test_a_silent_target_holds_no_other_up(stranger: Stranger) -> None:
+    """Each is asked by a task of its own, until it is cancelled."""
+
+    async def never(reader: Any, writer: Any) -> None:
+        await reader.read()
+
+    async def run() -> None:
+        sink = MemorySink()
+        async with stranger(never) as silent, stranger(exposed(1)) as good:
+            scraper = Scraper([Found(silent, good)], sink, every_s=0.01)
+            running = asyncio.create_task(scraper.run())
+            async with asyncio.timeout(20):
+                while len(sink.samples) < 3:
+                    await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert {sample.replica for sample in sink.samples} == {good.split("/")[2]}
+
+    asyncio.run(run())

@@ -1,0 +1,173 @@
+"""Targets come from an address, a watched file or the DNS; what is wrong is named."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUDPServer
+
+import dns.asyncresolver
+import dns.message
+import dns.rcode
+import dns.rrset
+import pytest
+import yaml
+
+from collector.scrape.reasons import DiscoveryError
+from collector.scrape.targets import Discovery, File, Name, Target, place
+
+
+def found(discovery: Discovery) -> list[Target]:
+    """Its targets."""
+    return list(asyncio.run(discovery.targets()))
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://gpu-1:8000", "http://gpu-1:8000/metrics"),
+        ("http://gpu-1:8000/", "http://gpu-1:8000/metrics"),
+        ("https://gpu-1/engine/metrics?x=1", "https://gpu-1/engine/metrics?x=1"),
+        ("http://[::1]:8000/metrics", "http://[::1]:8000/metrics"),
+    ],
+)
+def test_an_address_is_its_own_target(given: str, url: str) -> None:
+    """Named after its host and port."""
+    [target] = found(place(given))
+    assert target.url == url
+    assert target.replica in url
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["gpu-1:8000", "ftp://x/", "http://", "http://x:99999/", "dns+ftp://x:1", "srv+http://x", ""],
+)
+def test_what_is_no_address_is_refused_with_what_is_allowed(given: str) -> None:
+    """By a sentence that quotes it."""
+    with pytest.raises(ValueError, match="allowed"):
+        place(given)
+
+
+def test_credentials_in_an_address_are_refused_unquoted() -> None:
+    """They would stand in logs and labels."""
+    with pytest.raises(ValueError, match="credentials") as raised:
+        place("http://me:secret@gpu-1:8000")
+    assert "secret" not in str(raised.value)
+
+
+def test_an_address_in_the_dns_needs_a_port() -> None:
+    """Its records have none."""
+    with pytest.raises(ValueError, match="port"):
+        place("dns+http://name")
+
+
+def test_each_address_of_a_name_is_a_target() -> None:
+    """The system's own lookup."""
+    targets = found(place("dns+http://localhost:8000"))
+    assert "http://127.0.0.1:8000/metrics" in {target.url for target in targets} or targets
+
+
+def test_a_name_that_nobody_knows_is_an_error_and_not_no_targets() -> None:
+    """So that those of before stay."""
+    with pytest.raises(DiscoveryError, match="no-such-name"):
+        found(place("dns+http://no-such-name.invalid:8000"))
+
+
+@pytest.fixture
+def nameserver() -> Iterator[tuple[str, int]]:
+    """A real one, on loopback, that knows two servers of one service."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            data, socket = self.request
+            answer = dns.message.make_response(dns.message.from_wire(data))
+            name = answer.question[0].name
+            if name.to_text().startswith("_vllm."):
+                answer.answer.append(
+                    dns.rrset.from_text(name, 5, "IN", "SRV", "0 0 8001 a.x.", "0 0 8002 b.x.")
+                )
+            else:
+                answer.set_rcode(dns.rcode.NXDOMAIN)
+            socket.sendto(answer.to_wire(), self.client_address)
+
+    with ThreadingUDPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield str(server.server_address[0]), server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_each_srv_record_is_a_target(nameserver: tuple[str, int]) -> None:
+    """Host and port are the record's."""
+    resolver = dns.asyncresolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [nameserver[0]], nameserver[1]
+    name = Name("given", "dnssrv", "https", "_vllm._tcp.x", None, "/metrics", resolver)
+    assert found(name) == [
+        Target("https://a.x:8001/metrics", "a.x:8001"),
+        Target("https://b.x:8002/metrics", "b.x:8002"),
+    ]
+    unknown = Name("given", "dnssrv", "https", "_other._tcp.x", None, "/metrics", resolver)
+    with pytest.raises(DiscoveryError, match="given"):
+        found(unknown)
+
+
+GROUPS = [
+    {"targets": ["gpu-1:8000"], "labels": {"replica": "chat-1", "region": "eu", "team": "x"}},
+    {
+        "targets": ["gpu-2:8000", "gpu-3:8000"],
+        "labels": {"__scheme__": "https", "__metrics_path__": "/m"},
+    },
+]
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_file_is_read_anew_each_time(tmp_path: Path, kind: str) -> None:
+    """In the form of Prometheus' file_sd."""
+    path = tmp_path / f"targets.{kind}"
+    write = json.dumps if kind == "json" else yaml.safe_dump
+    path.write_text(write(GROUPS))
+    assert found(File(path)) == [
+        Target("http://gpu-1:8000/metrics", "chat-1", "eu"),
+        Target("https://gpu-2:8000/m", "gpu-2:8000"),
+        Target("https://gpu-3:8000/m", "gpu-3:8000"),
+    ]
+    path.write_text(write(GROUPS[:1]))
+    assert len(found(File(path))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "targets.json"),
+        ("{}", "list of groups"),
+        ('[{"labels": {}}]', r"\[0\]: must have `targets`"),
+        ('[{"targets": [1]}]', "1 is no HOST:PORT"),
+        ('[{"targets": ["http://x:1"]}]', "no HOST:PORT"),
+        ('[{"targets": ["me:pw@x:1"]}]', "credentials"),
+        ('[{"targets": ["x:1"], "labels": []}]', None),
+        ('[{"targets": ["x:1"], "labels": "y"}]', "labels"),
+        ('[{"targets": ["x:1"], "labels": {"replica": 3}}]', "3 is no text"),
+        ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "one name for several"),
+        ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "no address"),
+        ("[" * 100_000, "targets.json"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_by_place(
+    tmp_path: Path, text: str, named: str | None
+) -> None:
+    """Or taken, where nothing is wrong."""
+    path = tmp_path / "targets.json"
+    path.write_text(text)
+    if named is None:
+        assert found(File(path))
+    else:
+        with pytest.raises(DiscoveryError, match=named):
+            found(File(path))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    """That names it."""
+    with pytest.raises(DiscoveryError, match="nowhere"):
+        found(File(tmp_path / "nowhere.yaml"))

@@ -1,0 +1,99 @@
+"""Reading in a process of its own: the same rows, the same refusals, and a process that may end."""
+
+import io
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from collector.errors import BusyError, MalformedError, TooLargeError
+from collector.normalise.envelope import MAX_PARTS
+from collector.reading import ReadingApart, ReadingHere, serve
+from collector.signals import LOGS, TRACES
+
+Message = Callable[..., ExportTraceServiceRequest]
+
+
+@pytest.fixture
+def apart() -> Iterator[ReadingApart]:
+    """A process, started when it is first needed."""
+    reading = ReadingApart()
+    yield reading
+    reading.close()
+
+
+def _mixed(trace_message: Message) -> bytes:
+    """A span to keep, one to refuse, one to skip, and a text to cut."""
+    message = trace_message(tenant="t" * 300)
+    spans = message.resource_spans[0].scope_spans[0].spans
+    spans.append(spans[0])
+    spans[1].trace_id = b""
+    spans.add()
+    return message.SerializeToString()
+
+
+def test_the_rows_are_those_read_here(
+    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+) -> None:
+    """Counts and reasons included, and enums that are the enums."""
+    body = _mixed(trace_message)
+    here = ReadingHere().read(TRACES, body, False, now_unix_ns)
+    for _ in range(2):
+        there = apart.read(TRACES, body, False, now_unix_ns)
+        assert there == here
+    assert there.requests[0].outcome is here.requests[0].outcome
+    assert there.complaint == "1 missing_id"
+
+
+def test_errors_come_back_as_they_are(apart: ReadingApart, now_unix_ns: int) -> None:
+    """And the process goes on."""
+    for body, json, error in (
+        (b"\xff" * 9, False, MalformedError),
+        (b"{", True, MalformedError),
+        (b"\x0a\x00" * (MAX_PARTS + 1), False, TooLargeError),
+    ):
+        with pytest.raises(error):
+            apart.read(TRACES, body, json, now_unix_ns)
+    assert apart.read(TRACES, b"", False, now_unix_ns).empty
+
+
+def test_a_process_that_ends_is_replaced(
+    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+) -> None:
+    """What it was reading is sent again; the next message is read by another."""
+    body = trace_message().SerializeToString()
+    apart.read(TRACES, body, False, now_unix_ns)
+    process = apart._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with pytest.raises(BusyError, match="send again"):
+        apart.read(TRACES, body, False, now_unix_ns)
+    assert apart.read(TRACES, body, False, now_unix_ns).accepted == 1
+
+
+def test_it_ends_with_its_input(
+    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+) -> None:
+    """However we end, the pipe is closed, and nothing is left running."""
+    apart.read(TRACES, trace_message().SerializeToString(), False, now_unix_ns)
+    process = apart._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+
+
+def test_half_a_question_is_not_answered() -> None:
+    """Whoever asked is gone."""
+    answers = io.BytesIO()
+    serve(io.BytesIO(b"\x01"), answers)
+    assert answers.getvalue() == b""
+
+
+def test_what_is_rare_is_read_here(apart: ReadingApart, now_unix_ns: int) -> None:
+    """No process is started for it."""
+    assert apart.read(LOGS, b"", False, now_unix_ns).empty
+    assert apart._process is None

@@ -1,0 +1,388 @@
+"""Tokens and TLS at both doors, with a certificate authority of our own and real exporters."""
+
+import asyncio
+import socket
+import ssl
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+import trustme
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+    OTLPSpanExporter as GrpcSpanExporter,
+)
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+    OTLPSpanExporter as HttpSpanExporter,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from collector.bearer import SHORTEST, BearerGate, Tokens
+from collector.errors import SecurityError, UnauthenticatedError
+from collector.hosting import AsgiHost
+from collector.server import Collector
+from collector.testing import MemorySink, running
+from collector.tls import Tls
+
+TOKEN, ANOTHER = "a-good-token-of-ours", "another/good+token=="
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+
+Message = Callable[..., ExportTraceServiceRequest]
+
+
+class Party(NamedTuple):
+    """Files of one that has a certificate."""
+
+    certificate: Path
+    key: Path
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Who signs."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def ca(authority: trustme.CA, tmp_path: Path) -> Path:
+    """Its certificate."""
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return path
+
+
+@pytest.fixture
+def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
+    """A factory of parties."""
+
+    def make(name: str = "127.0.0.1", **about: Any) -> Party:
+        issued = about.pop("by", authority).issue_cert(name, **about)
+        files = Party(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+        for number, pem in enumerate(issued.cert_chain_pems):
+            pem.write_to_path(files.certificate, append=number > 0)
+        issued.private_key_pem.write_to_path(files.key)
+        return files
+
+    return make
+
+
+@contextmanager
+def _collector(now_unix_ns: int, **doors: Any) -> Iterator[tuple[Collector, MemorySink]]:
+    sink = MemorySink()
+    made = Collector(sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns, **doors)
+    with running(made):
+        yield made, sink
+
+
+def _post(collector: Collector, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", collector.http_port, timeout=30)
+    try:
+        connection.request("POST", "/v1/traces", body, {**PROTOBUF, **headers})
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.headers
+    finally:
+        connection.close()
+
+
+# --- Tokens -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [None, "", TOKEN, "Bearer", "Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ü" * 50],
+)
+def test_without_a_good_token_nothing_is_taken(
+    now_unix_ns: int, trace_message: Message, shown: str | None
+) -> None:
+    """401 with a challenge and UNAUTHENTICATED, not to be sent again; counted; never repeated."""
+    body = trace_message().SerializeToString()
+    with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
+        told = None if shown is None else shown.encode("latin-1", "replace").decode("latin-1")
+        status, headers = _post(collector, body, {"Authorization": told} if told else {})
+        assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="tailspan"')
+        assert headers["Retry-After"] is None
+        with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+            metadata = [("authorization", shown)] if shown and shown.isascii() else None
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(METHOD)(body, timeout=30, metadata=metadata)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert TOKEN not in str(refused.value)
+        assert not sink.requests
+        messages = collector.counters.report().messages
+        assert messages["http", "traces", "unauthenticated"] == 1
+        assert messages["grpc", "traces", "unauthenticated"] == 1
+
+
+@pytest.mark.parametrize("token", [TOKEN, ANOTHER])
+def test_any_of_the_tokens_opens_both_doors(
+    now_unix_ns: int, trace_message: Message, token: str
+) -> None:
+    """Two at a time, so that one can be changed while the other is still in use."""
+    body = trace_message().SerializeToString()
+    with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
+        assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
+        with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+            metadata = [("authorization", f"Bearer {token}")]
+            channel.unary_unary(METHOD)(body, timeout=30, metadata=metadata)
+        assert len(sink.requests) == 2
+
+
+def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
+    """The option goes before the file's variable, and that before the tokens' own."""
+    file = tmp_path / "tokens"
+    file.write_text(f"# ours\n\n{TOKEN}  # the old one\n{ANOTHER}\n")
+    other = tmp_path / "other"
+    other.write_text("the-token-of-another-file\n")
+    variables = {"TAILSPAN_TOKEN_FILE": str(file), "TAILSPAN_TOKENS": "of-the-variable-itself"}
+    for found, good, bad in (
+        (Tokens.found(file, {}), ANOTHER, "of-the-variable-itself"),
+        (Tokens.found(other, variables), "the-token-of-another-file", TOKEN),
+        (Tokens.found(None, variables), TOKEN, "of-the-variable-itself"),
+        (Tokens.found(None, {"TAILSPAN_TOKENS": f"{TOKEN}, {ANOTHER}"}), ANOTHER, "# ours"),
+    ):
+        assert found is not None
+        found.check(f"Bearer {good}")
+        with pytest.raises(UnauthenticatedError):
+            found.check(f"Bearer {bad}")
+    assert Tokens.found(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "holds no token"),
+        (b"# nothing\n", "holds no token"),
+        (b"short\n", f"token 1 of 1 is none; allowed: at least {SHORTEST}"),
+        (TOKEN.encode() + b"\nwith a blank in the middle\n", "token 2 of 2 is none"),
+        (b"\xff\xfe" * 20, "not UTF-8"),
+    ],
+)
+def test_what_is_no_token_is_refused_without_being_shown(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    """The error names the file and which one."""
+    file = tmp_path / "tokens"
+    file.write_bytes(content)
+    with pytest.raises(SecurityError, match=words) as refused:
+        Tokens.found(file, {})
+    assert str(file) in str(refused.value)
+    assert "blank in" not in str(refused.value)
+    assert "short" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """With the system's reason."""
+    with pytest.raises(SecurityError, match=r"cannot read the tokens in .*none: No such file"):
+        Tokens.found(tmp_path / "none", {})
+
+
+def test_a_gate_leaves_health_open() -> None:
+    """An orchestrator has no token."""
+
+    async def ok(request: object) -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    app = Starlette(routes=[Route("/healthz", ok), Route("/metrics", ok)])
+
+    async def ask() -> list[int]:
+        host = AsgiHost(
+            BearerGate(app, Tokens([TOKEN], "test"), ["/healthz"]),
+            host="127.0.0.1",
+            port=0,
+            option="--x",
+        )
+        await host.start()
+
+        def get(path: str, **headers: str) -> int:
+            connection = HTTPConnection("127.0.0.1", host.port, timeout=30)
+            connection.request("GET", path, headers=headers)
+            status = connection.getresponse().status
+            connection.close()
+            return status
+
+        statuses = [
+            await asyncio.to_thread(get, "/healthz"),
+            await asyncio.to_thread(get, "/metrics"),
+            await asyncio.to_thread(get, "/metrics", Authorization=f"Bearer {TOKEN}"),
+        ]
+        await host.stop(0)
+        return statuses
+
+    assert asyncio.run(ask()) == [200, 401, 200]
+
+
+# --- TLS --------------------------------------------------------------------------------
+
+
+def _exporters(collector: Collector) -> list[Any]:
+    """OpenTelemetry's own, told nothing but where; the rest is in its variables."""
+    return [
+        GrpcSpanExporter(endpoint=f"https://127.0.0.1:{collector.grpc_port}", timeout=1),
+        HttpSpanExporter(endpoint=f"https://127.0.0.1:{collector.http_port}/v1/traces", timeout=1),
+    ]
+
+
+def _exported(collector: Collector, span: ReadableSpan) -> list[bool]:
+    results = []
+    for exporter in _exporters(collector):
+        results.append(exporter.export([span]) is SpanExportResult.SUCCESS)
+        exporter.shutdown()
+    return results
+
+
+@pytest.fixture
+def standard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set OpenTelemetry's standard variables, as a server's environment would."""
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # to `requests` they go before ours
+        monkeypatch.delenv(name, raising=False)
+
+    def set_them(**variables: object) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", str(value))
+
+    return set_them
+
+
+def test_the_standard_variables_get_in(
+    now_unix_ns: int,
+    span: Callable[..., ReadableSpan],
+    issue: Callable[..., Party],
+    ca: Path,
+    standard: Callable[..., None],
+) -> None:
+    """OTEL_EXPORTER_OTLP_CERTIFICATE and _HEADERS are all that a server needs."""
+    standard(CERTIFICATE=ca, HEADERS=f"authorization=Bearer%20{TOKEN}")
+    doors = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
+    with _collector(now_unix_ns, **doors) as (collector, sink):
+        assert _exported(collector, span()) == [True, True]
+        assert len(sink.requests) == 2
+
+
+def test_a_wrong_token_fails_at_once_over_tls(
+    now_unix_ns: int,
+    span: Callable[..., ReadableSpan],
+    issue: Callable[..., Party],
+    ca: Path,
+    standard: Callable[..., None],
+) -> None:
+    """Not to be sent again, so the exporter does not."""
+    standard(CERTIFICATE=ca, HEADERS="authorization=Bearer%20not-that-token-at-all")
+    doors = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
+    with _collector(now_unix_ns, **doors) as (collector, sink):
+        assert _exported(collector, span()) == [False, False]
+        assert not sink.requests
+
+
+def test_an_expired_certificate_is_not_trusted(
+    now_unix_ns: int,
+    span: Callable[..., ReadableSpan],
+    issue: Callable[..., Party],
+    ca: Path,
+    standard: Callable[..., None],
+) -> None:
+    """The sender refuses to talk to it."""
+    standard(CERTIFICATE=ca)
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    expired = issue(not_before=yesterday - timedelta(days=9), not_after=yesterday)
+    with _collector(now_unix_ns, tls=Tls(*expired)) as (collector, sink):
+        assert _exported(collector, span()) == [False, False]
+        with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+            _handshake(collector.http_port, ssl.create_default_context(cafile=ca))
+        assert not sink.requests
+
+
+def test_a_client_needs_a_certificate_where_mutual_tls_is_asked_for(
+    now_unix_ns: int,
+    span: Callable[..., ReadableSpan],
+    issue: Callable[..., Party],
+    ca: Path,
+    standard: Callable[..., None],
+) -> None:
+    """One signed by the authority named gets in; none, or another's, does not."""
+    standard(CERTIFICATE=ca)
+    with _collector(now_unix_ns, tls=Tls(*issue(), client_ca=ca)) as (collector, sink):
+        assert _exported(collector, span()) == [False, False]
+        stranger = issue("stranger", by=trustme.CA())
+        standard(CLIENT_CERTIFICATE=stranger.certificate, CLIENT_KEY=stranger.key)
+        assert _exported(collector, span()) == [False, False]
+        assert not sink.requests
+        client = issue("client")
+        standard(CLIENT_CERTIFICATE=client.certificate, CLIENT_KEY=client.key)
+        assert _exported(collector, span()) == [True, True]
+        assert len(sink.requests) == 2
+
+
+def _handshake(port: int, context: ssl.SSLContext) -> str | None:
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped,
+    ):
+        return wrapped.version()
+
+
+def test_plaintext_against_tls_gets_nothing_and_harms_nobody(
+    now_unix_ns: int, trace_message: Message, issue: Callable[..., Party], ca: Path
+) -> None:
+    """The connection ends; the next one is served."""
+    body = trace_message().SerializeToString()
+    with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, sink):
+        with pytest.raises((OSError, HTTPException)):
+            _post(collector, body, {})
+        with (
+            grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel,
+            pytest.raises(grpc.RpcError) as refused,
+        ):
+            channel.unary_unary(METHOD)(body, timeout=5)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert not sink.requests
+        context = ssl.create_default_context(cafile=ca)
+        connection = HTTPSConnection("127.0.0.1", collector.http_port, timeout=30, context=context)
+        connection.request("POST", "/v1/traces", body, PROTOBUF)
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_old_protocols_are_not_spoken(
+    now_unix_ns: int, issue: Callable[..., Party], ca: Path
+) -> None:
+    """TLS 1.2 at least."""
+    with _collector(now_unix_ns, tls=Tls(*issue())) as (collector, _):
+        old = ssl.create_default_context(cafile=ca)
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # which is why
+            old.minimum_version = ssl.TLSVersion.TLSv1
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        for port in (collector.http_port, collector.grpc_port):
+            assert _handshake(port, ssl.create_default_context(cafile=ca)) == "TLSv1.3"
+            with pytest.raises(ssl.SSLError):
+                _handshake(port, old)
+
+
+def test_files_that_are_no_pair_are_refused_before_anything_listens(
+    issue: Callable[..., Party], tmp_path: Path
+) -> None:
+    """Each error names the files."""
+    one, other = issue("one"), issue("other")
+    garbage = tmp_path / "garbage.pem"
+    garbage.write_text("garbage")
+    with pytest.raises(SecurityError, match=r"one\.pem with the key .*other\.key: KEY_VALUES"):
+        Tls(one.certificate, other.key)
+    with pytest.raises(SecurityError, match=r"garbage\.pem"):
+        Tls(garbage, one.key)
+    with pytest.raises(SecurityError, match=r"garbage\.pem holds no certificate"):
+        Tls(*one, client_ca=garbage)
+    with pytest.raises(SecurityError, match=r"cannot read .*nowhere: No such file"):
+        Tls(tmp_path / "nowhere", one.key)
