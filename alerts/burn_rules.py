@@ -5,14 +5,14 @@ divides, so that an empty window is no NaN and 14.44 is more than 14.4. The deci
 `alerts.burnrate`'s, in PromQL: the tests run both over the same histories.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
 from alerts.burnrate import Pair, Policy
-from alerts.expression import Comparison, comparisons, conjuncts, render
+from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
 from alerts.objectives import Goodput, Objective
 from alerts.policy import pairs_for
@@ -26,8 +26,15 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 
 ABSENT_FOR: Final = "10m"
 
-LATENCIES: Final = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_max_s": "itl_max", "e2e_s": "e2e"}
+LATENCIES: Final = {
+    "ttft_s": "ttft",
+    "tpot_s": "tpot",
+    "itl_max_s": "itl_max",
+    "e2e_s": "e2e",
+    "queue_s": "queue",
+}
 """The explorer's names of latencies, in its page's address."""
+LAST_HOUR: Final = {"last": "1h"}
 FILTERS: Final = ("model", "replica", "tenant", "route")
 """The labels that the explorer's address can hold."""
 
@@ -228,14 +235,7 @@ class _Rules:
         return f"{name}{{{vocabulary.SLO}={quoted(self._objective.name)}}}"
 
     def _promise(self) -> str:
-        objective = self._objective
-        what = "good events"
-        if isinstance(objective.indicator, Goodput):
-            what = f"requests with {_plain(render(objective.indicator.good))}"
-            if objective.indicator.where is not None:
-                what += f" (where {_plain(render(objective.indicator.where))})"
-        period = durations.render(objective.period_s)
-        return f"Promised: {objective.target_written} {what} over {period}."
+        return _plain(self._objective.promise)
 
     def _now(self, pair: Pair) -> str:
         window = durations.render(pair.long_s)
@@ -247,9 +247,17 @@ class _Rules:
         return f"In the last {window}: {bad} bad of {events}."
 
 
-def explorer_link(objective: Objective, explorer_url: str) -> str:
-    """The explorer's page on this objective's requests and latency, as of now."""
-    asked = {"last": "1h"}
+def explorer_link(
+    objective: Objective, explorer_url: str, when: Mapping[str, str] = LAST_HOUR
+) -> str:
+    """The explorer's page on this objective's requests and latency.
+
+    Args:
+        objective: whose requests.
+        explorer_url: where it is.
+        when: the time range, as in the page's address.
+    """
+    asked = dict(when)
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
             if leaf.field in LATENCIES:

@@ -196,6 +196,21 @@ class Reader:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
         return text
 
+    def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """Some of these texts, each once; all of them where the key is absent."""
+        if key not in self:
+            return allowed
+        node = self.node(key)
+        chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
+        if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
+            raise self.error(key, f"must be a sequence of some of: {', '.join(allowed)}")
+        for each in chosen:
+            if each not in allowed:
+                raise self.error(key, f"{shown(each)}; allowed: {', '.join(allowed)}")
+            if chosen.count(each) > 1:
+                raise self.error(key, f"{shown(each)} is given twice")
+        return tuple(chosen)
+
     def flag(self, key: str, default: bool) -> bool:
         """True or false; the default where the key is absent."""
         if key not in self:

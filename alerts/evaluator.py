@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import Policy
-from alerts.counting import EVALUATION_S, keep_tally, read_tally
+from alerts.counting import EVALUATION_S, LONGEST_REQUEST_S, keep_tally, read_tally
 from alerts.history import History
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Goodput, Objective, counted
@@ -40,12 +40,22 @@ class Evaluator:
         engine: from `open_database`.
         objectives: those not counted by Tailspan are left out.
         policy: which burns alert.
+        keep_s: how long the store keeps requests; None for ever. What was counted of those
+            that are gone is never counted again.
     """
 
-    def __init__(self, engine: Engine, objectives: Sequence[Objective], policy: Policy) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        policy: Policy,
+        *,
+        keep_s: int | None = None,
+    ) -> None:
         self._engine = engine
         self._objectives = objectives
         self._policy = policy
+        self._keep_s = keep_s
         self._oldest_new_s: int | None = None
         self._lock = threading.Lock()
 
@@ -68,17 +78,20 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call goes on.
         """
         changed: list[Incident] = []
-        self._recount()
+        self._recount(now_s)
         for objective in self._objectives:
             if isinstance(objective.indicator, Goodput):
                 changed += self._one(objective, objective.indicator, now_s)
         return changed
 
-    def _recount(self) -> None:
+    def _recount(self, now_s: int) -> None:
         with self._lock:
             oldest_s, self._oldest_new_s = self._oldest_new_s, None
         if oldest_s is None:
             return
+        if self._keep_s is not None:
+            # Those received just within may have ended later than all that is still there.
+            oldest_s = max(oldest_s, now_s - self._keep_s + LONGEST_REQUEST_S)
         from_s = (oldest_s - 1) // EVALUATION_S * EVALUATION_S
         try:
             for goodput in counted(tuple(self._objectives)).values():

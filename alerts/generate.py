@@ -7,6 +7,7 @@ from alerts.burn_rules import burn_groups
 from alerts.burnrate import Policy
 from alerts.errors import RuleError
 from alerts.indicators import of_tailspan, of_vllm
+from alerts.latency_rules import latency_group
 from alerts.objectives import Objective
 from alerts.policy import impossible
 from alerts.rulefile import render
@@ -27,7 +28,7 @@ def tailspan_rules(objectives: Sequence[Objective], policy: Policy, explorer_url
         for each in objectives
         for group in burn_groups(each, of_tailspan(each), policy, explorer_url)
     ]
-    return render([*groups, *symptom_groups(explorer_url)])
+    return render([*groups, latency_group(explorer_url), *symptom_groups(explorer_url)])
 
 
 def vllm_rules(objectives: Sequence[Objective], policy: Policy, explorer_url: str) -> str:

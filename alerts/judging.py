@@ -9,9 +9,10 @@ the rest decides without it. What unknown counts as:
 
 A request that failed or was refused by an overloaded server (429, 5xx, or who knows) is
 bad, whatever its latencies. One refused for the client's own mistake (another 4xx) is left
-out. A client that leaves ends the measurement early: what had been measured by then are
-lower bounds. If they break the promise already (it left after the TTFT threshold without a
-first token), the request is bad; otherwise nobody can know, and it is left out.
+out. A client that leaves ends the measurement early, and is judged by what it had got until
+then (docs/decisions/012): what was still running is a lower bound. Bad, if that breaks the
+promise already; good, if nothing that was still to come could have; else nobody can know, and
+it is left out.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -70,10 +71,8 @@ def judge(good: Expression, request: RequestTimeline) -> Verdict:
     if request.outcome is Outcome.REJECTED:
         return Verdict.CLIENT_ERROR if clients_fault(request.http_status) else Verdict.BAD
     held = _holds(good, request)
-    if request.outcome is Outcome.ABORT:
-        return Verdict.BAD if held is False else Verdict.ABORTED
     if held is None:
-        return Verdict.UNKNOWN
+        return Verdict.ABORTED if request.outcome is Outcome.ABORT else Verdict.UNKNOWN
     return Verdict.GOOD if held else Verdict.BAD
 
 
@@ -103,17 +102,41 @@ BELOW_ANY: Final = float("-inf")
 """Where there was nothing between two tokens, no gap was too long."""
 
 
+AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
+"""The phase that follows: where a client left before it, the one before was still running."""
+CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
+"""However far an answer had come, more of it was to come."""
+
+
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
     value: Literal | None = getattr(request, field)
     if request.outcome is Outcome.ABORT:
-        if field == "ttft_s" and value is None and not request.output_tokens:
-            return AtLeast(request.e2e_s)
-        if field in ("e2e_s", "itl_max_s") and value is not None:
-            return AtLeast(float(value))
-        return value
+        return _until_it_left(field, value, request)
     if value is None and field in BETWEEN_TOKENS and _one_token(request):
         return BELOW_ANY
     return value
+
+
+def _until_it_left(
+    field: str, value: Literal | None, request: RequestTimeline
+) -> Literal | AtLeast | None:
+    tokens, wait_s = request.output_tokens, request.delivery_s
+    if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
+        return AtLeast(request.e2e_s)
+    # The wait for a token that did not come was a gap, too: the client left in it.
+    if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
+        pace_s = (request.decode_s + wait_s) / tokens
+        return pace_s if value is None else max(float(value), pace_s)
+    if field == "itl_max_s" and tokens and wait_s is not None:
+        if value is None:
+            return wait_s if tokens == 1 else AtLeast(wait_s)
+        return max(float(value), wait_s)
+    running = (
+        field in CUT_SHORT
+        or field in BETWEEN_TOKENS
+        or (field in AFTER and getattr(request, AFTER[field]) is None)
+    )
+    return AtLeast(float(value)) if running and value is not None else value
 
 
 def _one_token(request: RequestTimeline) -> bool:

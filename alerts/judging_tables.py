@@ -3,6 +3,7 @@
 Arrow's own Kleene logic on nulls. That both judge alike is a law that the tests hold them to.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -11,11 +12,19 @@ import pyarrow.compute as pc
 
 from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, comparisons
 from alerts.fields import BETWEEN_TOKENS
-from alerts.judging import BELOW_ANY, TOO_MANY_REQUESTS, Verdict
+from alerts.judging import AFTER, BELOW_ANY, CUT_SHORT, TOO_MANY_REQUESTS, Verdict
 from telemetry.requests import Outcome
 
 ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
 """Columns needed whatever the expressions say."""
+
+BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "ttft_s": ("streamed",),
+    "tpot_s": ("decode_s", "delivery_s"),
+    "itl_max_s": ("delivery_s",),
+    **{field: (after,) for field, after in AFTER.items()},
+}
+"""Columns needed to know what a client had got that left."""
 
 VERDICTS: Final = tuple(Verdict)
 """In the order of the codes that `judge_table` gives."""
@@ -35,7 +44,8 @@ _FUNCTIONS: Final = {
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
     """The columns of requests that judging them takes."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
-    return tuple(dict.fromkeys([*ALWAYS, *named]))
+    beside = [column for field in named for column in BESIDE.get(field, ())]
+    return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
 
 
 def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
@@ -65,16 +75,16 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
             _mask(pc.and_(rejected, clients_fault)),
             _mask(rejected),
             _mask(broken),
-            _mask(aborted),
             _mask(kept),
+            _mask(aborted),
         ],
         [
             code[Verdict.BAD],
             code[Verdict.CLIENT_ERROR],
             code[Verdict.BAD],
             code[Verdict.BAD],
-            code[Verdict.ABORTED],
             code[Verdict.GOOD],
+            code[Verdict.ABORTED],
         ],
         code[Verdict.UNKNOWN],
     ).astype(np.int8)
@@ -118,13 +128,37 @@ def _values(
     values = table[field]
     if field == "ttft_s":
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
-        running = pc.and_(pc.and_(aborted, pc.is_null(values)), none_yet)
+        whole = pc.fill_null(pc.invert(table["streamed"]), False)
+        running = pc.and_(pc.and_(aborted, pc.is_null(values)), pc.or_(none_yet, whole))
         return pc.if_else(running, table["e2e_s"], values), running
     if field in BETWEEN_TOKENS:
-        one_token = pc.fill_null(pc.less(table["output_tokens"], 2), False)
+        tokens = table["output_tokens"]
+        one_token = pc.fill_null(pc.less(tokens, 2), False)
         undefined = pc.and_(pc.and_(pc.is_null(values), one_token), pc.invert(aborted))
+        cut, known = _until_it_left(field, values, table)
+        begun = pc.and_(aborted, pc.fill_null(pc.greater(tokens, 0), False))
         values = pc.if_else(undefined, pa.scalar(BELOW_ANY), values)
-    return values, aborted if field in ("e2e_s", "itl_max_s") else None
+        values = pc.if_else(begun, cut, values)
+        return values, pc.and_(aborted, pc.invert(pc.and_(begun, known)))
+    if field in AFTER:
+        return values, pc.and_(aborted, pc.is_null(table[AFTER[field]]))
+    return values, aborted if field in CUT_SHORT else None
+
+
+def _until_it_left(
+    field: str, values: pa.ChunkedArray, table: pa.Table
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """What lay between the tokens of answers that were begun, with the wait for the next, and
+    whether that is all."""
+    tokens, wait_s = table["output_tokens"], table["delivery_s"]
+    if field == "tpot_s":
+        some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)
+        pace_s = pc.divide(pc.add(table["decode_s"], wait_s), pc.cast(some, pa.float64()))
+        return pc.max_element_wise(values, pace_s), pc.is_valid(pace_s)
+    known = pc.and_(
+        pc.is_valid(wait_s), pc.or_(pc.is_valid(values), pc.fill_null(pc.equal(tokens, 1), False))
+    )
+    return pc.max_element_wise(values, wait_s), known
 
 
 def _compare(comparison: Comparison, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -7,8 +7,13 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from typing import Final
 
+from alerts import durations
 from alerts.expression import Expression, render
+
+JUDGED: Final = 2
+"""Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class Goodput:
     @property
     def digest(self) -> str:
         """The definition in 16 characters: a key for stored counts."""
-        return sha256(self.definition.encode()).hexdigest()[:16]
+        whole = f"judged {JUDGED}; {self.definition}"
+        return sha256(whole.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,16 @@ class Objective:
     def budget(self) -> Fraction:
         """The share of events that may be bad."""
         return 1 - self.target
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in a sentence."""
+        what = "good events"
+        if isinstance(self.indicator, Goodput):
+            what = f"requests with {render(self.indicator.good)}"
+            if self.indicator.where is not None:
+                what += f" (where {render(self.indicator.where)})"
+        return f"Promised: {self.target_written} {what} over {durations.render(self.period_s)}."
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:

@@ -198,7 +198,8 @@ def _slo(
     if method != "Occurrences":
         raise spec.error(
             "budgetingMethod",
-            f"{method} is not supported: events are counted; allowed: Occurrences",
+            f"{method} is not supported: Prometheus would cut other slices than Tailspan does, and"
+            " the two would tell of other burns; allowed: Occurrences",
         )
     period_s = _period_s(spec)
     if "alertPolicies" in spec:
@@ -328,7 +329,9 @@ def _period_s(spec: Reader) -> int:
     window = windows[0]
     if "calendar" in window or not window.flag("isRolling", False):
         raise window.error(
-            "isRolling", "calendar periods are not supported; allowed: isRolling: true"
+            "isRolling",
+            "calendar periods are not supported: a month has 28 to 31 days, and a burn that is too"
+            " fast in one would be none in another; allowed: isRolling: true",
         )
     try:
         period_s = durations.parse_s(window.text("duration"))

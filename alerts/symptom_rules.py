@@ -55,8 +55,11 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
+                    # Of an idle engine, a single sample of a request that was about to run
+                    # would be more than none.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
-                    " > avg_over_time(tailspan_engine_running_requests[5m])",
+                    " > avg_over_time(tailspan_engine_running_requests[5m])\n"
+                    "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
                     "5m",
                     f"{ENGINE}: more requests wait than run",
                     "For ten minutes the queue has been longer than the batch: arrivals exceed"
@@ -135,6 +138,16 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "page",
                 ),
                 alert(
+                    "TailspanNoEngines",
+                    # Only of a Tailspan that is scraped: otherwise TailspanAbsent says it.
+                    "absent(tailspan_engine_last_sample_timestamp_seconds)"
+                    " and on () count(tailspan_build_info)",
+                    "10m",
+                    "No engine reports to Tailspan",
+                    "Since it started, Tailspan has heard of no engine: no server runs, or none"
+                    " reaches it. `tailspan doctor` looks at each connection.",
+                ),
+                alert(
                     "TailspanEngineSilent",
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60",
@@ -151,6 +164,24 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "{{ $labels.replica }}: requests go unreported",
                     'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
                     " Tailspan is slow to answer or away, and objectives count too few.",
+                ),
+                alert(
+                    "TailspanHookFailures",
+                    "max by (replica)"
+                    " (increase(tailspan_instrumentation_hook_failures_total[10m])) > 0.5",
+                    "0s",
+                    "{{ $labels.replica }}: the instrumentation fails",
+                    'It failed {{ $value | printf "%.0f" }} times in 10 min, all contained: vLLM'
+                    " serves on, and Tailspan lacks what it would have told. The server's log says"
+                    " why.",
+                ),
+                alert(
+                    "TailspanUnstored",
+                    'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
+                    "5m",
+                    "Tailspan cannot store what it receives",
+                    "The database does not take it. Senders repeat for about a minute, and then"
+                    " drop it: objectives count too few.",
                 ),
             ],
         ),

@@ -1,10 +1,14 @@
-"""Requests and objectives for the tests of alerts."""
+"""Requests and objectives for the tests of alerts, and Prometheus' own tester of rules."""
 
-from collections.abc import Callable
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts
@@ -80,3 +84,35 @@ def objective(document: Callable[..., str]) -> Callable[..., Objective]:
         return findings.spec.objectives[0]
 
     return make
+
+
+@pytest.fixture
+def promtool(tmp_path: Path) -> Callable[[str, Mapping[str, object]], None]:
+    """Runs one test of rules, its values and evaluations a minute apart unless it says so."""
+
+    def run(rules: str, test: Mapping[str, object]) -> None:
+        if shutil.which("promtool") is None:
+            pytest.skip("there is no promtool: apt-get install prometheus")
+        # promtool takes groups in any order, and looks back 5 min where Prometheus has evaluated
+        # them seconds ago: as one group they are evaluated as written, at whatever step.
+        groups = yaml.safe_load(rules)["groups"]
+        one = {"name": "all", "rules": [rule for group in groups for rule in group["rules"]]}
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [one]}))
+        test = {"interval": "1m", **test}
+        whole = {
+            "rule_files": ["rules.yaml"],
+            "evaluation_interval": test["interval"],
+            "tests": [test],
+        }
+        (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
+        done = subprocess.run(
+            ["promtool", "test", "rules", "test.yaml"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return run

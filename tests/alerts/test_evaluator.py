@@ -13,6 +13,7 @@ from alerts.objectives import Goodput, Objective
 from alerts.policy import load_policy
 from store.database import open_database
 from store.incidents import IncidentRow, evaluated_until, read_incidents
+from store.retention import forget_older
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -136,4 +137,27 @@ def test_requests_that_come_late_are_counted_all_the_same(
         evaluator.evaluate(END_S + 30)
         assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
     assert read_tally(engine, goodput, 0, END_S).since_s == START_S - HOUR_S
+    engine.dispose()
+
+
+def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_those_gone(
+    store: Callable[[str], Engine],
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Of an objective's month the store keeps a week: the rest cannot be counted again."""
+    engine = store("forgotten")
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    evaluator = Evaluator(engine, [objective()], load_policy(), keep_s=2 * HOUR_S)
+    now_s = END_S + HOUR_S
+    evaluator.evaluate(now_s)
+    before = read_tally(engine, goodput, 0, now_s).history.counts(0, now_s)
+    forget_older(engine, 2 * HOUR_S * S, now_s * S, pause=lambda: None)
+    late = [request_row(trace_id="f" * 32, received_unix_ns=(START_S + 60) * S, ttft_s=3.0)]
+    with Writer(engine) as writer:
+        writer.submit(late, []).result(10)
+    evaluator.on_stored(late, [])
+    evaluator.evaluate(now_s + 15)
+    assert read_tally(engine, goodput, 0, now_s).history.counts(0, now_s) == before
     engine.dispose()

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from alerts.errors import RuleError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.latency_rules import LIMITS, Limit
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts, load
 from alerts.policy import load_policy
 from alerts.rulefile import number, quoted
-from exporters.series import ALL, HISTOGRAMS
+from exporters.series import ALL, HISTOGRAMS, RECENT
+from ui.view import LATENCIES as EXPLORERS
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 POLICY = load_policy()
@@ -78,6 +80,21 @@ def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
         if rule.get("alert") == "TailspanBudgetBurn"
     )
     assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&model=a%2Fb+%26+c"
+
+
+@pytest.mark.parametrize("latency", ["ttft", "tpot", "itl_max", "e2e", "queue"])
+def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: str) -> None:
+    """Under the explorer's own name."""
+    assert latency in EXPLORERS
+    text = tailspan_rules([objective(good=f"{latency}_s <= 2")], POLICY, EXPLORER_URL)
+    assert f"/?last=1h&latency={latency}\n" in text
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_is_on_a_series_that_there_is_and_links_to_its_latency(limit: Limit) -> None:
+    """By model; the explorer refuses a latency that it does not know."""
+    assert limit.series in {each.by_model for each in RECENT}
+    assert limit.latency in EXPLORERS
 
 
 def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:

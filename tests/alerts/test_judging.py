@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, parse
-from alerts.fields import GOOD, WHERE
+from alerts.fields import DURATIONS, GOOD, WHERE
 from alerts.judging import Verdict, judge, selects
-from alerts.judging_tables import NOT_SELECTED, VERDICTS, judge_table
+from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Make = Callable[..., RequestTimeline]
@@ -53,23 +53,93 @@ def test_failures_are_bad_and_a_clients_own_are_not(
     assert judge(GOODPUT, request_row(**about)) is verdict
 
 
+def left(request_row: Make, **about: object) -> RequestTimeline:
+    """A client that left before there was anything, unless said otherwise."""
+    nothing_yet = {
+        "outcome": Outcome.ABORT,
+        "ttft_s": None,
+        "output_tokens": 0,
+        "decode_s": None,
+        "itl_max_s": None,
+    }
+    return request_row(**{**nothing_yet, **about})
+
+
 @pytest.mark.parametrize(
     ("about", "verdict"),
     [
         ({"e2e_s": 0.6}, Verdict.BAD),
         ({"e2e_s": 0.4}, Verdict.ABORTED),
         ({"e2e_s": 0.5}, Verdict.ABORTED),
-        ({"e2e_s": 9.0, "ttft_s": 0.2, "output_tokens": 50, "decode_s": 1.0}, Verdict.ABORTED),
-        ({"e2e_s": 9.0, "ttft_s": 0.7, "output_tokens": 50, "decode_s": 1.0}, Verdict.BAD),
-        ({"e2e_s": 9.0, "ttft_s": 0.2, "output_tokens": 50, "decode_s": 5.0}, Verdict.BAD),
+        ({"e2e_s": 0.6, "streamed": False, "output_tokens": 9}, Verdict.BAD),
+        ({"e2e_s": 0.4, "streamed": False, "output_tokens": 9}, Verdict.ABORTED),
     ],
 )
 def test_who_left_after_the_threshold_was_let_down_and_who_left_before_is_not_counted(
     request_row: Make, about: dict[str, object], verdict: Verdict
 ) -> None:
-    """An impatient user's leaving is the symptom, not a reason to look away."""
-    nothing_yet = {"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0, "decode_s": None}
-    assert judge(GOODPUT, request_row(**{**nothing_yet, **about})) is verdict
+    """Without a first byte. An impatient user's leaving is the symptom, no reason to look away."""
+    assert judge(GOODPUT, left(request_row, **about)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("about", "verdict"),
+    [
+        ({"delivery_s": 0.01}, Verdict.GOOD),
+        ({"delivery_s": 0.01, "ttft_s": 0.7}, Verdict.BAD),
+        ({"delivery_s": 0.01, "decode_s": 5.0}, Verdict.BAD),
+        ({"delivery_s": 7.8}, Verdict.BAD),
+        ({"delivery_s": 7.8, "output_tokens": 1, "decode_s": 0.0}, Verdict.BAD),
+        ({"delivery_s": 0.04, "output_tokens": 1, "decode_s": 0.0}, Verdict.GOOD),
+        ({"delivery_s": 0.0, "output_tokens": 2, "decode_s": 0.09}, Verdict.BAD),
+        ({"delivery_s": None}, Verdict.ABORTED),
+        ({"delivery_s": None, "decode_s": 5.0}, Verdict.BAD),
+    ],
+)
+def test_who_left_amid_an_answer_is_judged_by_what_had_come(
+    request_row: Make, about: dict[str, object], verdict: Verdict
+) -> None:
+    """The promise was kept until then, or it was not: the silence before it left counts."""
+    begun = {"e2e_s": 9.0, "ttft_s": 0.2, "output_tokens": 50, "decode_s": 1.0}
+    assert judge(GOODPUT, left(request_row, **{**begun, **about})) is verdict
+
+
+@pytest.mark.parametrize(
+    ("good", "about", "verdict"),
+    [
+        ("ttft_s <= 0.5", {"ttft_s": 0.2}, Verdict.GOOD),
+        ("e2e_s <= 2", {"e2e_s": 1.9, "ttft_s": 0.2}, Verdict.ABORTED),
+        ("e2e_s <= 2", {"e2e_s": 2.1, "ttft_s": 0.2}, Verdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3}, Verdict.ABORTED),
+        ("queue_s <= 1", {"queue_s": 1.3}, Verdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3, "prefill_s": 0.1}, Verdict.GOOD),
+        ("itl_max_s <= 1", {"itl_max_s": 0.1, "output_tokens": 9}, Verdict.ABORTED),
+        (
+            "itl_max_s <= 1",
+            {"itl_max_s": 0.1, "output_tokens": 9, "delivery_s": 0.2},
+            Verdict.GOOD,
+        ),
+        ("itl_max_s <= 1", {"output_tokens": 1, "delivery_s": 1.2}, Verdict.BAD),
+        ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, Verdict.ABORTED),
+    ],
+)
+def test_what_a_leaving_client_cannot_change_is_decided(
+    request_row: Make, good: str, about: dict[str, object], verdict: Verdict
+) -> None:
+    """And what was still running is not: it would have been longer."""
+    assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
+
+
+def test_users_who_stop_answers_do_not_shift_the_share_of_bad_ones(request_row: Make) -> None:
+    """Half of them do, whether the answer began late or not: as many are bad as without them."""
+    promise = parse("ttft_s <= 0.5", GOOD)
+    verdicts = [
+        judge(promise, request_row(ttft_s=ttft_s, outcome=outcome))
+        for ttft_s in (0.6, *[0.2] * 99)
+        for outcome in (Outcome.STOP, Outcome.ABORT)
+    ]
+    assert verdicts.count(Verdict.BAD) == 2
+    assert verdicts.count(Verdict.GOOD) == 198
 
 
 def test_an_answer_of_one_token_has_no_gap_that_was_too_long(request_row: Make) -> None:
@@ -103,7 +173,10 @@ rows = st.builds(
     ttft_s=maybe_s,
     decode_s=maybe_s,
     itl_max_s=maybe_s,
+    frontend_s=maybe_s,
     queue_s=maybe_s,
+    prefill_s=maybe_s,
+    delivery_s=maybe_s,
     output_tokens=st.none() | st.integers(0, 3),
     http_status=st.none() | st.sampled_from([200, 400, 404, 429, 500, 503]),
     tenant=st.none() | st.sampled_from(["a", "b"]),
@@ -129,7 +202,7 @@ def nested(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expressio
 goods = nested(
     st.builds(
         lambda field, op, value: Comparison(field, op, value, str(value)),
-        st.sampled_from(["ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s"]),
+        st.sampled_from(DURATIONS),
         OPERATORS,
         st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0]),
     )
@@ -152,6 +225,10 @@ TYPES = {
     "itl_max_s": pa.float64(),
     "e2e_s": pa.float64(),
     "queue_s": pa.float64(),
+    "frontend_s": pa.float64(),
+    "prefill_s": pa.float64(),
+    "decode_s": pa.float64(),
+    "delivery_s": pa.float64(),
     "output_tokens": pa.int64(),
     "http_status": pa.int64(),
     "prompt_tokens": pa.int64(),
@@ -167,7 +244,8 @@ def test_a_table_is_judged_as_its_requests_are(
 ) -> None:
     """What is counted as it comes in equals what is recounted from the store."""
     dicts = [{**asdict(each), "tpot_s": each.tpot_s} for each in requests]
-    table = pa.table({name: pa.array([d[name] for d in dicts], t) for name, t in TYPES.items()})
+    columns = columns_of(where, good)
+    table = pa.table({name: pa.array([d[name] for d in dicts], TYPES[name]) for name in columns})
     alone = [
         VERDICTS.index(judge(good, each)) if selects(where, each) else NOT_SELECTED
         for each in requests

@@ -5,6 +5,8 @@ import textwrap
 from pathlib import Path
 
 from alerts.generate import EXPLORER_URL, tailspan_rules
+from alerts.notify.channels import Kind
+from alerts.notify.configuration import load_configuration
 from alerts.openslo import inspect_texts
 from alerts.policy import load_policy
 
@@ -13,9 +15,19 @@ README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()
 
 def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
     """Twelve lines in, the page out."""
-    objective, rule = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    objective, rule, _ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert len(objective.splitlines()) == 12
     findings = inspect_texts({"chat.yaml": objective})
     assert not findings.errors
     made = tailspan_rules(findings.spec.objectives, load_policy(), EXPLORER_URL)
     assert textwrap.indent(rule, "  ") in made
+
+
+def test_the_channels_in_the_readme_are_sound(tmp_path: Path) -> None:
+    """With the variables and the file that they refer to."""
+    *_, notify = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "notify.yaml").write_text(notify)
+    (tmp_path / "slack-url").write_text("https://hooks.example.org/x")
+    environ = {"PAGERDUTY_KEY": "k", "HOOK_URL": "https://example.org", "HOOK_KEY": "k"}
+    found = load_configuration(tmp_path / "notify.yaml", environ)
+    assert {channel.kind for channel in found.channels} == set(Kind)

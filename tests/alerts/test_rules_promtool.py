@@ -6,13 +6,12 @@ holds the two evaluators to one another.
 
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from alerts import durations
 from alerts.burnrate import Counts, State
@@ -27,6 +26,7 @@ POLICY: Final = load_policy()
 HOUR_S: Final = 3600
 
 Make = Callable[..., Objective]
+Run = Callable[[str, Mapping[str, object]], None]
 States = list[tuple[int, dict[str, State]]]
 
 
@@ -57,34 +57,8 @@ def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[i
     return events, good, buckets
 
 
-def promtool(tmp_path: Path, rules: str, test: dict[str, object]) -> None:
-    """Run one test of the rules."""
-    if shutil.which("promtool") is None:
-        pytest.skip("there is no promtool: apt-get install prometheus")
-    # promtool takes groups in any order, and looks back 5 min where Prometheus has evaluated
-    # them seconds ago: as one group they are evaluated as written, at whatever step.
-    groups = yaml.safe_load(rules)["groups"]
-    one = {"name": "all", "rules": [rule for group in groups for rule in group["rules"]]}
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [one]}))
-    whole = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": test["interval"],
-        "tests": [test],
-    }
-    (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
-    done = subprocess.run(
-        ["promtool", "test", "rules", "test.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 def check(
-    tmp_path: Path,
+    promtool: Run,
     objective: Objective,
     stretches: Sequence[Stretch],
     step: str,
@@ -108,7 +82,6 @@ def check(
         for severity in severities
     ]
     promtool(
-        tmp_path,
         tailspan_rules([objective], POLICY, EXPLORER_URL),
         {
             "interval": step,
@@ -153,11 +126,11 @@ def test_the_rules_are_valid(tmp_path: Path, objective: Make) -> None:
 
 @pytest.mark.parametrize(("bad", "pages"), [(145, True), (144, False), (143, False)])
 def test_a_steady_burn_pages_above_the_fast_factor_only(
-    tmp_path: Path, objective: Make, bad: int, pages: bool
+    promtool: Run, objective: Make, bad: int, pages: bool
 ) -> None:
     """14.5 for an hour pages; 14.4 does not; the slow pair needs longer than this."""
     states = check(
-        tmp_path,
+        promtool,
         objective(),
         [Stretch("2h", 1000, 0), Stretch("65m", 1000, bad)],
         "1m",
@@ -169,10 +142,10 @@ def test_a_steady_burn_pages_above_the_fast_factor_only(
 
 @pytest.mark.parametrize(("bad", "pages"), [(61, True), (59, False)])
 def test_a_steady_burn_pages_above_the_slow_factor(
-    tmp_path: Path, objective: Make, bad: int, pages: bool
+    promtool: Run, objective: Make, bad: int, pages: bool
 ) -> None:
     """6.1 for six hours."""
-    states = check(tmp_path, objective(), [Stretch("7h", 1000, bad)], "2m", ["page"])
+    states = check(promtool, objective(), [Stretch("7h", 1000, bad)], "2m", ["page"])
     assert bool(fired(states, "page")) is pages
 
 
@@ -188,12 +161,12 @@ def test_a_steady_burn_pages_above_the_slow_factor(
     ],
 )
 def test_a_steady_burn_makes_a_ticket_above_its_factors(
-    tmp_path: Path, objective: Make, bad: int, period: str, after_s: float | None
+    promtool: Run, objective: Make, bad: int, period: str, after_s: float | None
 ) -> None:
     """3 over a day, 1 over three, 0.933 of 28 days; at coarse steps, for three days are long."""
     step_s = 600
     states = check(
-        tmp_path, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]
+        promtool, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]
     )
     found = fired(states, "ticket")
     assert bool(found) is (after_s is not None)
@@ -201,16 +174,16 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
         assert abs(found[0] - after_s) <= step_s
 
 
-def test_a_spike_does_not_page(tmp_path: Path, objective: Make) -> None:
+def test_a_spike_does_not_page(promtool: Run, objective: Make) -> None:
     """Three minutes of failure are 5 % of an hour."""
     stretches = [Stretch("1h", 100, 0), Stretch("3m", 100, 100), Stretch("1h", 100, 0)]
-    assert not fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
 
-def test_a_page_ends_soon_after_recovery(tmp_path: Path, objective: Make) -> None:
+def test_a_page_ends_soon_after_recovery(promtool: Run, objective: Make) -> None:
     """The short window empties in minutes, though the long one remembers."""
     stretches = [Stretch("90m", 100, 0), Stretch("20m", 100, 100), Stretch("30m", 100, 0)]
-    found = fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
     assert found
     assert found[-1] <= (90 + 20 + 5 + 25) * 60
     assert found == list(range(found[0], found[-1] + 60, 60))
@@ -219,18 +192,18 @@ def test_a_page_ends_soon_after_recovery(tmp_path: Path, objective: Make) -> Non
 @pytest.mark.parametrize(("target", "seconds"), [("0.999", 52), ("0.99", 518)])
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_total_failure_pages_when_the_formula_says(
-    tmp_path: Path, objective: Make, target: str, seconds: int, cold: bool
+    promtool: Run, objective: Make, target: str, seconds: int, cold: bool
 ) -> None:
     """Within one evaluation of 15 s, after a good hour and right after a start."""
     before = [] if cold else [Stretch("1h", 100, 0)]
     states = check(
-        tmp_path, objective(target=target), [*before, Stretch("12m", 100, 100)], "15s", ["page"]
+        promtool, objective(target=target), [*before, Stretch("12m", 100, 100)], "15s", ["page"]
     )
     began_s = 0 if cold else HOUR_S
     assert abs(fired(states, "page")[0] - began_s - seconds) <= 15
 
 
-def test_one_bad_request_of_ten_pages_nobody(tmp_path: Path, objective: Make) -> None:
+def test_one_bad_request_of_ten_pages_nobody(promtool: Run, objective: Make) -> None:
     """And an alert of its own says what held the page back."""
     stretches = [
         Stretch("1h", 0, 0),
@@ -238,45 +211,44 @@ def test_one_bad_request_of_ten_pages_nobody(tmp_path: Path, objective: Make) ->
         Stretch("2m", 1, 1),
         Stretch("8m", 0, 0),
     ]
-    states = check(tmp_path, objective(), stretches, "1m")
+    states = check(promtool, objective(), stretches, "1m")
     assert not fired(states, "page")
     assert State.LOW_TRAFFIC in {told["page"] for _, told in states}
 
 
 def test_a_fifth_bad_after_a_start_pages_once_enough_is_spent(
-    tmp_path: Path, objective: Make
+    promtool: Run, objective: Make
 ) -> None:
     """Not in the third minute, but in the 44th."""
-    states = check(tmp_path, objective(), [Stretch("50m", 1000, 200)], "1m", ["page"])
+    states = check(promtool, objective(), [Stretch("50m", 1000, 200)], "1m", ["page"])
     first_s = fired(states, "page")[0]
     assert abs(first_s - 0.144 * HOUR_S / 0.2) <= 60
     assert states[2][1]["page"] is State.COLD_START
 
 
-def test_a_counter_that_begins_anew_is_no_burn(tmp_path: Path, objective: Make) -> None:
+def test_a_counter_that_begins_anew_is_no_burn(promtool: Run, objective: Make) -> None:
     """Tailspan restarts; Prometheus sees the counters fall, and adds on."""
     stretches = [Stretch("1h", 100, 0), Stretch("1h", 100, 0, reset=True)]
-    assert not fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
 
-def test_a_counter_that_begins_anew_does_not_hide_a_burn(tmp_path: Path, objective: Make) -> None:
+def test_a_counter_that_begins_anew_does_not_hide_a_burn(promtool: Run, objective: Make) -> None:
     """Nor does it interrupt the page."""
     stretches = [
         Stretch("1h", 100, 0),
         Stretch("15m", 100, 100),
         Stretch("15m", 100, 100, reset=True),
     ]
-    found = fired(check(tmp_path, objective(), stretches, "1m", ["page"]), "page")
+    found = fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
     assert found == list(range(found[0], 90 * 60 + 60, 60))
 
 
-def test_no_data_is_absence_and_not_a_burn(tmp_path: Path, objective: Make) -> None:
+def test_no_data_is_absence_and_not_a_burn(promtool: Run, objective: Make) -> None:
     """Counters that vanish, or never come, are said to be absent."""
     absent = 'count(ALERTS{alertname="TailspanObjectiveAbsent",alertstate="firing"})'
     burning = 'count(ALERTS{alertname=~"TailspanBudgetBurn.*"})'
     one = [{"labels": "{}", "value": 1}]
     promtool(
-        tmp_path,
         tailspan_rules([objective()], POLICY, EXPLORER_URL),
         {
             "interval": "1m",
@@ -301,9 +273,9 @@ def test_no_data_is_absence_and_not_a_burn(tmp_path: Path, objective: Make) -> N
     )
 
 
-def test_no_traffic_is_no_burn_and_no_absence(tmp_path: Path, objective: Make) -> None:
+def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) -> None:
     """At night the counters stand still. NaN never fires."""
-    states = check(tmp_path, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
+    states = check(promtool, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
     assert not fired(states, "page")
     assert states[-1][1]["page"] is State.NO_DATA
 
@@ -316,14 +288,13 @@ def test_no_traffic_is_no_burn_and_no_absence(tmp_path: Path, objective: Make) -
     ],
 )
 def test_what_is_held_back_says_by_which_guard(
-    tmp_path: Path, objective: Make, stretches: list[Stretch], guard: str
+    promtool: Run, objective: Make, stretches: list[Stretch], guard: str
 ) -> None:
     """An alert for information, in the place of the page."""
     events, good, _ = series(stretches, 60)
     at = f"{len(events) - 1}m"
     held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
     promtool(
-        tmp_path,
         tailspan_rules([objective()], POLICY, EXPLORER_URL),
         {
             "interval": "1m",
@@ -345,12 +316,11 @@ def test_what_is_held_back_says_by_which_guard(
     )
 
 
-def test_the_message_can_be_read_at_night(tmp_path: Path, objective: Make) -> None:
+def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> None:
     """What, how bad, how much of how much, where to look."""
     events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], 60)
     rules = tailspan_rules([objective()], POLICY, EXPLORER_URL)
     promtool(
-        tmp_path,
         rules,
         {
             "interval": "1m",

@@ -1,0 +1,47 @@
+"""A message for Alertmanager, by its v2 API.
+
+As Prometheus does: an alert is sent again each minute while it goes on, and ends by itself
+when nobody has said so for four. Its labels are those of the generated rules, so that the same
+routes serve both, and both tell the same alert.
+
+Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
+(`ValidUntil`: four times the resend delay).
+"""
+
+import json
+from datetime import UTC, datetime
+
+from alerts import vocabulary
+from alerts.notify.channels import REPEAT_S, Channel, Post
+from alerts.notify.message import Message
+from alerts.notify.words import text, title
+
+VALID_S = 4 * REPEAT_S
+
+
+def render(channel: Channel, message: Message, now_s: int) -> Post:
+    """One alert, as of now."""
+    labels = {
+        "alertname": vocabulary.ALERT_BURNING,
+        vocabulary.SLO: message.slo,
+        "severity": message.severity,
+    }
+    if message.simulated:
+        labels["simulated"] = "true"
+    annotations = {"summary": title(message), "description": text(message)}
+    if message.link:
+        annotations["runbook_url"] = message.link
+    ended_unix_s = message.ended_unix_s
+    alert: dict[str, object] = {
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": _rfc3339(message.fired_unix_s),
+        "endsAt": _rfc3339(now_s + VALID_S if ended_unix_s is None else ended_unix_s),
+    }
+    if message.link:
+        alert["generatorURL"] = message.link
+    return Post(json.dumps([alert]).encode(), "/api/v2/alerts")
+
+
+def _rfc3339(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat().replace("+00:00", "Z")

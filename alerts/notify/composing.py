@@ -1,0 +1,106 @@
+"""What is told of an incident, from where its objective stands. Pure."""
+
+from fractions import Fraction
+from typing import Final
+
+from alerts.burn_rules import explorer_link
+from alerts.burnrate import Pair, State, exhaustion_s
+from alerts.history import History
+from alerts.notify.message import HeldBack, Message, Transition, Windows
+from alerts.objectives import Objective
+from alerts.status import Status
+from store.incidents import IncidentRow
+
+RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400}
+"""The explorer's, as its address writes them, in seconds."""
+BEFORE_S: Final = 600
+"""Of the time before an incident, for comparison."""
+HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
+
+
+def compose(
+    incident: IncidentRow,
+    objective: Objective,
+    status: Status,
+    history: History,
+    *,
+    explorer_url: str | None,
+    simulated: bool,
+) -> Message:
+    """A message, with the figures of the status.
+
+    Args:
+        incident: what is told; `status` is as of when it last alerted, or of after its end.
+        objective: whose.
+        status: where that stands.
+        history: its counts, over the longest window at least.
+        explorer_url: where the link leads; None for no link.
+        simulated: whether no real server stands behind it.
+    """
+    own = {
+        pair: state for pair, state in status.states.items() if pair.severity == incident.severity
+    }
+    fired = [pair for pair, state in own.items() if state is State.FIRING]
+    told = fired[0] if fired else next(iter(own))
+    counts = history.counts(status.at_s - told.long_s, status.at_s)
+    burn = status.burns[told.long_s]
+    left = status.budget_left
+    over = incident.ended_unix_s is not None
+
+    def windows(pair: Pair) -> Windows:
+        return Windows(
+            pair.long_s,
+            pair.short_s,
+            float(pair.factor(objective.period_s)),
+            _number(status.burns[pair.long_s]),
+            _number(status.burns[pair.short_s]),
+        )
+
+    return Message(
+        transition=Transition.RESOLVED if over else Transition.FIRING,
+        slo=incident.slo,
+        display_name=objective.display_name,
+        service=objective.service,
+        severity=incident.severity,
+        promise=objective.promise,
+        began_unix_s=incident.began_unix_s,
+        fired_unix_s=incident.fired_unix_s,
+        as_of_unix_s=status.at_s,
+        ended_unix_s=incident.ended_unix_s,
+        burn=_number(burn),
+        window_s=told.long_s,
+        bad=counts.bad,
+        events=counts.events,
+        peak_burn=float(Fraction(incident.peak_burn)),
+        budget_left=_number(left),
+        budget_spent=None
+        if incident.budget_spent is None
+        else float(Fraction(incident.budget_spent)),
+        exhausted_in_s=None
+        if left is None or burn is None
+        else _number(exhaustion_s(left, burn, objective.period_s)),
+        fired_by=tuple(map(windows, fired)),
+        held_back=tuple(
+            HeldBack(windows(pair), str(state)) for pair, state in own.items() if state in HELD_BACK
+        ),
+        link=None
+        if explorer_url is None
+        else explorer_link(objective, explorer_url, _when(incident, status.at_s)),
+        simulated=simulated,
+    )
+
+
+def _when(incident: IncidentRow, at_s: int) -> dict[str, str]:
+    """The incident and the time before it; live as long as it goes on."""
+    if incident.ended_unix_s is not None:
+        return {
+            "from": str(incident.began_unix_s - BEFORE_S),
+            "to": str(incident.ended_unix_s + BEFORE_S),
+        }
+    needed_s = at_s - incident.began_unix_s + BEFORE_S
+    last = next((name for name, size_s in RANGES.items() if size_s >= needed_s), "24h")
+    return {"last": last}
+
+
+def _number(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)

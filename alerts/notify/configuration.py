@@ -1,0 +1,178 @@
+"""`notify.yaml`: who is told of what, and how.
+
+Read strictly: an error names file, line and key. An address or a key is written out (`url`),
+or referred to (`url_env`, `url_file`); no error ever repeats one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from alerts.documents import Reader, read_documents
+from alerts.errors import DocumentError, shown
+from alerts.notify import pagerduty
+from alerts.notify.channels import Channel, Kind, Secret
+from alerts.policy import SEVERITIES
+
+SOURCES: Final = ("", "_env", "_file")
+"""What is appended to a key: written out, in an environment variable, in a file."""
+MOST_CHANNELS: Final = 32
+LONGEST: Final = 4_096
+
+_SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.ALERTMANAGER: ("url", "authorization"),
+    Kind.WEBHOOK: ("url", "authorization", "signing_key"),
+    Kind.SLACK: ("url",),
+    Kind.PAGERDUTY: ("url", "routing_key"),
+}
+"""By kind, the keys that hold or refer to what is kept secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Who is told. `explorer_url` is where links lead; None where the file does not say."""
+
+    channels: tuple[Channel, ...]
+    explorer_url: str | None = None
+
+
+def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
+    """Read a file.
+
+    Args:
+        path: of the file; files it refers to are relative to its folder.
+        environ: where `…_env` is looked up.
+
+    Raises:
+        DocumentError: it is not what it must be, or refers to what is not there.
+        OSError: it cannot be read.
+    """
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
+    documents = read_documents(text, file)
+    if len(documents) != 1:
+        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
+    whole = Reader(documents[0], file, "", ("explorer_url", "channels"))
+    keys = ("name", "type", "severities", *_secret_keys(*Kind))
+    readers = whole.each("channels", keys)
+    if not 0 < len(readers) <= MOST_CHANNELS:
+        raise whole.error("channels", f"{len(readers)} channels; allowed: 1 to {MOST_CHANNELS}")
+    channels: dict[str, Channel] = {}
+    for reader in readers:
+        channel = _channel(reader, path.parent, environ)
+        if channel.name in channels:
+            raise reader.error("name", f"{shown(channel.name)}: another channel has this name")
+        channels[channel.name] = channel
+    return Configuration(tuple(channels.values()), _explorer_url(whole))
+
+
+def _secret_keys(*kinds: Kind) -> tuple[str, ...]:
+    named = dict.fromkeys(name for kind in kinds for name in _SECRETS[kind])
+    return tuple(f"{name}{source}" for name in named for source in SOURCES)
+
+
+def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channel:
+    name = reader.text("name")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name, re.ASCII):
+        raise reader.error("name", f"{shown(name)}; allowed: a-z, 0-9 and - between them")
+    kind = Kind(reader.choice("type", tuple(Kind)))
+    allowed = _secret_keys(kind)
+    for key in _secret_keys(*Kind):
+        if key in reader and key not in allowed:
+            raise reader.error(
+                key,
+                f"{kind} has no such key; allowed: name, type, severities, {', '.join(allowed)}",
+            )
+
+    def secret(key: str) -> Secret | None:
+        return _secret(reader, key, folder, environ)
+
+    url = secret("url")
+    if url is None and kind is Kind.PAGERDUTY:
+        url = Secret(pagerduty.URL)
+    if url is None:
+        raise _missing(reader, "url")
+    _check_url(reader, url)
+    signs = secret("routing_key") if kind is Kind.PAGERDUTY else secret("signing_key")
+    if signs is None and kind is Kind.PAGERDUTY:
+        raise _missing(reader, "routing_key")
+    severities = reader.choices("severities", SEVERITIES)
+    return Channel(name, kind, severities, url, signs, secret("authorization"))
+
+
+def _missing(reader: Reader, key: str) -> DocumentError:
+    either = ", ".join(f"{key}{source}" for source in SOURCES)
+    return reader.error(key, f"is missing; give one of {either}")
+
+
+def _secret(reader: Reader, key: str, folder: Path, environ: Mapping[str, str]) -> Secret | None:
+    given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise reader.error(given[1], f"{given[0]} is given as well: give one of them")
+    (name,) = given
+    value = reader.text(name)
+    if name.endswith("_env"):
+        if value not in environ:
+            raise reader.error(name, f"{shown(value)}: there is no such environment variable")
+        value = environ[value]
+    elif name.endswith("_file"):
+        value = _content(reader, name, folder / value)
+    value = value.strip()
+    if not value:
+        raise reader.error(name, "what it holds is empty")
+    if len(value) > LONGEST or not (value.isascii() and value.isprintable()):
+        raise reader.error(name, f"must hold at most {LONGEST:,} printable ASCII characters")
+    return Secret(value)
+
+
+def _content(reader: Reader, name: str, path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(LONGEST + 64)
+    except OSError as error:
+        raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        # Not chained: the cause holds what is in the file.
+        raise reader.error(name, f"{shown(str(path))}: is no ASCII text") from None
+
+
+def _check_url(reader: Reader, url: Secret) -> None:
+    """An address is a secret, so that what is wrong is said without it."""
+    key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
+    problem = _url_problem(url.reveal())
+    if problem:
+        raise reader.error(key, problem)
+
+
+def _url_problem(url: str) -> str | None:
+    allowed = "allowed: http://host/… or https://host/…"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return f"is no address; {allowed}"
+    if parts.scheme not in ("http", "https") or not host or " " in url:
+        return f"is no address; {allowed}"
+    if parts.username is not None or parts.password is not None:
+        return "must hold no user and password: give them as authorization"
+    if parts.fragment:
+        return "must hold no fragment (#…)"
+    return None
+
+
+def _explorer_url(whole: Reader) -> str | None:
+    if "explorer_url" not in whole:
+        return None
+    url = whole.text("explorer_url")
+    problem = _url_problem(url)
+    if problem or urlsplit(url).query:
+        raise whole.error("explorer_url", f"{shown(url)}: {problem or 'must hold no query (?…)'}")
+    return url

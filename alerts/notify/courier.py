@@ -1,0 +1,144 @@
+"""Delivers what a channel has in the outbox, in order, and keeps what became of it.
+
+At least once: after a crash between an answer and its keeping, the message goes out again,
+under the same key. One courier per channel, so that a slow one holds up nobody else.
+"""
+
+import math
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.notify import alertmanager, pagerduty, slack, webhook
+from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
+from alerts.notify.message import Message, loads
+from alerts.notify.posting import Answer, Verdict
+from alerts.notify.retrying import GIVE_UP_S, delay_s
+from store.notifications import Delivery, Notification, due_notifications, keep_notifications
+
+RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
+    Kind.ALERTMANAGER: alertmanager.render,
+    Kind.WEBHOOK: webhook.render,
+    Kind.SLACK: slack.render,
+    Kind.PAGERDUTY: pagerduty.render,
+}
+
+
+class Result(StrEnum):
+    """How an attempt ended: `dead` is never tried again."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of a notification just now; a `repeat` was delivered before."""
+
+    row: Notification
+    result: Result
+    answer: Answer
+    repeat: bool
+
+
+class Courier:
+    """Delivers for one channel.
+
+    Args:
+        engine: from `open_database`.
+        channel: whose.
+        send: what makes an attempt.
+        newest: a row's message with the figures of now.
+        clock_s: the present, in unix seconds.
+        chance: for jitter, in [0, 1).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        channel: Channel,
+        send: Callable[[Post], Answer],
+        *,
+        newest: Callable[[Notification], str] = lambda row: row.message,
+        clock_s: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.channel = channel
+        self._engine = engine
+        self._send = send
+        self._newest = newest
+        self._clock_s = clock_s
+        self._chance = chance
+        self._counts = Counter(dict.fromkeys(Result, 0))
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> dict[Result, int]:
+        """Attempts since the start, by how they ended."""
+        with self._lock:
+            return dict(self._counts)
+
+    def deliver(self, stop: Callable[[], bool] = lambda: False) -> list[Attempt]:
+        """Try what is due, each once.
+
+        Args:
+            stop: asked before each, whether to leave the rest.
+
+        Raises:
+            StoreUnavailable: the database cannot be used; what was delivered just now may be
+                delivered again.
+        """
+        attempts = []
+        for row in due_notifications(self._engine, self.channel.name, int(self._clock_s())):
+            if stop():
+                break
+            attempts.append(self._one(row))
+        return attempts
+
+    def _one(self, row: Notification) -> Attempt:
+        now_s, repeats = int(self._clock_s()), False
+        try:
+            row = replace(row, message=self._newest(row))
+            message = loads(row.message)
+            post = RENDER[self.channel.kind](self.channel, message, now_s)
+        except (ValueError, TypeError, KeyError):  # of another version; it must not block the rest
+            answer = Answer(None, "this version cannot read what another one kept", final=True)
+        else:
+            answer = self._send(post)
+            repeats = self.channel.kind is Kind.ALERTMANAGER and message.ended_unix_s is None
+        settled, result = _settled(row, answer, self._clock_s(), self._chance(), repeats)
+        keep_notifications(self._engine, [settled])
+        with self._lock:
+            self._counts[result] += 1
+        return Attempt(settled, result, answer, row.state == Delivery.DELIVERED)
+
+
+def _settled(
+    row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
+) -> tuple[Notification, Result]:
+    """A row after an attempt. What was delivered once stays so, whatever becomes of repeats."""
+    before = row.state == Delivery.DELIVERED
+    if answer.verdict is Verdict.DELIVERED:
+        delivered = replace(
+            row,
+            state=Delivery.DELIVERED,
+            failures=0,
+            next_unix_s=math.ceil(now_s) + REPEAT_S if repeats else None,
+            delivered_unix_s=row.delivered_unix_s if before else int(now_s),
+            problem=None,
+        )
+        return delivered, Result.DELIVERED
+    failures = row.failures + 1
+    next_s = math.ceil(now_s + delay_s(failures, chance, answer.retry_after_s))
+    failed = replace(row, failures=failures, next_unix_s=next_s, problem=str(answer))
+    if before or (answer.verdict is Verdict.LATER and next_s <= row.created_unix_s + GIVE_UP_S):
+        return failed, Result.FAILED
+    return replace(failed, state=Delivery.DEAD, next_unix_s=None), Result.DEAD

@@ -1,0 +1,31 @@
+"""A message to try a channel with: it says that nothing happened. Pure."""
+
+from alerts.notify.message import Message, Transition, Windows
+
+
+def example(severity: str, transition: Transition, now_s: int, explorer_url: str | None) -> Message:
+    """As an incident of twenty minutes would be told."""
+    over = transition is Transition.RESOLVED
+    return Message(
+        transition=transition,
+        slo="tailspan-test",
+        display_name="An example, not one of your objectives",
+        service="tailspan",
+        severity=severity,
+        promise="Promised: 99 % requests with ttft_s <= 0.5 over 30d.",
+        began_unix_s=now_s - 1_200,
+        fired_unix_s=now_s - 300,
+        as_of_unix_s=now_s,
+        ended_unix_s=now_s if over else None,
+        burn=0.4 if over else 21.5,
+        window_s=3_600,
+        bad=17 if over else 903,
+        events=4_200,
+        peak_burn=21.5,
+        budget_left=0.91,
+        budget_spent=0.03,
+        exhausted_in_s=None if over else 109_700.0,
+        fired_by=() if over else (Windows(3_600, 300, 14.4, 21.5, 62.3),),
+        link=explorer_url,
+        test=True,
+    )

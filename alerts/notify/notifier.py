@@ -1,0 +1,176 @@
+"""Fills the outbox from the incidents that are kept: one row for each channel that wants it.
+
+What is missing is found by comparing incidents with the outbox, not by hearing of changes: a
+crash anywhere loses nothing, and a new channel hears of what goes on. What began and ended
+before anybody could be told is not told any more.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.burnrate import Policy
+from alerts.counting import read_tally
+from alerts.notify.channels import Channel
+from alerts.notify.composing import compose
+from alerts.notify.message import Transition, dumps, loads
+from alerts.objectives import Goodput, Objective
+from alerts.status import status_at
+from store.incidents import IncidentRow, read_incidents
+from store.notifications import (
+    Delivery,
+    Notification,
+    abandon_others,
+    keep_notifications,
+    read_notifications,
+)
+
+REWORD_S: Final = 60
+"""What waits, or is repeated, has figures no older than this."""
+
+Told = dict[tuple[str, int, str, str], Notification]
+"""By severity, when it fired, transition, and channel."""
+
+
+class Notifier:
+    """Compares incidents with the outbox.
+
+    Args:
+        engine: from `open_database`.
+        objectives: those whose incidents are told.
+        policy: which burns alert.
+        channels: who is told.
+        explorer_url: tells where links lead; None for no link.
+        simulated: whether the data are.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        policy: Policy,
+        channels: Sequence[Channel],
+        *,
+        explorer_url: Callable[[], str | None],
+        simulated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._engine = engine
+        self._objectives = objectives
+        self._policy = policy
+        self._channels = channels
+        self._explorer_url = explorer_url
+        self._simulated = simulated
+        self._newest: dict[tuple[str, str, int], str] = {}
+
+    def begin(self) -> None:
+        """Give up what nobody delivers any more; once, at the start.
+
+        Raises:
+            StoreUnavailable: the database cannot be used.
+        """
+        abandon_others(
+            self._engine,
+            [channel.name for channel in self._channels],
+            [objective.name for objective in self._objectives],
+        )
+
+    def enqueue(self, now_s: int) -> None:
+        """Put in the outbox what is missing there, and refresh what waits.
+
+        Raises:
+            StoreUnavailable: the database cannot be used; the next call makes up for it.
+        """
+        going_on = set()
+        for objective in self._objectives:
+            if not isinstance(objective.indicator, Goodput):
+                continue
+            told: Told = {
+                (row.severity, row.fired_unix_s, row.transition, row.channel): row
+                for row in read_notifications(self._engine, objective.name)
+            }
+            for incident in read_incidents(self._engine, objective.name):
+                if incident.ended_unix_s is None:
+                    going_on.add((incident.slo, incident.severity, incident.fired_unix_s))
+                    self._begun(objective, objective.indicator, incident, told, now_s)
+                else:
+                    self._ended(objective, objective.indicator, incident, told, now_s)
+
+        for key in self._newest.keys() - going_on:
+            del self._newest[key]
+
+    def newest(self, row: Notification) -> str:
+        """A row's message with figures of the last minute, where it is of what goes on.
+
+        From any thread. They are kept here and not in the row, which is its courier's to write.
+        """
+        if row.transition != Transition.FIRING:
+            return row.message
+        return self._newest.get(row.incident, row.message)
+
+    def _begun(
+        self, objective: Objective, goodput: Goodput, incident: IncidentRow, told: Told, now_s: int
+    ) -> None:
+        of = (incident.severity, incident.fired_unix_s, Transition.FIRING)
+        wanting = [each.name for each in self._channels if incident.severity in each.severities]
+        new = [name for name in wanting if (*of, name) not in told]
+        due = [row for name in wanting if (row := told.get((*of, name))) and row.next_unix_s]
+        stale = any(
+            loads(self.newest(row)).as_of_unix_s <= incident.last_unix_s - REWORD_S for row in due
+        )
+        if not new and not stale:
+            return
+        message = self._message(objective, goodput, incident, incident.last_unix_s)
+        self._newest[incident.slo, incident.severity, incident.fired_unix_s] = message
+        keep_notifications(
+            self._engine, [_row(incident, Transition.FIRING, name, message, now_s) for name in new]
+        )
+
+    def _ended(
+        self, objective: Objective, goodput: Goodput, incident: IncidentRow, told: Told, now_s: int
+    ) -> None:
+        of = (incident.severity, incident.fired_unix_s)
+        new = [
+            channel.name
+            for channel in self._channels
+            if (begun := told.get((*of, Transition.FIRING, channel.name)))
+            and begun.state != Delivery.DEAD
+            and (*of, Transition.RESOLVED, channel.name) not in told
+        ]
+        if new:
+            message = self._message(objective, goodput, incident, now_s)
+            rows = [_row(incident, Transition.RESOLVED, name, message, now_s) for name in new]
+            keep_notifications(self._engine, rows)
+
+    def _message(
+        self, objective: Objective, goodput: Goodput, incident: IncidentRow, at_s: int
+    ) -> str:
+        tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
+        status = status_at(
+            objective, tally.history, tally.since_s, tally.excluded, self._policy, at_s
+        )
+        return dumps(
+            compose(
+                incident,
+                objective,
+                status,
+                tally.history,
+                explorer_url=self._explorer_url(),
+                simulated=self._simulated(),
+            )
+        )
+
+
+def _row(
+    incident: IncidentRow, transition: Transition, channel: str, message: str, now_s: int
+) -> Notification:
+    return Notification(
+        slo=incident.slo,
+        severity=incident.severity,
+        fired_unix_s=incident.fired_unix_s,
+        transition=transition,
+        channel=channel,
+        message=message,
+        created_unix_s=now_s,
+        next_unix_s=now_s,
+    )

@@ -1,0 +1,48 @@
+"""A message for PagerDuty, by its Events API v2.
+
+Source: PagerDuty, "Send an alert event": `dedup_key` of at most 255 characters names the
+incident, `summary` has at most 1,024.
+"""
+
+import json
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from alerts.notify.channels import Channel, Post
+from alerts.notify.message import Message, Transition
+from alerts.notify.words import facts, title
+
+URL: Final = "https://events.pagerduty.com/v2/enqueue"
+SEVERITIES: Final = {"page": "critical", "ticket": "warning"}
+ACTIONS: Final = {Transition.FIRING: "trigger", Transition.RESOLVED: "resolve"}
+
+
+def render(channel: Channel, message: Message, now_s: int) -> Post:
+    """A trigger, or the resolve of the same incident."""
+    event: dict[str, Any] = {
+        "routing_key": channel.key.reveal() if channel.key else "",
+        "event_action": ACTIONS[message.transition],
+        "dedup_key": dedup_key(message),
+    }
+    if message.transition is Transition.FIRING:
+        event["client"] = "Tailspan"
+        event["payload"] = {
+            "summary": title(message)[:1024],
+            "source": message.service or message.slo,
+            "severity": SEVERITIES.get(message.severity, "warning"),
+            "timestamp": datetime.fromtimestamp(message.fired_unix_s, UTC).isoformat(),
+            "component": message.slo,
+            "class": "error budget burn",
+            "custom_details": dict(facts(message)),
+        }
+        if message.link:
+            event["client_url"] = message.link
+            event["links"] = [{"href": message.link, "text": "Look at it in the explorer"}]
+    return Post(json.dumps(event).encode())
+
+
+def dedup_key(message: Message) -> str:
+    """The incident's name, shortened where it is too long."""
+    key = f"tailspan/{message.incident}"
+    return key if len(key) <= 255 else f"tailspan/{sha256(key.encode()).hexdigest()}"

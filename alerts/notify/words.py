@@ -1,0 +1,137 @@
+"""A message in words, for a person who was asleep a minute ago. Pure.
+
+The title says what and how bad in one line; the facts follow, the weightiest first.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from alerts import durations
+from alerts.notify.message import Message, Transition, Windows
+
+GUARDS: Final = {
+    "low_traffic": "too few bad requests to say much",
+    "cold_start": "not watched for long enough",
+}
+
+
+def title(message: Message) -> str:
+    """One line; fits a locked phone."""
+    over = message.transition is Transition.RESOLVED
+    marks = "".join(
+        f"[{mark}] "
+        for mark, holds in [
+            ("test", message.test),
+            ("simulated", message.simulated),
+            ("over" if over else message.severity, True),
+        ]
+        if holds
+    )
+    if over:
+        lasted = length((message.ended_unix_s or message.as_of_unix_s) - message.began_unix_s)
+        return f"{marks}{message.slo}: the error budget no longer burns too fast, after {lasted}"
+    if message.burn is None:
+        return f"{marks}{message.slo}: the error budget burns too fast"
+    burn = f"{message.burn:.1f}"
+    return f"{marks}{message.slo}: the error budget burns {burn} times too fast"
+
+
+def facts(message: Message) -> list[tuple[str, str]]:
+    """What else there is to say, each with what it is about; the link is not among it."""
+    told: list[tuple[str, str | None]] = [
+        ("What", f"{message.display_name}. {message.promise}"),
+        ("How bad", _how_bad(message)),
+        ("Budget", _budget(message)),
+        ("Since", _since(message)),
+        ("Likely cause", message.likely_cause),
+        ("Fired by", _pairs(message.fired_by)),
+        (
+            "Held back",
+            "; ".join(
+                f"{_pair(each.windows)}, {GUARDS.get(each.guard, each.guard)}"
+                for each in message.held_back
+            )
+            or None,
+        ),
+    ]
+    if message.test:
+        told.insert(0, ("Test", "Nothing happened. Someone tries whether messages arrive."))
+    if message.simulated:
+        told.insert(0, ("Simulated", "No real server stands behind this."))
+    return [(about, said) for about, said in told if said]
+
+
+def text(message: Message) -> str:
+    """The facts as lines, with the link."""
+    lines = [f"{about}: {said}" for about, said in facts(message)]
+    if message.link:
+        lines.append(f"Look: {message.link}")
+    return "\n".join(lines)
+
+
+def moment(unix_s: int) -> str:
+    """An instant, to the minute where that is exact enough to a person."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def length(seconds: float) -> str:
+    """A duration to two digits or so: 40 s, 12 min, 3.5 h, 2.1 d."""
+    for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
+        if seconds < until_s:
+            value = seconds / size_s
+            return f"{value:.1f} {unit}" if unit == "h" and value < 10 else f"{value:.0f} {unit}"
+    days = seconds / 86_400
+    return f"{days:.1f} d" if days < 10 else f"{days:.0f} d"
+
+
+def _how_bad(message: Message) -> str | None:
+    parts = []
+    if message.events and message.bad is not None and message.window_s:
+        window = durations.render(message.window_s)
+        parts.append(
+            f"{message.bad:,} of {message.events:,} requests in the last {window} broke the promise"
+        )
+    if message.peak_burn is not None and message.transition is Transition.RESOLVED:
+        parts.append(f"at its peak it burned {message.peak_burn:.1f} times too fast")
+    return _sentence(parts)
+
+
+def _budget(message: Message) -> str | None:
+    parts = []
+    if message.budget_spent is not None:
+        parts.append(f"this has spent {message.budget_spent:.1%} of it")
+    if message.budget_left is not None:
+        parts.append(
+            f"{message.budget_left:.1%} is left"
+            if message.budget_left > 0
+            else f"none is left, {-message.budget_left:.1%} too much is spent"
+        )
+    left = message.budget_left is not None and message.budget_left > 0
+    if left and message.exhausted_in_s is not None and message.transition is Transition.FIRING:
+        parts.append(f"at this pace it is gone in {length(message.exhausted_in_s)}")
+    return _sentence(parts)
+
+
+def _since(message: Message) -> str:
+    if message.ended_unix_s is not None:
+        return f"{moment(message.began_unix_s)}, until {moment(message.ended_unix_s)}."
+    return f"{moment(message.began_unix_s)}; noticed {moment(message.fired_unix_s)}."
+
+
+def _pairs(pairs: tuple[Windows, ...]) -> str | None:
+    return "; ".join(map(_pair, pairs)) or None
+
+
+def _pair(pair: Windows) -> str:
+    long, short = durations.render(pair.long_s), durations.render(pair.short_s)
+    burns = ""
+    if pair.long_burn is not None and pair.short_burn is not None:
+        burns = f" burn {pair.long_burn:.1f} and {pair.short_burn:.1f},"
+    return f"the last {long} and {short}{burns} alerting above {pair.factor:.3g}"
+
+
+def _sentence(parts: list[str]) -> str | None:
+    if not parts:
+        return None
+    joined = "; ".join(parts)
+    return f"{joined[0].upper()}{joined[1:]}."

@@ -1,0 +1,173 @@
+"""Messages, channels, and a receiver that does whatever a test needs."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.message import HeldBack, Message, Transition, Windows
+
+FIRED_S = 1_790_000_000
+TOKEN = "T0K3N-of-the-address"
+
+
+@pytest.fixture
+def message() -> Callable[..., Message]:
+    """A page that goes on, with what the test is about."""
+
+    def make(**about: Any) -> Message:
+        plain: dict[str, Any] = {
+            "transition": Transition.FIRING,
+            "slo": "chat",
+            "display_name": "Chat answers start in 500 ms",
+            "service": "chat",
+            "severity": "page",
+            "promise": "Promised: 99 % requests with ttft_s <= 0.5 over 30d.",
+            "began_unix_s": FIRED_S - 600,
+            "fired_unix_s": FIRED_S,
+            "as_of_unix_s": FIRED_S + 15,
+            "burn": 21.53,
+            "window_s": 3_600,
+            "bad": 903,
+            "events": 4_194,
+            "peak_burn": 21.53,
+            "budget_left": 0.872,
+            "budget_spent": 0.031,
+            "exhausted_in_s": 104_980.0,
+            "fired_by": (Windows(3_600, 300, 14.4, 21.53, 62.3),),
+            "held_back": (HeldBack(Windows(21_600, 1_800, 6.0, 9.9, 40.0), "cold_start"),),
+            "link": "https://tailspan.example.org/?last=1h&latency=ttft",
+        }
+        return Message(**{**plain, **about})
+
+    return make
+
+
+@pytest.fixture
+def channel() -> Callable[..., Channel]:
+    """A channel of a kind."""
+
+    def make(kind: Kind = Kind.WEBHOOK, url: str = f"http://127.0.0.1:9/{TOKEN}") -> Channel:
+        return Channel(
+            name=f"my-{kind}",
+            kind=kind,
+            severities=("page", "ticket"),
+            url=Secret(url),
+            key=Secret("the-key") if kind in (Kind.WEBHOOK, Kind.PAGERDUTY) else None,
+        )
+
+    return make
+
+
+@dataclass
+class Receiver:
+    """A real server that answers as it is told, and keeps what it got.
+
+    `answers` are (status, headers, body), one a request, the last of them for ever.
+    """
+
+    url: str
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Answers 200 unless it is told otherwise."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            came.got.append((self.path, dict(self.headers), body))
+            status, headers, answer = (
+                came.answers.pop(0)
+                if len(came.answers) > 1
+                else came.answers[0]
+                if came.answers
+                else (200, {}, b"ok")
+            )
+            with contextlib.suppress(OSError):
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(answer)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    came = Receiver(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield came
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def rude() -> Iterator[Callable[[str], str]]:
+    """Servers that speak no good HTTP, by their manner; each one's address.
+
+    `deaf` never answers, `closes` hangs up, `babbles` is no HTTP, `drips` sends a header that
+    never ends, a byte at a time.
+    """
+    ending = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def answer(connection: socket.socket, manner: str) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(10)
+            connection.recv(65_536)
+            if manner == "babbles":
+                connection.sendall(b"220 mail.example.org ESMTP\r\n\r\n")
+            elif manner == "deaf":
+                ending.wait(20)
+            elif manner == "drips":
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                while not ending.wait(0.02):
+                    connection.sendall(b"x")
+
+    def serve(manner: str) -> str:
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.settimeout(0.05)
+
+        def run() -> None:
+            with listening:
+                while not ending.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        connection, _ = listening.accept()
+                        threads.append(threading.Thread(target=answer, args=(connection, manner)))
+                        threads[-1].start()
+
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    yield serve
+    ending.set()
+    for thread in threads:
+        thread.join(20)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's proxy is not for the tests' own servers."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)

@@ -1,0 +1,141 @@
+"""A message as each kind of receiver takes it."""
+
+import hmac
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import alerts.notify
+from alerts.notify import alertmanager, pagerduty, slack, webhook
+from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.courier import RENDER
+from alerts.notify.message import Message, Transition
+
+Make = Callable[..., Message]
+MakeChannel = Callable[..., Channel]
+SCHEMA = json.loads((Path(alerts.notify.__path__[0]) / "webhook.schema.json").read_text())
+NOW_S = 1_790_000_030
+OVER: dict[str, Any] = {
+    "transition": Transition.RESOLVED, "ended_unix_s": 1_790_000_900, "fired_by": (),
+}  # fmt: skip
+
+
+def test_alertmanager_hears_what_the_rules_would_say(message: Make, channel: MakeChannel) -> None:
+    """The same labels, so that the same routes serve; valid until the next minutes are missed."""
+    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(), NOW_S)
+    assert post.path == "/api/v2/alerts"
+    (alert,) = json.loads(post.body)
+    assert alert["labels"] == {
+        "alertname": "TailspanBudgetBurn", "slo": "chat", "severity": "page"
+    }  # fmt: skip
+    assert alert["startsAt"] == "2026-09-21T14:13:20Z"
+    assert alert["endsAt"] == "2026-09-21T14:17:50Z"
+    assert alert["generatorURL"] == alert["annotations"]["runbook_url"] == message().link
+    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+
+
+def test_alertmanager_hears_of_an_end_by_its_time(message: Make, channel: MakeChannel) -> None:
+    """The same alert; where it has no link, no empty one."""
+    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(**OVER, link=None), NOW_S)
+    (alert,) = json.loads(post.body)
+    assert alert["labels"]["slo"] == "chat"
+    assert alert["endsAt"] == "2026-09-21T14:28:20Z"
+    assert "generatorURL" not in alert
+    assert "runbook_url" not in alert["annotations"]
+
+
+def test_simulated_alerts_can_be_told_apart(message: Make, channel: MakeChannel) -> None:
+    """By a label, so that they can be routed elsewhere."""
+    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(simulated=True), NOW_S)
+    assert json.loads(post.body)[0]["labels"]["simulated"] == "true"
+
+
+@pytest.mark.parametrize("about", [{}, OVER, {"burn": None, "link": None, "held_back": ()}])
+def test_a_webhook_gets_what_its_schema_says(
+    message: Make, channel: MakeChannel, about: dict[str, Any]
+) -> None:
+    """All of it, and nothing that the schema does not know."""
+    document = json.loads(webhook.render(channel(), message(**about), NOW_S).body)
+    jsonschema.validate(document, SCHEMA)
+    assert document["version"] == webhook.VERSION
+    assert document["id"] == f"chat/page/1790000000/{document['transition']}"
+    assert set(document) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+
+
+def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) -> None:
+    """As the README tells receivers to check it."""
+    post = webhook.render(channel(), message(), NOW_S)
+    parts = dict(part.split("=") for part in post.headers["Tailspan-Signature"].split(","))
+    signed = hmac.new(b"the-key", parts["t"].encode() + b"." + post.body, "sha256")
+    assert hmac.compare_digest(parts["v1"], signed.hexdigest())
+    assert parts["t"] == str(NOW_S)
+    assert post.headers["Idempotency-Key"] == "chat/page/1790000000/firing"
+    unsigned = webhook.render(channel(Kind.SLACK), message(), NOW_S)
+    assert "Tailspan-Signature" not in unsigned.headers
+
+
+def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel) -> None:
+    """Title first, foreign text escaped, at most 150 and 2,000 characters."""
+    told = message(display_name="<!channel> & co", slo="c" * 63, promise="x" * 5_000)
+    document = json.loads(slack.render(channel(Kind.SLACK), told, NOW_S).body)
+    header, *blocks = document["blocks"]
+    assert header["type"] == "header"
+    assert len(header["text"]["text"]) <= 150
+    texts = [block["text"]["text"] for block in blocks]
+    assert any("&lt;!channel&gt; &amp; co" in each for each in texts)
+    assert max(map(len, texts)) <= 2_000
+    assert texts[-1].startswith("<https://tailspan.example.org/?last=1h&amp;latency=ttft|")
+    assert document["text"].startswith("[page] ccc")
+
+
+def test_pagerduty_gets_a_trigger_and_its_resolve(message: Make, channel: MakeChannel) -> None:
+    """By one key, so that the one closes what the other opened."""
+    of = channel(Kind.PAGERDUTY)
+    event = json.loads(pagerduty.render(of, message(), NOW_S).body)
+    assert event["event_action"] == "trigger"
+    assert event["routing_key"] == "the-key"
+    assert event["payload"]["severity"] == "critical"
+    assert event["payload"]["timestamp"] == "2026-09-21T14:13:20+00:00"
+    assert event["payload"]["custom_details"]["How bad"].startswith("903 of 4,194")
+    assert event["links"][0]["href"] == message().link
+    over = json.loads(pagerduty.render(of, message(**OVER), NOW_S).body)
+    assert over == {
+        "routing_key": "the-key", "event_action": "resolve", "dedup_key": event["dedup_key"]
+    }  # fmt: skip
+    ticket = json.loads(pagerduty.render(of, message(severity="ticket"), NOW_S).body)
+    assert ticket["payload"]["severity"] == "warning"
+    assert ticket["dedup_key"] != event["dedup_key"]
+
+
+def test_pagerdutys_limits_are_kept(message: Make, channel: MakeChannel) -> None:
+    """A key of 255 characters, a summary of 1,024; long names stay apart."""
+    long, other = message(slo="c" * 2_000), message(slo="c" * 2_001)
+    assert len(pagerduty.dedup_key(long)) <= 255
+    assert pagerduty.dedup_key(long) != pagerduty.dedup_key(other)
+    event = json.loads(pagerduty.render(channel(Kind.PAGERDUTY), long, NOW_S).body)
+    assert len(event["payload"]["summary"]) == 1_024
+
+
+@given(st.text(), st.text(), st.sampled_from(Kind), st.none() | st.text())
+def test_any_text_can_be_told(name: str, service: str, kind: Kind, cause: str | None) -> None:
+    """Whatever an objective is called, every channel's body is JSON."""
+    told = Message(
+        transition=Transition.FIRING,
+        slo="chat",
+        display_name=name,
+        service=service,
+        severity="page",
+        promise=name,
+        began_unix_s=0,
+        fired_unix_s=0,
+        as_of_unix_s=0,
+        likely_cause=cause,
+    )
+    of = Channel("c", kind, ("page",), Secret("http://127.0.0.1:9"))
+    assert json.loads(RENDER[kind](of, told, NOW_S).body)

@@ -1,0 +1,136 @@
+"""`notify.yaml`, sound and otherwise."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from alerts.errors import DocumentError
+from alerts.notify.channels import Kind
+from alerts.notify.configuration import Configuration, load_configuration
+
+WHOLE = """\
+explorer_url: https://tailspan.example.org/base
+channels:
+  - name: on-call
+    type: pagerduty
+    severities: [page]
+    routing_key_env: PAGERDUTY_KEY
+  - name: team
+    type: slack
+    url_file: slack-url
+  - {name: manager, type: alertmanager, url: "http://127.0.0.1:9093", authorization_env: AUTH}
+  - {name: hook, type: webhook, url: "https://example.org/hook?x=1", signing_key: s3cret}
+"""
+ENVIRON = {"PAGERDUTY_KEY": "R0UT1NG", "AUTH": "Bearer abc", "EMPTY": " ", "ODD": "a\nb"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a secret in a file, as it is mounted into a container."""
+    (tmp_path / "slack-url").write_text("https://hooks.example.org/services/T0/B0/x\n")
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> Configuration:
+    """Read a text as a file."""
+    (folder / "notify.yaml").write_text(text)
+    return load_configuration(folder / "notify.yaml", ENVIRON)
+
+
+def test_a_whole_file(folder: Path) -> None:
+    """Four kinds; secrets written out, in the environment, in a file beside it."""
+    found = load(folder, WHOLE)
+    assert found.explorer_url == "https://tailspan.example.org/base"
+    pager, slack, manager, hook = found.channels
+    assert (pager.kind, pager.severities) == (Kind.PAGERDUTY, ("page",))
+    assert pager.key is not None
+    assert pager.key.reveal() == "R0UT1NG"
+    assert pager.url.reveal() == "https://events.pagerduty.com/v2/enqueue"
+    assert slack.url.reveal() == "https://hooks.example.org/services/T0/B0/x"
+    assert slack.severities == ("page", "ticket")
+    assert manager.authorization is not None
+    assert manager.authorization.reveal() == "Bearer abc"
+    assert hook.key is not None
+    assert hook.key.reveal() == "s3cret"
+
+
+def test_what_is_secret_shows_nowhere(folder: Path) -> None:
+    """Not even in a traceback's values."""
+    shown = repr(load(folder, WHOLE))
+    for secret in ("R0UT1NG", "hooks.example.org", "abc", "s3cret"):
+        assert secret not in shown
+
+
+CHANNEL = "channels:\n  - {name: a, type: "
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", ":1: 0 documents; allowed: exactly one"),
+        ("channels: []\n", ":1: channels: 0 channels; allowed: 1 to 32"),
+        ("channels: {}\n", ":1: channels: must be a sequence"),
+        ("chanels: []\n", ":1: chanels: no such key; allowed: explorer_url, channels"),
+        (CHANNEL + "email, url: x}", ":2: channels[0].type: 'email'; allowed: alertmanager, web"),
+        (CHANNEL + "slack}", ":2: channels[0].url: is missing; give one of url, url_env, url_file"),
+        (CHANNEL + "pagerduty}", "channels[0].routing_key: is missing; give one of routing_key, "),
+        (CHANNEL + "slack, routing_key: k}", ":2: channels[0].routing_key: slack has no such key"),
+        (CHANNEL + "slack, url_env: NONE}", "url_env: 'NONE': there is no such environment var"),
+        (CHANNEL + "slack, url_env: EMPTY}", "url_env: what it holds is empty"),
+        (CHANNEL + "slack, url_env: ODD}", "url_env: must hold at most 4,096 printable ASCII"),
+        (CHANNEL + "slack, url_file: none}", "url_file: '"),
+        (CHANNEL + 'slack, url: "http://x/", url_env: Y}', "url_env: url is given as well"),
+        (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is no address; allowed: http://host/"),
+        (CHANNEL + 'slack, url: "http://[::1/T0K3N"}', "url: is no address; allowed: http://"),
+        (CHANNEL + 'slack, url: "http://x:99999999/T0K3N"}', "url: is no address; allowed: "),
+        (CHANNEL + 'slack, url: "http://u:T0K3N@x/"}', "url: must hold no user and password"),
+        (CHANNEL + 'slack, url: "http://x/#T0K3N"}', "url: must hold no fragment"),
+        (CHANNEL + 'slack, url: "http://x/", severities: [pgae]}', "'pgae'; allowed: page, ticket"),
+        (CHANNEL + 'slack, url: "http://x/", severities: []}', "severities: must be a sequence of"),
+        (CHANNEL + 'slack, url: "http://x/", severities: page}', "severities: must be a sequence"),
+        (
+            CHANNEL + 'slack, url: "http://x/", severities: [page, page]}',
+            "severities: 'page' is given twice",
+        ),
+        (
+            CHANNEL + 'slack, url: "http://x/"}\n  - {name: a, type: slack, url: "http://y/"}',
+            ":3: channels[1].name: 'a': another channel has this name",
+        ),
+        ("channels:\n  - {name: A b, type: slack}", "name: 'A b'; allowed: a-z, 0-9 and -"),
+        (
+            "explorer_url: x\n" + CHANNEL + 'slack, url: "http://x/"}',
+            ":1: explorer_url: 'x': is",
+        ),
+        ("a: &x [1]\nb: *x\n", ":1: anchors and aliases"),
+    ],
+)
+def test_what_is_wrong_is_named_and_no_secret_is(folder: Path, text: str, problem: str) -> None:
+    """File, line, key, and what is allowed."""
+    with pytest.raises(DocumentError) as caught:
+        load(folder, text)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(str(folder / "notify.yaml"))
+    assert "T0K3N" not in str(caught.value)
+
+
+def test_files_that_are_no_text_are_refused(folder: Path) -> None:
+    """Without a word of what is in them."""
+    (folder / "slack-url").write_bytes(b"T0K3N\xff")
+    with pytest.raises(DocumentError, match="is no ASCII text") as caught:
+        load(folder, WHOLE)
+    assert caught.value.__cause__ is None
+    (folder / "notify.yaml").write_bytes(b"\xff")
+    with pytest.raises(DocumentError, match="is no UTF-8 text"):
+        load_configuration(folder / "notify.yaml", {})
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text() | st.text("{}[]:, \n-aechlnsu", max_size=40).map(lambda s: WHOLE + s))
+def test_any_text_is_read_or_refused(folder: Path, text: str) -> None:
+    """With an error that names the file, and no other."""
+    try:
+        load(folder, text)
+    except (DocumentError, UnicodeEncodeError):
+        return

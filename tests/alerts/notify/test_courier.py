@@ -1,0 +1,236 @@
+"""What a courier makes of the outbox, by answers that a test gives and a clock that it sets."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.notify.channels import Channel, Kind, Post
+from alerts.notify.courier import Courier, Result
+from alerts.notify.message import Message, Transition, dumps
+from alerts.notify.posting import Answer
+from alerts.notify.retrying import GIVE_UP_S
+from store.database import open_database
+from store.notifications import Notification, keep_notifications, read_notifications
+
+NOW_S = 1_790_000_030
+OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An opened database."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    yield engine
+    engine.dispose()
+
+
+class Scene:
+    """A courier with a clock, answers to give, and what it sent."""
+
+    def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
+        self.now_s = NOW_S
+        self.answers: list[Answer] = []
+        self.sent: list[Post] = []
+        self._engine = engine
+        self._channel = channel
+        self._message = message
+        self.restart()
+
+    def restart(self) -> None:
+        """A new courier on the same outbox."""
+        self.courier = Courier(
+            self._engine, self._channel, self._send, clock_s=lambda: self.now_s, chance=lambda: 0.0
+        )
+
+    def _send(self, post: Post) -> Answer:
+        self.sent.append(post)
+        return self.answers.pop(0) if self.answers else OK
+
+    def add(self, transition: Transition = Transition.FIRING, **about: Any) -> None:
+        """Put a message in the outbox."""
+        over = transition is Transition.RESOLVED
+        message = self._message(
+            transition=transition, ended_unix_s=NOW_S if over else None, **about
+        )
+        row = Notification(
+            slo=message.slo,
+            severity=message.severity,
+            fired_unix_s=message.fired_unix_s,
+            transition=transition,
+            channel=self._channel.name,
+            message=dumps(message),
+            created_unix_s=self.now_s,
+            next_unix_s=self.now_s,
+        )
+        keep_notifications(self._engine, [row])
+
+    def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
+        """What is delivered so much later."""
+        self.now_s += after_s
+        return [(each.row.transition, each.result) for each in self.courier.deliver()]
+
+    @property
+    def rows(self) -> dict[str, Notification]:
+        """By transition."""
+        return {row.transition: row for row in read_notifications(self._engine, "chat")}
+
+
+@pytest.fixture
+def scene(
+    engine: Engine, channel: Callable[..., Channel], message: Callable[..., Message]
+) -> Callable[..., Scene]:
+    """A scene with a channel of a kind."""
+    return lambda kind=Kind.WEBHOOK: Scene(engine, channel(kind), message)
+
+
+def test_a_message_is_delivered_once(scene: Callable[..., Scene]) -> None:
+    """Over restarts."""
+    on = scene()
+    on.add()
+    assert on.deliver() == [("firing", Result.DELIVERED)]
+    on.restart()
+    assert on.deliver(after_s=3_600) == []
+    assert on.rows["firing"].delivered_unix_s == NOW_S
+
+
+def test_a_failure_is_tried_again_later_and_later(scene: Callable[..., Scene]) -> None:
+    """After 5, 10 and 20 s; the message is as it was, and a restart forgets nothing."""
+    on = scene()
+    on.add()
+    on.answers = [BUSY, BUSY, BUSY]
+    assert on.deliver() == [("firing", Result.FAILED)]
+    assert on.deliver(after_s=4) == []
+    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    on.restart()
+    assert on.deliver(after_s=9) == []
+    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    row = on.rows["firing"]
+    assert (row.state, row.failures, row.problem) == ("pending", 3, "status 503: busy")
+    assert on.deliver(after_s=20) == [("firing", Result.DELIVERED)]
+    assert on.rows["firing"].problem is None
+    assert len({post.body for post in on.sent}) == 1
+
+
+def test_a_receiver_that_says_when_is_asked_then(scene: Callable[..., Scene]) -> None:
+    """And not before."""
+    on = scene()
+    on.add()
+    on.answers = [Answer(429, "", 90.0)]
+    on.deliver()
+    assert on.deliver(after_s=89) == []
+    assert on.deliver(after_s=1) == [("firing", Result.DELIVERED)]
+
+
+def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
+    """With what was said; its end is not told either, for nobody heard of its beginning."""
+    on = scene()
+    on.add()
+    on.add(Transition.RESOLVED)
+    on.answers = [WRONG]
+    assert on.deliver() == [("firing", Result.DEAD)]
+    assert on.deliver(after_s=86_400) == []
+    assert on.rows["firing"].problem == "status 400: wrong"
+    assert on.rows["resolved"].problem == "not told, for its beginning could not be"
+    assert {row.state for row in on.rows.values()} == {"dead"}
+    assert on.courier.counts[Result.DEAD] == 1
+
+
+def test_after_six_hours_of_failures_it_is_given_up(scene: Callable[..., Scene]) -> None:
+    """Later it would wake someone for yesterday."""
+    on = scene()
+    on.add()
+    on.answers = [BUSY] * 1_000
+    results = []
+    while on.rows["firing"].state == "pending":
+        results += on.deliver(after_s=300)
+    assert results[-1] == ("firing", Result.DEAD)
+    assert GIVE_UP_S - 600 <= on.now_s - NOW_S <= GIVE_UP_S
+    assert len(results) <= GIVE_UP_S / 300
+
+
+def test_the_end_waits_for_the_beginning(scene: Callable[..., Scene]) -> None:
+    """Nobody hears that something is over that they never heard of."""
+    on = scene()
+    on.add()
+    on.add(Transition.RESOLVED)
+    on.answers = [BUSY]
+    assert on.deliver() == [("firing", Result.FAILED)]
+    assert on.deliver(after_s=5) == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("resolved", Result.DELIVERED)]
+    assert on.deliver(after_s=3_600) == []
+
+
+def test_alertmanager_is_told_again_each_minute_until_it_is_over(
+    scene: Callable[..., Scene],
+) -> None:
+    """A repeat that fails is tried again, and changes nothing of what was delivered."""
+    on = scene(Kind.ALERTMANAGER)
+    on.add()
+    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver(after_s=59) == []
+    on.answers = [WRONG]
+    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    assert on.rows["firing"].state == "delivered"
+    assert on.deliver(after_s=5) == [("firing", Result.DELIVERED)]
+    assert on.deliver() == []
+    on.add(Transition.RESOLVED)
+    assert on.deliver(after_s=120) == [("resolved", Result.DELIVERED)]
+    assert on.deliver(after_s=120) == []
+    assert on.rows["firing"].delivered_unix_s == NOW_S
+
+
+def test_one_incident_does_not_wait_for_another(scene: Callable[..., Scene]) -> None:
+    """In the order in which they came up."""
+    on = scene()
+    on.add()
+    on.answers = [BUSY]
+    on.deliver()
+    on.add(fired_unix_s=NOW_S + 1)
+    assert on.deliver() == [("firing", Result.DELIVERED)]
+
+
+def test_what_cannot_be_read_blocks_nothing(engine: Engine, scene: Callable[..., Scene]) -> None:
+    """A row of another version is given up, and the next is delivered."""
+    on = scene()
+    on.add()
+    odd = replace(on.rows["firing"], message='{"of": "another version"}')
+    keep_notifications(engine, [odd])
+    on.add(fired_unix_s=NOW_S + 1)
+    assert [result for _, result in on.deliver()] == [Result.DEAD, Result.DELIVERED]
+    assert len(on.sent) == 1
+
+
+def test_who_stops_leaves_the_rest(scene: Callable[..., Scene]) -> None:
+    """It is still there the next time."""
+    on = scene()
+    on.add()
+    assert on.courier.deliver(lambda: True) == []
+    assert on.deliver() == [("firing", Result.DELIVERED)]
+
+
+def test_what_was_delivered_and_not_kept_is_delivered_again(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least once: by the same id, so that a receiver can tell."""
+    on = scene()
+    on.add()
+    with monkeypatch.context() as crash:
+        crash.setattr("alerts.notify.courier.keep_notifications", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            on.courier.deliver()
+    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
+    assert len(on.sent) == 2
+
+
+def test_an_attempt_says_whether_it_repeats(scene: Callable[..., Scene]) -> None:
+    """So that a log need not."""
+    on = scene(Kind.ALERTMANAGER)
+    on.add()
+    assert [each.repeat for each in on.courier.deliver()] == [False]
+    on.now_s += 60
+    assert [each.repeat for each in on.courier.deliver()] == [True]

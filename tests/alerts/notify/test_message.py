@@ -1,0 +1,50 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.notify.message import HeldBack, Message, Transition, Windows, dumps, loads
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+INSTANT = st.integers(0, 2**40)
+WINDOWS = st.builds(Windows, INSTANT, INSTANT, FINITE, st.none() | FINITE, st.none() | FINITE)
+MESSAGES = st.builds(
+    Message,
+    transition=st.sampled_from(Transition),
+    began_unix_s=INSTANT,
+    fired_unix_s=INSTANT,
+    as_of_unix_s=INSTANT,
+    ended_unix_s=st.none() | INSTANT,
+    burn=st.none() | FINITE,
+    window_s=st.none() | INSTANT,
+    bad=st.none() | INSTANT,
+    events=st.none() | INSTANT,
+    peak_burn=st.none() | FINITE,
+    budget_left=st.none() | FINITE,
+    budget_spent=st.none() | FINITE,
+    exhausted_in_s=st.none() | FINITE,
+    fired_by=st.tuples() | st.tuples(WINDOWS),
+    held_back=st.tuples() | st.tuples(st.builds(HeldBack, WINDOWS, st.text())),
+    likely_cause=st.none() | st.text(),
+    link=st.none() | st.text(),
+)
+
+
+@given(MESSAGES)
+def test_what_is_kept_is_what_was_said(message: Message) -> None:
+    """`loads` after `dumps` is the identity."""
+    assert loads(dumps(message)) == message
+
+
+def test_all_that_is_told_of_an_incident_has_its_name(message: Callable[..., Message]) -> None:
+    """Its beginning and its end; a test has one of its own, whenever it is sent."""
+    firing, over = message(), message(transition=Transition.RESOLVED, ended_unix_s=1_790_000_900)
+    assert firing.incident == over.incident == "chat/page/1790000000"
+    assert message(test=True, fired_unix_s=5).incident == message(test=True).incident
+
+
+def test_no_number_is_not_a_number(message: Callable[..., Message]) -> None:
+    """JSON has no word for it; unknown is None."""
+    with pytest.raises(ValueError, match="JSON"):
+        dumps(message(burn=float("nan")))

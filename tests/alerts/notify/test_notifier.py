@@ -1,0 +1,219 @@
+"""The outbox, filled from incidents: nothing is missing, nothing is there twice."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.evaluator import Evaluator
+from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.message import Message, loads
+from alerts.notify.notifier import Notifier
+from alerts.objectives import Objective
+from alerts.policy import load_policy
+from store.database import open_database
+from store.notifications import (
+    Delivery,
+    Notification,
+    forget_notifications,
+    keep_notifications,
+    read_notifications,
+)
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+START_S = 1_790_000_010
+BEGAN_S = START_S + 7_200
+PAGER = Channel("pager", Kind.PAGERDUTY, ("page",), Secret("http://127.0.0.1:9"), Secret("k"))
+TEAM = Channel("team", Kind.SLACK, ("page", "ticket"), Secret("http://127.0.0.1:9"))
+EXPLORER = "https://tailspan.example.org"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
+    """Four hours of a request each five seconds, all bad for half an hour."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    rows = [
+        request_row(
+            received_unix_ns=at_s * 10**9,
+            ttft_s=3.0 if BEGAN_S <= at_s < BEGAN_S + 1_800 else 0.1,
+        )
+        for at_s in range(START_S, START_S + 14_400, 5)
+    ]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    yield engine
+    engine.dispose()
+
+
+class Scene:
+    """An evaluator and a notifier over one store."""
+
+    def __init__(self, engine: Engine, objectives: list[Objective]) -> None:
+        self.engine = engine
+        self.objectives = objectives
+        self.channels = [PAGER, TEAM]
+
+    def notifier(self) -> Notifier:
+        """As after a restart."""
+        return Notifier(
+            self.engine,
+            self.objectives,
+            load_policy(),
+            self.channels,
+            explorer_url=lambda: EXPLORER,
+            simulated=lambda: True,
+        )
+
+    def at(self, now_s: int) -> list[tuple[str, str, str]]:
+        """Evaluate and enqueue; what is in the outbox then."""
+        Evaluator(self.engine, self.objectives, load_policy()).evaluate(now_s)
+        self.notifier().enqueue(now_s)
+        return sorted((row.severity, row.transition, row.channel) for row in self.rows)
+
+    def deliver(self) -> None:
+        """All that waits arrives."""
+        for row in self.rows:
+            keep_notifications(
+                self.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=None)]
+            )
+
+    @property
+    def rows(self) -> list[Notification]:
+        """All of the outbox."""
+        return read_notifications(self.engine, "chat")
+
+    def message(self, transition: str, channel: str = "pager") -> Message:
+        """What is told."""
+        (row,) = [r for r in self.rows if (r.transition, r.channel) == (transition, channel)]
+        return loads(row.message)
+
+
+@pytest.fixture
+def scene(engine: Engine, objective: Callable[..., Objective]) -> Scene:
+    """Nothing evaluated yet."""
+    return Scene(engine, [objective()])
+
+
+def test_a_page_goes_to_those_who_want_pages(scene: Scene) -> None:
+    """Once each, however often it is looked at; a ticket not to who wants pages alone."""
+    assert scene.at(BEGAN_S) == []
+    paged = scene.at(BEGAN_S + 1_500)
+    assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
+    assert scene.at(BEGAN_S + 1_515) == paged
+    # A day's window has seen a quarter of an hour of it: with 30 d, a ticket takes longer.
+    assert all(severity != "ticket" for severity, _, _ in paged)
+
+
+def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
+    """How bad, since when, by which pair, what is held back, where to look."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    told = scene.message("firing")
+    assert abs(told.began_unix_s - BEGAN_S) <= 60
+    assert told.window_s == 3_600
+    assert told.events == 720
+    assert told.bad is not None
+    assert told.burn == pytest.approx(told.bad / told.events / 0.01)
+    assert (told.fired_by[0].long_s, told.fired_by[0].short_s) == (3_600, 300)
+    assert told.fired_by[0].factor == pytest.approx(14.4)
+    assert told.budget_left is not None
+    assert told.budget_left < 1
+    assert told.exhausted_in_s is not None
+    assert told.likely_cause is None
+    assert told.simulated
+    assert told.link == f"{EXPLORER}/?last=1h&latency=ttft"
+
+
+def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:
+    """Once; its message says until when, and its link shows that stretch."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    scene.deliver()
+    last_s = START_S + 14_400
+    over = scene.at(last_s)
+    assert ("page", "resolved", "pager") in over
+    assert ("page", "resolved", "team") in over
+    assert scene.at(last_s) == over
+    told = scene.message("resolved")
+    assert told.ended_unix_s is not None
+    assert told.peak_burn is not None
+    assert told.fired_by == ()
+    assert f"from={told.began_unix_s - 600}&to={told.ended_unix_s + 600}" in (told.link or "")
+
+
+def test_what_nobody_was_told_of_has_no_end_to_tell(scene: Scene) -> None:
+    """It began and ended while nobody looked, or its beginning was given up."""
+    scene.at(BEGAN_S)
+    assert scene.at(START_S + 14_400) == []
+    assert scene.rows == []
+
+
+def test_a_beginning_that_was_given_up_has_no_end(scene: Scene) -> None:
+    """For that channel; the other hears of it."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    for row in scene.rows:
+        dead = row.channel == "pager"
+        keep_notifications(
+            scene.engine, [replace(row, state=Delivery.DEAD if dead else Delivery.DELIVERED)]
+        )
+    over = scene.at(START_S + 14_400)
+    assert ("page", "resolved", "pager") not in over
+    assert ("page", "resolved", "team") in over
+
+
+def test_a_new_channel_hears_of_what_goes_on(scene: Scene) -> None:
+    """And one that is gone is given up, as its rows say."""
+    scene.channels = [PAGER]
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    scene.channels = [TEAM]
+    scene.notifier().begin()
+    scene.at(BEGAN_S + 1_515)
+    by_channel = {row.channel: row for row in scene.rows}
+    assert by_channel["team"].state == Delivery.PENDING
+    assert by_channel["pager"].state == Delivery.DEAD
+    assert by_channel["pager"].problem == "the channel is not configured any more"
+
+
+def test_what_is_repeated_of_an_objective_that_is_gone_ends(scene: Scene) -> None:
+    """Nobody would ever say that it is over."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    for row in scene.rows:
+        keep_notifications(
+            scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=BEGAN_S + 1_560)]
+        )
+    scene.objectives = []
+    scene.notifier().begin()
+    assert [row.next_unix_s for row in scene.rows] == [None, None]
+
+
+def test_what_waits_is_told_with_figures_of_the_last_minute(scene: Scene) -> None:
+    """What was delivered keeps what was said, and so does what is over."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    (row,) = [row for row in scene.rows if row.channel == "pager"]
+    notifier = scene.notifier()
+    assert notifier.newest(row) == row.message
+    notifier.enqueue(BEGAN_S + 1_500)
+    assert notifier.newest(row) == row.message
+    Evaluator(scene.engine, scene.objectives, load_policy()).evaluate(BEGAN_S + 1_600)
+    notifier.enqueue(BEGAN_S + 1_600)
+    assert loads(notifier.newest(row)).as_of_unix_s > loads(row.message).as_of_unix_s
+    assert notifier.newest(replace(row, transition="resolved")) == row.message
+    scene.deliver()
+    Evaluator(scene.engine, scene.objectives, load_policy()).evaluate(START_S + 14_400)
+    notifier.enqueue(START_S + 14_400)
+    assert notifier.newest(row) == row.message
+
+
+def test_an_outbox_is_forgotten_whole(scene: Scene) -> None:
+    """With the simulation that it is of."""
+    scene.at(BEGAN_S)
+    scene.at(BEGAN_S + 1_500)
+    forget_notifications(scene.engine)
+    assert scene.rows == []
