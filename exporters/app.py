@@ -17,8 +17,7 @@ def metrics_app(registry: CollectorRegistry, ready: Callable[[], bool]) -> Starl
 
     Args:
         registry: what to tell.
-        ready: whether telemetry is being received. A failing store is no reason to say no:
-            no telemetry would come to find that it has recovered.
+        ready: whether telemetry is being received and kept.
     """
 
     # Not async: Starlette runs it on a thread, and a long text holds up no telemetry.
@@ -32,7 +31,7 @@ def metrics_app(registry: CollectorRegistry, ready: Callable[[], bool]) -> Starl
     async def readyz(request: Request) -> Response:
         if ready():
             return PlainTextResponse("ready\n")
-        return PlainTextResponse("not receiving telemetry\n", 503)
+        return PlainTextResponse("not receiving telemetry, or the store refuses it\n", 503)
 
     return Starlette(
         routes=[

@@ -9,15 +9,19 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.utils import floatToGoString
 
 from exporters import series
 from exporters.engines import EngineView
 from exporters.health import CollectorReport
+from exporters.recent_latencies import Latencies, RecentCounts
 from exporters.requests import Distribution, Pair, PairTotals
 from exporters.series import Histogram, Series
 from exporters.slo import SloTotals
+from telemetry.quantiles import least_number
+from telemetry.sketches import quantiles_s
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 """Label values, in the order of the series' labels."""
@@ -69,6 +73,30 @@ def request_families(by_pair: Mapping[Pair, PairTotals]) -> Iterator[Metric]:
         }
         if observed:
             yield _histogram(histogram, observed)
+
+
+def recent_families(recent: RecentCounts) -> Iterator[Metric]:
+    """Quantiles of the last minutes, by replica and by model."""
+    by_model = {(model,): counts for model, counts in recent.by_model.items()}
+    yield from _summaries(series.RECENT_BY_REPLICA, recent.by_pair)
+    yield from _summaries(series.RECENT_BY_MODEL, by_model)
+
+
+def _summaries(
+    by_field: Mapping[str, Series], counts: Mapping[_Labels, Latencies]
+) -> Iterator[Metric]:
+    for name, of in by_field.items():
+        family = SummaryMetricFamily(of.name, of.help)
+        for labels, latencies in counts.items():
+            bins = latencies.get(name, {})
+            number = sum(bins.values())
+            told = {label: q for label, q in series.QUANTILES.items() if number >= least_number(q)}
+            for label, value in zip(told, quantiles_s(bins, told.values()), strict=False):
+                family.add_sample(
+                    of.name, dict(zip(of.labels, (*labels, label), strict=True)), value
+                )
+        if family.samples:
+            yield family
 
 
 def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Metric]:

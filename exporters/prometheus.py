@@ -21,13 +21,15 @@ from exporters.families import (
     counter,
     engine_families,
     gauge,
+    recent_families,
     report_families,
     request_families,
     slo_families,
 )
 from exporters.health import CollectorReport
 from exporters.labels import Labels
-from exporters.recent import RecentIds
+from exporters.recent import RecentIds, RecentSources
+from exporters.recent_latencies import RecentLatencies
 from exporters.requests import Pair, RequestTotals
 from exporters.slo import Slos
 from telemetry.engines import EngineSample
@@ -43,6 +45,7 @@ class PrometheusExporter(Collector):
         labels: caps on label values.
         recent: memory of requests counted.
         objectives: by name, those to count good events of.
+        notifications: attempts by channel and result; without it that series is absent.
     """
 
     def __init__(
@@ -53,12 +56,16 @@ class PrometheusExporter(Collector):
         labels: Labels | None = None,
         recent: RecentIds | None = None,
         objectives: Mapping[str, Goodput] | None = None,
+        notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
     ) -> None:
         self._report = report
+        self._notifications = notifications
         self._clock_unix_ns = clock_unix_ns
         self._labels = labels or Labels()
         self._recent = recent or RecentIds()
+        self._told = RecentSources()
         self._requests = RequestTotals()
+        self._latencies = RecentLatencies()
         self._engines = EngineTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
         self._repeated_requests = 0
@@ -89,10 +96,12 @@ class PrometheusExporter(Collector):
                 (self._labels.held_model(view.model), replica, str(engine)): view
                 for (replica, engine), view in self._engines.view().items()
             }
+            recent = self._latencies.counts(self._clock_unix_ns())
             slos = self._slos.copy()
             overflows = self._labels.overflows()
             repeated, simulated = self._repeated_requests, self._simulated
         yield from request_families(requests)
+        yield from recent_families(recent)
         yield from engine_families(engines)
         yield from slo_families(slos)
         yield counter(
@@ -101,15 +110,23 @@ class PrometheusExporter(Collector):
         yield counter(series.REPEATED_REQUESTS, {(): repeated})
         yield gauge(series.SIMULATED, {(): int(simulated)})
         yield gauge(series.BUILD, {self._build: 1})
+        if self._notifications is not None:
+            yield counter(series.NOTIFICATIONS, self._notifications())
         if self._report is not None:
             yield from report_families(self._report())
 
     def _add_request(self, request: RequestTimeline, now_unix_ns: int) -> None:
-        if not self._recent.is_new(request.trace_id, request.span_id):
+        if request.source is Source.CLIENT:
+            return  # a server's word is counted; a client's may be about a server of others
+        if not self._recent.is_new(request.trace_id, request.span_id) or self._told.told_by_another(
+            request.request_id, request.source
+        ):
             self._repeated_requests += 1
             return
         self._simulated |= request.source is Source.SIMULATOR
-        self._requests.add(self._pair(request.model, request.replica, now_unix_ns), request)
+        pair = self._pair(request.model, request.replica, now_unix_ns)
+        self._requests.add(pair, request)
+        self._latencies.add(pair, request, now_unix_ns)
         self._slos.add(request, now_unix_ns)
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:

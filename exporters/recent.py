@@ -1,4 +1,4 @@
-"""Which requests were heard of lately, so that a repeated one counts once.
+"""Which requests were heard of lately, so that one that is told again counts once.
 
 A sender repeats a batch whose answer it missed. The store tells a repeat by its key; the
 counters here tell it by this memory, which is bounded: it holds at least the last
@@ -7,6 +7,8 @@ second the default reaches back over 100 s, and OpenTelemetry's exporters give u
 """
 
 from typing import Final
+
+from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
 """Some 10 MB a generation."""
@@ -29,3 +31,28 @@ class RecentIds:
             self._older, self._newer = self._newer, set()
         self._newer.add(key)
         return True
+
+
+class RecentSources:
+    """A bounded memory of who told of which request id, in two generations likewise.
+
+    A server may tell of a request twice: through our instrumentation and by spans of its own.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._newer: dict[str, bool] = {}
+        self._older: dict[str, bool] = {}
+
+    def told_by_another(self, request_id: str | None, source: Source) -> bool:
+        """Whether another source told of this request; else this one has from now on."""
+        if request_id is None:
+            return False
+        native = source is Source.NATIVE
+        told = self._newer.get(request_id, self._older.get(request_id))
+        if told is not None:
+            return told is not native
+        if len(self._newer) >= self._capacity:
+            self._older, self._newer = self._newer, {}
+        self._newer[request_id] = native
+        return False

@@ -6,7 +6,6 @@ text holds nobody up.
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from exporters.series import HISTOGRAMS, TOKENS, Histogram
 from telemetry.requests import Outcome, RequestTimeline
@@ -15,7 +14,8 @@ Pair = tuple[str, str]
 """Label values: model, replica."""
 
 
-class Distribution(NamedTuple):
+@dataclass(slots=True)
+class Distribution:
     """One histogram: observations by bucket, not cumulative; the last is beyond all bounds."""
 
     counts: list[int]
@@ -41,9 +41,10 @@ class PairTotals:
         # What never reached the engine has no latency to speak of.
         if request.outcome is Outcome.REJECTED:
             return
+        answered = request.outcome.answered
         for histogram in HISTOGRAMS:
             value_s: float | None = getattr(request, histogram.field)
-            if value_s is not None and (request.outcome.answered or not histogram.answered_only):
+            if value_s is not None and (answered or not histogram.answered_only):
                 self._observe(histogram, value_s)
 
     def copy(self) -> "PairTotals":
@@ -59,11 +60,12 @@ class PairTotals:
 
     def _observe(self, histogram: Histogram, value_s: float) -> None:
         held = self.histograms.get(histogram.name)
-        counts = [0] * (len(histogram.bounds_s) + 1) if held is None else held.counts
+        if held is None:
+            held = Distribution([0] * (len(histogram.bounds_s) + 1), 0.0)
+            self.histograms[histogram.name] = held
         # A value on a bound belongs below it: Prometheus' `le`.
-        counts[bisect_left(histogram.bounds_s, value_s)] += 1
-        sum_s = value_s + (0.0 if held is None else held.sum_s)
-        self.histograms[histogram.name] = Distribution(counts, sum_s)
+        held.counts[bisect_left(histogram.bounds_s, value_s)] += 1
+        held.sum_s += value_s
 
 
 class RequestTotals:
@@ -79,8 +81,10 @@ class RequestTotals:
 
     def add(self, pair: Pair, request: RequestTimeline) -> None:
         """Count one request."""
-        self.expect(pair)
-        self._by_pair[pair].add(request)
+        totals = self._by_pair.get(pair)
+        if totals is None:
+            totals = self._by_pair[pair] = PairTotals()
+        totals.add(request)
 
     def forget(self, pairs: set[Pair]) -> None:
         """Drop pairs that have no room any more."""

@@ -5,7 +5,8 @@ never more than a factor 1.67 apart, and 100, 200, 300 and 500 ms, 1, 2 and 5 s,
 objectives are written in, are bounds and not between two. Each begins where its quantity
 does: a queue at 0.1 ms (an idle server's, where vLLM's own first bound is 300 ms), what
 takes at least a step at 1 ms. Quantiles and objectives do not come from these buckets;
-heatmaps and a first look do.
+heatmaps and a first look do. Quantiles of the last minutes are series of their own: summaries,
+with another name, for a name has one type. Nothing can be averaged or summed over them.
 
 A value that is unknown makes no observation and an unknown label is empty, which to
 Prometheus is the same as no label.
@@ -36,6 +37,19 @@ class Histogram(NamedTuple):
     answered_only: bool
     """For durations that an abort or error cuts short: there, short is not fast."""
     bounds_s: tuple[float, ...]
+
+
+class Recent(NamedTuple):
+    """Quantiles of one latency of `RequestTimeline` over the last minutes."""
+
+    name: str
+    by_model: str
+    """The same over all replicas of a model."""
+    help: str
+    field: str
+    answered_only: bool = False
+    streamed_only: bool = False
+    """The first byte of an answer that is not streamed is its last (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
@@ -108,6 +122,57 @@ HISTOGRAMS: Final = (
         bounds_s("-3", "1000"),
     ),
 )
+
+RECENT_S: Final = 300
+QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
+"""By label."""
+
+_RECENTLY: Final = (
+    f"of requests that ended in the last {RECENT_S // 60} min, to within 1 %, in seconds."
+    " A quantile is absent where too few of them tell."
+)
+RECENT: Final = (
+    Recent(
+        "tailspan_recent_ttft_seconds",
+        "tailspan_recent_model_ttft_seconds",
+        f"Quantiles of the time from receipt to first byte, of streamed answers, {_RECENTLY}",
+        "ttft_s",
+        streamed_only=True,
+    ),
+    Recent(
+        "tailspan_recent_tpot_seconds",
+        "tailspan_recent_model_tpot_seconds",
+        f"Quantiles of the mean time per output token after the first, {_RECENTLY}",
+        "tpot_s",
+    ),
+    Recent(
+        "tailspan_recent_itl_max_seconds",
+        "tailspan_recent_model_itl_max_seconds",
+        f"Quantiles of the longest gap between two tokens of an answer, {_RECENTLY}",
+        "itl_max_s",
+    ),
+    Recent(
+        "tailspan_recent_e2e_seconds",
+        "tailspan_recent_model_e2e_seconds",
+        f"Quantiles of the time from receipt to delivery, of whole answers, {_RECENTLY}",
+        "e2e_s",
+        answered_only=True,
+    ),
+    Recent(
+        "tailspan_recent_queue_seconds",
+        "tailspan_recent_model_queue_seconds",
+        f"Quantiles of the time waited in the engine's queue, {_RECENTLY}",
+        "queue_s",
+    ),
+)
+RECENT_BY_REPLICA: Final = {
+    each.field: Series(each.name, each.help, (*REQUEST_LABELS, "quantile")) for each in RECENT
+}
+RECENT_BY_MODEL: Final = {
+    each.field: Series(each.by_model, f"{each.help} Over all replicas.", ("model", "quantile"))
+    for each in RECENT
+}
+"""Made of the same requests: no quantile of a model can be had from those of its replicas."""
 
 REQUESTS: Final = Series(
     "tailspan_requests_total",
@@ -220,8 +285,15 @@ SLO_GOOD_EVENTS: Final = Series(
 SLO_EXCLUDED_EVENTS: Final = Series(
     vocabulary.EXCLUDED_EVENTS,
     "Requests that the objective is about and cannot count, by why: aborted before the promise"
-    " could be broken, client_error, unknown, or late (told of long after).",
+    " was decided, client_error, unknown, or late (told of long after).",
     (vocabulary.SLO, vocabulary.REASON),
+)
+
+NOTIFICATIONS: Final = Series(
+    "tailspan_notification_attempts_total",
+    "Attempts to tell a channel of an incident, by how they ended: delivered (repeats included),"
+    " failed (to be tried again) or dead (given up).",
+    ("channel", "result"),
 )
 
 ITEMS: Final = Series(
@@ -271,6 +343,8 @@ BUILD: Final = Series(
 
 ALL: Final[tuple[Series | Histogram, ...]] = (
     *HISTOGRAMS,
+    *RECENT_BY_REPLICA.values(),
+    *RECENT_BY_MODEL.values(),
     REQUESTS,
     *TOKENS.values(),
     *ENGINE_GAUGES.values(),
@@ -279,6 +353,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     SLO_EVENTS,
     SLO_GOOD_EVENTS,
     SLO_EXCLUDED_EVENTS,
+    NOTIFICATIONS,
     ITEMS,
     MESSAGES,
     TRUNCATED_TEXTS,

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from telemetry.quantiles import least_number
 from telemetry.requests import Outcome
 from ui import wording
 from ui.columns import floats, texts
-from ui.percentiles import Estimate, estimate, least_requests
+from ui.percentiles import Estimate, estimate
 from ui.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
+from ui.rolled import Rolled
 from ui.terms import TERMS
 
 
@@ -34,13 +36,25 @@ def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[s
     """
     ttft = estimate(floats(table, "ttft_s"), "p99")
     e2e = estimate(floats(table, "e2e_s"), "p99")
-    first = f"<b>{wording.counted(table.num_rows, 'request')}</b> in {wording.span(length_s)}"
+    first = _came(table.num_rows, length_s, equals)
+    return f"{first}: {_tails(ttft, e2e, table)} {_reasons(table, matrix)}"
+
+
+def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) -> str:
+    """The headline of more requests than were read."""
+    first = _came(rolled.requests, length_s, equals)
+    tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
+    return f"{first}: {tails} Percentiles are within 1 %: there are too many requests to read."
+
+
+def _came(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
+    first = f"<b>{wording.counted(requests, 'request')}</b> in {wording.span(length_s)}"
     if equals:
         first += " of " + ", ".join(
             f"{html.escape(label)} <b>{wording.for_html(value)}</b>"
             for label, value in equals.items()
         )
-    return f"{first}: {_tails(ttft, e2e, table)} {_reasons(table, matrix)}"
+    return first
 
 
 def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
@@ -50,8 +64,9 @@ def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
             for column, name in (("ttft_s", "TTFT"), ("e2e_s", "E2E"))
             if not np.isnan(values := floats(table, column)).all()
         )
-        needed = least_requests(0.99)
-        return f"too few for a {term('p99', 'P99')} (it takes {needed}); the slowest {slowest}."
+        needed = least_number(0.99)
+        few = f"too few for a {term('p99', 'P99')} (it takes {needed})"
+        return f"{few}; the slowest {slowest}." if slowest else f"{few}."
     return (
         f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_told(ttft)}, "
         f"{term('e2e_s', 'E2E')} {_told(e2e)}."

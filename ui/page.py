@@ -2,7 +2,7 @@
 
 import html
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, tzinfo
@@ -28,6 +28,7 @@ from ui import (
     request_panel,
     slowest,
     slowest_table,
+    sources,
     timebins,
     wording,
 )
@@ -111,7 +112,7 @@ def _body(engine: Engine, zone: tzinfo) -> None:
         _freshness(found, view, now, zone)
         if found.newest_unix_ns is None:
             emptiness.no_server()
-        elif not found.requests.num_rows:
+        elif not found.number:
             _nothing(engine, found, view, zone)
         else:
             _requests(engine, found, view, zone)
@@ -126,10 +127,12 @@ def _read(engine: Engine, view: View, now: int) -> Reading:
     kept = st.session_state.get("reading")
     if kept is not None and kept[0] == wanted:
         age_s = (now - kept[1]) / SECOND_NS
-        if not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last]):
-            found: Reading = kept[2]
+        still = not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last])
+        found: Reading = kept[2]
+        # Of many requests only the slowest by one latency were read.
+        if still and (found.rolled is None or found.rolled.latency == view.latency):
             return found
-    found = reading.read(engine, view.window(now), view.equals)
+    found = reading.read(engine, view.window(now), view.equals, view.latency)
     st.session_state["reading"] = (wanted, now, found)
     return found
 
@@ -159,6 +162,8 @@ def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
         show_range=lambda start, end: controls.change(view.between(start, end)),
         clear_filters=lambda: controls.change(replace(view, equals={})),
     )
+    if said := sources.scraped(found.scraped_replicas):
+        st.html(f"<p class='note'>{html.escape(said)}</p>")
     if found.samples.num_rows:
         _engines(found, zone)
 
@@ -167,20 +172,29 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
     table, window = found.requests, found.window
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
     matrix = phases.layers(table)
-    bins = timebins.choose(window.from_unix_ns, window.to_unix_ns, table.num_rows)
-    index = bins.index(instants(table, "received_unix_ns"))
-    told = headline.sentence(table, matrix, length_s, view.equals)
-    st.html(f"<p class='headline'>{told}</p>{_outcomes(headline.outcomes(table))}")
+    rolled = found.rolled
+    if rolled is not None:
+        told = headline.rolled_sentence(rolled, length_s, view.equals)
+        outcomes, bins = rolled.outcomes, rolled.bins
+        series, means, number = rolled.percentiles[view.latency], rolled.means, rolled.number
+    else:
+        told = headline.sentence(table, matrix, length_s, view.equals)
+        outcomes = headline.outcomes(table)
+        bins = timebins.choose(window.from_unix_ns, window.to_unix_ns, table.num_rows)
+        index = bins.index(instants(table, "received_unix_ns"))
+        series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
+        means, number = phases.mean_per_bin(matrix, index, bins.count)
+    st.html(f"<p class='headline'>{told}</p>{_outcomes(outcomes)}")
+    if rolled is None and (less := sources.note(table)):
+        st.html(f"<p class='note'>{html.escape(less)}</p>")
 
     name = LATENCY_NAMES[view.latency]
     with _chapter(f"{name} over time", _latency_help(view.latency)):
-        series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
         ink = colours.ink(st.context.theme.type)
         _chart(charts.percentiles(series, bins, window, zone, ink, name), "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
             st.html(f"<p class='note'>{gap}</p>")
     with _chapter("Where the time went", PHASES_HELP):
-        means, number = phases.mean_per_bin(matrix, index, bins.count)
         _chart(charts.phases(means, number, bins, window, zone), "phases")
     _engines(found, zone)
     with _chapter(f"The slowest by {name}", "Choose one to see where its time went."):
@@ -226,7 +240,7 @@ def _chart(figure: object, key: str) -> None:
     st.plotly_chart(figure, key=key, config=charts.CONFIG)
 
 
-def _outcomes(counts: dict[str, int]) -> str:
+def _outcomes(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     shown = "".join(
         f"<span class='{'some' if number else 'none'}'>{headline.term(name, name)} "

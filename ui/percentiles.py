@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from telemetry.quantiles import Z_95, quantile, rank_interval
+from telemetry.quantiles import Z_95, least_number, quantile, rank_interval
 from ui.columns import FloatArray, IntArray
 from ui.timebins import Bins
 from ui.wording import counted, span
@@ -37,17 +37,7 @@ class Percentiles:
     series: dict[str, Series]
 
 
-def least_requests(q: float) -> int:
-    """How many requests it takes for the percentile's interval to lie within them."""
-    number = 1
-    while True:
-        _, low, high = (int(ranks[0]) for ranks in _ranks(np.array([number]), q))
-        if low >= 1 and high <= number:
-            return number
-        number += 1
-
-
-def _ranks(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
+def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
     """Rank from 1 of the percentile, and of the ends of its interval."""
     # Rounded first: 0.07 · 100 is 7.000000000000001 in floats, whose ceiling is not 7.
     centre = np.round(number * q, 9)
@@ -79,7 +69,7 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
 
 
 def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -> Series:
-    rank, low, high = _ranks(number, q)
+    rank, low, high = ranks_of(number, q)
     enough = (low >= 1) & (high <= number) & (number > 0)
 
     def at(ranks: IntArray) -> FloatArray:
@@ -122,6 +112,6 @@ def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
     without = "a P99" if missing == came.sum() else "no P99"
     held = int(np.median(found.requests[silent]))
     return (
-        f"{which} ({span(bins.width_s)} each) {verb} {without}: it takes {least_requests(0.99)} "
+        f"{which} ({span(bins.width_s)} each) {verb} {without}: it takes {least_number(0.99)} "
         f"requests, and there are about {held:,}. A longer range has wider bins."
     )

@@ -1,6 +1,6 @@
 """What a page reads from the store, and how what goes wrong there is told.
 
-The only module of the explorer that talks to the store.
+Only this module of the explorer talks to the store, and `rolled` for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,10 @@ from store.queries import (
     sample_table,
     simulated,
 )
+from store.rollup_queries import rolled_label_values
+from store.scraped import scraped_replicas
 from ui import engines, phases
+from ui.rolled import Rolled, read_rolled
 from ui.view import RequestKey
 
 COLUMNS: Final = tuple(
@@ -32,10 +35,14 @@ COLUMNS: Final = tuple(
             *phases.COLUMNS,
             *("ttft_s", "tpot_s", "itl_max_s", "streamed"),
             *("prompt_tokens", "output_tokens", "cached_tokens", "tenant", "replica"),
+            "source",
         )
     )
 )
 """Of every request; the rest is read only of the one that the reader opens."""
+
+LONG_NS: Final = 6 * 3_600 * 10**9
+"""Of longer ranges the filters' values come from rollups, rather than of each request."""
 
 EVER: Final = Window(0, 2**63 - 1)
 
@@ -51,8 +58,16 @@ class Reading:
     window: Window
     requests: pa.Table
     samples: pa.Table
+    scraped_replicas: int
     newest_unix_ns: int | None
     simulated: bool
+    rolled: Rolled | None = None
+    """What many requests add up to; `requests` are then the slowest of them alone."""
+
+    @property
+    def number(self) -> int:
+        """How many requests there are."""
+        return self.requests.num_rows if self.rolled is None else self.rolled.requests
 
 
 @contextmanager
@@ -68,18 +83,26 @@ def _told() -> Iterator[None]:
         raise Unreadable(f"The database does not answer: {reason}.") from error
 
 
-def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
-    """Read a window of requests and samples."""
+def read(
+    engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
+) -> Reading:
+    """Read a window of requests and samples; of many requests rollups, and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with _told():
+        rolled = read_rolled(engine, window, equals, latency, COLUMNS)
+        requests = (
+            request_table(engine, window, equals=equals, columns=COLUMNS)
+            if rolled is None
+            else rolled.slowest
+        )
         return Reading(
             window=window,
-            requests=without_ttft_of_whole_answers(
-                request_table(engine, window, equals=equals, columns=COLUMNS)
-            ),
+            requests=without_ttft_of_whole_answers(requests),
             samples=sample_table(engine, window, equals=replica, columns=engines.COLUMNS),
+            scraped_replicas=scraped_replicas(engine, window),
             newest_unix_ns=newest_unix_ns(engine),
-            simulated=simulated(engine, window),
+            simulated=simulated(engine, window) if rolled is None else rolled.simulated,
+            rolled=rolled,
         )
 
 
@@ -97,6 +120,10 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 def values(engine: Engine, window: Window, label: str) -> list[str]:
     """The values of a label in a window."""
     with _told():
+        if window.to_unix_ns - window.from_unix_ns > LONG_NS:
+            rolled = rolled_label_values(engine, window, label)
+            if rolled is not None:
+                return rolled
         return label_values(engine, window, label)
 
 

@@ -160,9 +160,10 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
         counters.report,
         clock_unix_ns=clock,
         objectives={"chat": Goodput(None, parse("ttft_s <= 0.5", GOOD))},
+        notifications=lambda: {("team", "dead"): 1},
     )
     whole = {name: 1 for name in EngineSample.__dataclass_fields__ if name.endswith("_total")}
-    exporter.on_stored([request_row()], [sample_row(**whole)])
+    exporter.on_stored([request_row() for _ in range(400)], [sample_row(**whole)])
     told = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in exporter.registry.collect()
@@ -189,3 +190,22 @@ def test_scrapes_and_counting_do_not_disturb_each_other(
         assert len(told) <= 1
     writer.join()
     assert _value(exporter, "tailspan_ttft_seconds_count", **PAIR) == 2_000
+
+
+@pytest.mark.parametrize("first", [Source.INSTRUMENTATION, Source.NATIVE])
+def test_a_request_told_by_two_sources_counts_once(
+    exporter: PrometheusExporter, request_row: Row, first: Source
+) -> None:
+    """Whichever came first; two choices of one request that one source tells count as two."""
+    both = (Source.INSTRUMENTATION, Source.NATIVE)
+    for number, source in enumerate(both if first is both[0] else reversed(both)):
+        for choice in range(2):
+            span_id = f"{number}{choice}" * 8
+            exporter.on_stored([request_row(request_id="a", span_id=span_id, source=source)], [])
+    assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") == 2
+
+
+def test_a_clients_word_is_not_counted(exporter: PrometheusExporter, request_row: Row) -> None:
+    """These series are of servers."""
+    exporter.on_stored([request_row(source=Source.CLIENT)], [])
+    assert _value(exporter, "tailspan_requests_total", **PAIR, outcome="stop") is None

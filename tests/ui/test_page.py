@@ -10,6 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
+from store.rollups import settle
+from ui import rolled
 
 APP = Path(__file__).parents[2] / "ui" / "app.py"
 Open = Callable[..., AppTest]
@@ -75,6 +77,26 @@ def test_a_fleet_is_shown_whole(page: Open, database: Database, fleet: Any) -> N
     assert len(test.get("plotly_chart")) == 3
     assert "chatcmpl-" in data_of(test)
     assert "Simulated" not in markup(test)
+
+
+def test_more_requests_than_are_read_are_shown_from_rollups(
+    page: Open, database: Database, fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same charts and the slowest, and it says that percentiles are within 1 %."""
+    url = database(*fleet(3000, recent(), 600))
+    engine = open_database(url)
+    settle(engine, time.time_ns() // 10**9 + 7_200)
+    engine.dispose()
+    monkeypatch.setattr(rolled, "MOST_READ", 100)
+    test = page(url, last="1h")
+    assert not test.exception
+    assert "3,000 requests" in markup(test)
+    assert "within 1 %" in markup(test)
+    assert len(test.get("plotly_chart")) == 3
+    assert "chatcmpl-" in data_of(test)
+    test.selectbox("latency").select("e2e_s").run()
+    assert not test.exception
+    assert "No request has ever matched" in markup(page(url, last="1h", tenant="nobody"))
 
 
 def test_simulated_data_says_so(page: Open, database: Database, fleet: Any) -> None:

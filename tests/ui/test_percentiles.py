@@ -39,7 +39,6 @@ def test_too_few_requests_have_no_p99() -> None:
     index = np.repeat([0, 1], [380, 381])
     p99 = percentiles.per_bin(values, index, 2).series["p99"].value_s
     assert np.isnan(p99).tolist() == [True, False]
-    assert percentiles.least_requests(0.99) == 381
 
 
 def test_a_request_without_the_latency_is_not_counted() -> None:
