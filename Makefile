@@ -26,9 +26,11 @@ run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; AR
 test: $(STAMP) ## All that pip alone can test, in minutes
 	@$(BIN)/python -m pytest -m "not real" $(ARGS)
 
-test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Chromium
+test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
 	@bash rig/debian.sh
+	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
+		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
 	@$(BIN)/python -m pytest -m real $(ARGS) || [ $$? -eq 5 ]  # 5: there was none to run
 
 lint: $(STAMP) ## ruff and mypy

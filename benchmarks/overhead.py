@@ -1,23 +1,27 @@
 """What the instrumentation costs a server, beside vLLM's own tracing.
 
-    python benchmarks/overhead.py [--rounds 7] [--requests 150] [--tokens 32]
+    python benchmarks/overhead.py [--blocks 2] [--rounds 15] [--requests 60] [--tokens 32]
 
 Three real servers on this machine's CPU: plain, with vLLM's native tracing, with ours. They
-get the same load in turns, round after round, so that a noisy machine disturbs all of them
-alike; ratios are taken within a round, and their median is told. CPU is the API server
-process's own (user and system), its telemetry thread and a pause for its export included.
+get the same load in short turns, round after round, so that a noisy machine disturbs all of
+them alike, and are started anew for each block, for no two processes are laid out alike. CPU
+is the API server process's own, all its threads, from the start of a turn to the start of its
+next one, so that what is exported later counts, too; what it uses when idle is measured
+first, taken off, and told. Differences are taken within a round; the mean is told with its
+95 % interval (bootstrap over rounds).
 """
 
 import argparse
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,9 +32,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from rig import serve
 from rig.install import ensure
 from rig.load import Call, send_all
+from rig.ports import free_port
 
-SETTLE_S = 2.5
-"""Time for what was captured to be sent: it is part of the cost."""
+IDLE_S = 12.0
+"""Time to see what an idle server uses: two exports, at the default of one in five seconds."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -44,17 +49,28 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_s(self) -> float:
-        """User and system seconds of the API server process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU of the API server process so far, all threads, to the nanosecond."""
+        total_ns = 0
+        for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+        return total_ns / 1e9
 
 
-def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+@dataclass
+class Turns:
+    """What one server did, turn by turn."""
+
+    idle_cpu_per_s: float
+    begun: list[tuple[float, float]] = field(default_factory=list)
+    """Clock and CPU at the start of each turn, and after the last."""
+    requests_per_s: list[float] = field(default_factory=list)
+
+    def cpu_per_request_s(self, requests: int) -> list[float]:
+        """By turn, without what the server would have used idle."""
+        return [
+            (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
+            for (at, cpu), (then, cpu_then) in pairwise(self.begun)
+        ]
 
 
 def sink(port: int) -> None:
@@ -99,15 +115,47 @@ def start(kind: str, endpoint: str) -> Server:
     return server
 
 
-def measure(server: Server, calls: list[Call], concurrency: int) -> tuple[float, float]:
-    """CPU seconds per request, and requests per second, over one load."""
-    before, begun = server.cpu_s(), time.monotonic()
+def load(server: Server, calls: list[Call], concurrency: int) -> float:
+    """Send the calls; requests per second."""
+    begun = time.monotonic()
     seen = send_all(server.port, calls, concurrency)
     took_s = time.monotonic() - begun
     if any(timed.status != 200 for timed in seen):
         raise SystemExit(f"the {server.kind} server failed a request")
-    time.sleep(SETTLE_S)
-    return (server.cpu_s() - before) / len(seen), len(seen) / took_s
+    return len(seen) / took_s
+
+
+def block(
+    endpoint: str, calls: list[Call], rounds: int, concurrency: int, draw: random.Random
+) -> dict[str, Turns]:
+    """Start the servers, give them their turns, stop them."""
+    servers: list[Server] = []
+    try:
+        for kind in KINDS:
+            servers.append(start(kind, endpoint))
+        for server in servers:
+            load(server, calls, concurrency)  # warm up
+        time.sleep(IDLE_S / 2)
+        before = {server.kind: server.cpu_s() for server in servers}
+        time.sleep(IDLE_S)
+        turns = {
+            server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
+            for server in servers
+        }
+        draw.shuffle(servers)  # the order stays: a server's turns are a round apart
+        for number in range(rounds):
+            for server in servers:
+                mine = turns[server.kind]
+                mine.begun.append((time.monotonic(), server.cpu_s()))
+                mine.requests_per_s.append(load(server, calls, concurrency))
+            print(f"round {number + 1} of {rounds}", flush=True)
+        time.sleep(IDLE_S / 2)
+        for server in servers:
+            turns[server.kind].begun.append((time.monotonic(), server.cpu_s()))
+    finally:
+        for server in servers:
+            serve.stop(server.process)
+    return turns
 
 
 def ledger_cost_us(batch: int, steps: int = 3000) -> float:
@@ -155,8 +203,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--requests", type=int, default=150, help="per server and round")
+    parser.add_argument("--blocks", type=int, default=2, help="times the servers are started")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each server in a block")
+    parser.add_argument("--requests", type=int, default=60, help="in one turn")
     parser.add_argument("--tokens", type=int, default=32, help="output tokens of each request")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--sink", type=int, help=argparse.SUPPRESS)
@@ -169,53 +218,65 @@ def main() -> int:
     ensure()
     sink_port = free_port()
     taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])
-    servers = []
     draw = random.Random(1)
-    results: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(asked.requests)]
+    calls = [Call(prompt=prompt, max_tokens=asked.tokens) for prompt in prompts]
     try:
-        for kind in KINDS:
-            servers.append(start(kind, f"http://127.0.0.1:{sink_port}"))
-        prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(asked.requests)]
-        calls = [Call(prompt=prompt, max_tokens=asked.tokens) for prompt in prompts]
-        for server in servers:
-            measure(server, calls[:40], asked.concurrency)  # warm up
-        for number in range(asked.rounds):
-            draw.shuffle(servers)
-            for server in servers:
-                results[server.kind].append(measure(server, calls, asked.concurrency))
-            told = "  ".join(
-                f"{kind} {results[kind][-1][0] * 1e3:.2f} ms, {results[kind][-1][1]:.1f}/s"
-                for kind in KINDS
-            )
-            print(f"round {number + 1}: {told}", flush=True)
+        blocks = [
+            block(f"http://127.0.0.1:{sink_port}", calls, asked.rounds, asked.concurrency, draw)
+            for _ in range(asked.blocks)
+        ]
     finally:
-        for server in servers:
-            serve.stop(server.process)
         taking.terminate()
-    report(results, asked.tokens)
+    report(blocks, asked.requests, asked.tokens)
     return 0
 
 
-def report(results: dict[str, list[tuple[float, float]]], tokens: int) -> None:
-    """Paired medians."""
-    plain = results["plain"]
+def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
+    """Means of what differs within a round, with their intervals."""
+    cpu_ms = {
+        kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
+        for kind in KINDS
+    }
+    rate = {
+        kind: [rate for turns in blocks for rate in turns[kind].requests_per_s] for kind in KINDS
+    }
+    print(f"\nAPI-server CPU per request of {tokens} tokens, {len(cpu_ms['plain'])} rounds:")
+    print(f"  plain              {statistics.mean(cpu_ms['plain']):6.2f} ms")
     added = {
-        kind: statistics.median(
-            mine[0] - base[0] for mine, base in zip(results[kind], plain, strict=True)
-        )
+        kind: [mine - base for mine, base in zip(cpu_ms[kind], cpu_ms["plain"], strict=True)]
         for kind in KINDS[1:]
     }
-    print(f"\nAPI-server CPU per request of {tokens} tokens, paired medians over the rounds:")
-    print(f"  plain              {statistics.median(cpu for cpu, _ in plain) * 1e3:6.2f} ms")
     for kind in KINDS[1:]:
-        print(f"  added by {kind:9} {added[kind] * 1e3:6.2f} ms")
-    if added["native"] > 0:
-        print(f"  ours / native      {added['tailspan'] / added['native']:6.2f}")
+        low, high = interval([added[kind]], lambda sample: statistics.mean(sample[0]))
+        mean = statistics.mean(added[kind])
+        print(f"  added by {kind:9} {mean:6.2f} ms  [{low:.2f}, {high:.2f}]")
+    mean = statistics.mean(added["tailspan"]) / statistics.mean(added["native"])
+    low, high = interval(
+        [added["tailspan"], added["native"]],
+        lambda sample: statistics.mean(sample[0]) / statistics.mean(sample[1]),
+    )
+    print(f"  ours / native      {mean:6.2f}     [{low:.2f}, {high:.2f}]")
     for kind in KINDS[1:]:
-        ratio = statistics.median(
-            mine[1] / base[1] for mine, base in zip(results[kind], plain, strict=True)
-        )
-        print(f"throughput, {kind} / plain: {ratio:.3f}")
+        ratios = [mine / base for mine, base in zip(rate[kind], rate["plain"], strict=True)]
+        low, high = interval([ratios], lambda sample: statistics.median(sample[0]))
+        middle = statistics.median(ratios)
+        print(f"throughput, {kind} / plain: {middle:.3f}  [{low:.3f}, {high:.3f}]")
+    for kind in KINDS:
+        idle = statistics.mean(turns[kind].idle_cpu_per_s for turns in blocks)
+        print(f"idle, {kind}: {idle * 1e3:.2f} ms of CPU a second")
+
+
+def interval(
+    columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
+) -> tuple[float, float]:
+    """The 95 % interval of a statistic of paired columns, by bootstrap over their rows."""
+    draw, rows = random.Random(2), list(zip(*columns, strict=True))
+    seen = sorted(
+        statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])
+        for _ in range(2000)
+    )
+    return seen[50], seen[1949]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Addresses as options: a host, a port, a server's base URL; and how they are written out."""
 
 import re
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import click
@@ -84,4 +85,7 @@ def authority(host: str, port: int) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name, which may be anywhere
+        return False

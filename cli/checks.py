@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cli import probes
+from cli.access import OPEN, Access
 from cli.addresses import authority
 from cli.text import printable
 
@@ -32,7 +33,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         url: a SQLAlchemy URL; None for the default.
         server_expected: a server is said to report, so old telemetry is a failure.
     """
-    from store.database import open_database
+    from store.database import open_database, shown
     from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
 
@@ -49,8 +50,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     finally:
         if engine is not None:
             engine.dispose()
-    shown = engine.url.render_as_string(hide_password=True)
-    yield Finding("database", True, f"{shown} opens and has the schema of this version")
+    yield Finding("database", True, f"{shown(engine)} opens and has the schema of this version")
     yield _freshness(newest, time.time_ns(), server_expected)
 
 
@@ -110,51 +110,94 @@ def vllm(url: str) -> Iterator[Finding]:
         yield Finding("vllm", True, f"{url}/metrics tells of its engine")
 
 
-def otlp_grpc(host: str, port: int) -> Iterator[Finding]:
+def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether an export over gRPC is taken."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
     where = authority(host, port)
-    with grpc.insecure_channel(where, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with access.channel(where) as channel:
         try:
             stub = TraceServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
-            stub.Export(ExportTraceServiceRequest(), timeout=TIMEOUT_S)
+            stub.Export(
+                ExportTraceServiceRequest(),
+                timeout=TIMEOUT_S,
+                metadata=tuple(access.headers().items()),
+            )
         except grpc.RpcError as error:
             # gRPC says what it tried, at length, and last what came of it.
             why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
+                return
             yield Finding("OTLP gRPC", False, f"{where}: {why}", _mend("--grpc-port"))
             return
     yield Finding("OTLP gRPC", True, f"{where} takes an export")
 
 
-def otlp_http(host: str, port: int) -> Iterator[Finding]:
+def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether an export over HTTP is taken."""
     where = authority(host, port)
     # An empty message is a whole one, and its answer is too.
-    answer = probes.post(f"http://{where}/v1/traces", b"", "application/x-protobuf", TIMEOUT_S)
+    url = f"{access.scheme}://{where}/v1/traces"
+    answer = probes.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
     if answer.ok:
         yield Finding("OTLP HTTP", True, f"{where} takes an export")
     else:
-        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port"))
+        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _mend("--http-port", answer))
 
 
-def metrics(host: str, port: int) -> Iterator[Finding]:
+def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether Prometheus can scrape, and what an orchestrator would be told."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
-        answer = probes.get(f"http://{where}/{path}", TIMEOUT_S)
+        answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
         if not answer.ok:
             found = f"{where}/{path}: {answer.why}"
             yield Finding("metrics", False, found, _mend("--metrics-port"))
             return
         yield Finding("metrics", True, f"{where}/{path} {what}")
-    if "tailspan_" in probes.get(f"http://{where}/metrics", TIMEOUT_S).body:
+    told = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
+    if "tailspan_" in told.body:
         yield Finding("metrics", True, f"{where}/metrics tells of Tailspan")
+    elif told.status == _UNAUTHORISED:
+        yield Finding("metrics", False, f"{where}/metrics: {told.why}", _TOKEN)
     else:
         found = f"{where}/metrics holds no tailspan_ series: another program's port"
         yield Finding("metrics", False, found, _mend("--metrics-port"))
+
+
+def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether each target that is scraped answers; nothing where none is."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    body = probes.get(f"{access.scheme}://{authority(host, port)}/metrics", TIMEOUT_S, access).body
+    told = "\n".join(line for line in body.splitlines() if line.startswith("tailspan_scrape_"))
+    try:
+        families = list(text_string_to_metric_families(told + "\n"))
+    except ValueError:
+        return  # another program's: `metrics` says so
+    samples = [sample for family in families for sample in family.samples]
+    failures: dict[str, list[str]] = {}
+    for sample in samples:
+        if sample.name == "tailspan_scrape_failures_total":
+            count = f"{sample.value:.0f} {sample.labels.get('reason')}"
+            failures.setdefault(sample.labels.get("target", ""), []).append(count)
+    for sample in samples:
+        if sample.name == "tailspan_scrape_up":
+            target = sample.labels.get("target", "")
+            shown = printable(target, probes.WIDEST_WHY)
+            if sample.value:
+                yield Finding("scrape", True, f"{shown} is up")
+            else:
+                why = ", ".join(failures.get(target, []))
+                found = f"{shown} is down; so far: {printable(why, probes.WIDEST_WHY)}"
+                yield Finding("scrape", False, found, "is it up, and is that its /metrics?")
+        elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
+            name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
+            mend = "the log of tailspan up says why; the targets of before are still asked"
+            yield Finding("scrape", False, f"{name} does not tell its targets", mend)
 
 
 def explorer(host: str, port: int) -> Iterator[Finding]:
@@ -169,7 +212,13 @@ def explorer(host: str, port: int) -> Iterator[Finding]:
         yield Finding("explorer", False, found, mend)
 
 
-def _mend(option: str) -> str:
+_UNAUTHORISED = 401
+_TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
+
+
+def _mend(option: str, answer: probes.Answer | None = None) -> str:
+    if answer is not None and answer.status == _UNAUTHORISED:
+        return _TOKEN
     return f"start tailspan up, or say where it listens: --host, {option}"
 
 

@@ -1,8 +1,11 @@
 """`tailspan doctor`: look at each connection, and say how to mend the ones that fail."""
 
+from typing import Any
+
 import click
 
 from cli import checks
+from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
 
 EXAMPLES = """\b
@@ -10,6 +13,7 @@ Examples:
   tailspan doctor
   tailspan doctor --vllm http://gpu-host:8000
   tailspan doctor --format json
+  tailspan doctor --host tailspan.example --token-file tokens.txt --tls-ca ca.pem --no-explorer
 """
 
 
@@ -26,6 +30,7 @@ Examples:
     metavar="URL",
     help="A SQLAlchemy URL.  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
 )
+@access_options
 @click.option(
     "--format",
     "form",
@@ -44,15 +49,18 @@ def doctor(
     no_explorer: bool,
     database: str | None,
     form: str,
+    **ways_in: Any,
 ) -> None:
     """Check each connection and say how to mend it; exit 1 where something is amiss."""
+    access = access_of(**ways_in)
     looks = [checks.database(database, server_expected=vllm is not None)]
     if vllm:
         looks.append(checks.vllm(vllm))
     looks += [
-        checks.otlp_grpc(host, grpc_port),
-        checks.otlp_http(host, http_port),
-        checks.metrics(host, metrics_port),
+        checks.otlp_grpc(host, grpc_port, access),
+        checks.otlp_http(host, http_port, access),
+        checks.metrics(host, metrics_port, access),
+        checks.scrapes(host, metrics_port, access),
     ]
     if not no_explorer:
         looks.append(checks.explorer(host, explorer_port))

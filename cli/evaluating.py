@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import click
 
@@ -15,8 +17,15 @@ from store.errors import StoreError
 _log = logging.getLogger(__name__)
 
 
-async def evaluate_for_ever(evaluator: Evaluator) -> None:
-    """Evaluate until cancelled. A store that is away is asked again the next time."""
+async def evaluate_for_ever(
+    evaluator: Evaluator, evaluated: Callable[[], None] = lambda: None
+) -> None:
+    """Evaluate until cancelled. A store that is away is asked again the next time.
+
+    Args:
+        evaluator: what does it.
+        evaluated: called after each.
+    """
     told: set[tuple[str, str, int, bool]] = set()
     while True:
         try:
@@ -29,7 +38,9 @@ async def evaluate_for_ever(evaluator: Evaluator) -> None:
                 key = (incident.slo, incident.severity, incident.fired_s, over)
                 if key not in told:
                     told.add(key)
-                    click.echo(sentence(incident))
+                    with suppress(OSError):  # nobody reads; who is notified still hears of it
+                        click.echo(sentence(incident))
+            evaluated()
         await asyncio.sleep(EVALUATION_S)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cli.config import config
 from cli.doctor import doctor
 from cli.requests import requests
 from cli.simulate import simulate
@@ -43,7 +44,7 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, requests, stats, slo, doctor, simulate):
+for _verb in (up, requests, stats, slo, config, doctor, simulate):
     tailspan.add_command(_verb)
 
 

@@ -12,6 +12,7 @@ from cli import times
 from store import queries
 from store.database import ENVIRONMENT_KEY, open_database
 from store.queries import Window
+from store.scraped import scraped_replicas
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -60,7 +61,7 @@ def question_options(function: _Function) -> _Function:
             click.option(
                 "--database",
                 metavar="URL",
-                help="What to read, as a SQLAlchemy URL: sqlite:///PATH."
+                help="What to read, as a SQLAlchemy URL."
                 f"  [default: {ENVIRONMENT_KEY}, else sqlite:///var/tailspan.db]",
             ),
         )
@@ -116,6 +117,13 @@ def nothing_found(question: Question) -> str:
         labels = ", ".join(f"{key}={value or ''}" for key, value in question.equals.items())
         found += f" with {labels}"
     newest = queries.newest_request_unix_ns(question.engine)
+    scraped = scraped_replicas(question.engine, question.window)
+    if scraped and not question.equals:
+        return (
+            f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known by /metrics"
+            " alone, which tells of engines and not of requests: instrument them, or start vLLM"
+            " with --otlp-traces-endpoint."
+        )
     if newest is None:
         return (
             f"{found}. The database holds no request yet: send one to a server that reports"

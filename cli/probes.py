@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
+from cli.access import OPEN, Access
 from cli.text import printable
 
 TIMEOUT_S = 2.0
@@ -37,27 +38,36 @@ class Answer:
         return printable(words.strip(), WIDEST_WHY)
 
 
-def get(url: str, timeout_s: float = TIMEOUT_S) -> Answer:
+def get(url: str, timeout_s: float = TIMEOUT_S, access: Access = OPEN) -> Answer:
     """GET; never raises for what it meets.
 
     Args:
         url: http or https.
         timeout_s: for all of it: the name, the connection, the last byte.
+        access: what to show.
     """
-    return _in_time(url, None, None, timeout_s)
+    return _in_time(url, None, access.headers(), timeout_s, access)
 
 
-def post(url: str, body: bytes, content_type: str, timeout_s: float = TIMEOUT_S) -> Answer:
+def post(
+    url: str,
+    body: bytes,
+    content_type: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+) -> Answer:
     """POST; the rest as `get`."""
-    return _in_time(url, body, content_type, timeout_s)
+    return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
 
 
-def _in_time(url: str, body: bytes | None, content_type: str | None, timeout_s: float) -> Answer:
+def _in_time(
+    url: str, body: bytes | None, headers: dict[str, str], timeout_s: float, access: Access
+) -> Answer:
     # A socket's timeout is per read: one byte a second would hold us for ever, and looking up
     # a name has none at all. The thread of a look that takes too long is left to itself.
     answers: SimpleQueue[Answer] = SimpleQueue()
     threading.Thread(
-        target=lambda: answers.put(_ask(url, body, content_type, timeout_s)), daemon=True
+        target=lambda: answers.put(_ask(url, body, headers, timeout_s, access)), daemon=True
     ).start()
     try:
         return answers.get(timeout=timeout_s)
@@ -65,17 +75,25 @@ def _in_time(url: str, body: bytes | None, content_type: str | None, timeout_s: 
         return Answer(None, f"no answer within {timeout_s:g} s")
 
 
-def _ask(url: str, body: bytes | None, content_type: str | None, timeout_s: float) -> Answer:
+def _ask(
+    url: str, body: bytes | None, headers: dict[str, str], timeout_s: float, access: Access
+) -> Answer:
     try:
         parts = urlsplit(url)
-        kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        connection = kind[parts.scheme](parts.hostname or "", parts.port, timeout=timeout_s)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(parts.scheme)
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=timeout_s, context=access.context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=timeout_s)
+        )
         try:
             connection.request(
                 "GET" if body is None else "POST",
                 parts.path or "/",
                 body,
-                {"Connection": "close"} | ({"Content-Type": content_type} if content_type else {}),
+                {"Connection": "close"} | headers,
             )
             response = connection.getresponse()
             moved = response.getheader("location") if 300 <= response.status < 400 else None
@@ -92,5 +110,5 @@ def _ask(url: str, body: bytes | None, content_type: str | None, timeout_s: floa
         return Answer(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
         return Answer(None, f"what answers does not speak HTTP ({type(error).__name__})")
-    except (KeyError, ValueError) as error:  # not an address, or a name that cannot be one
+    except ValueError as error:  # not an address, or a name that cannot be one
         return Answer(None, f"no http address: {error}")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import pyarrow as pa
 from cli import text, times
 from cli.options import Question, ask, nothing_found, question_options
 from store import queries
+from store.network import networks
 
 KEYS = (
     "request_id",
@@ -36,8 +38,10 @@ KEYS = (
     "tpot_s",
     "itl_max_s",
     "e2e_s",
+    "network_s",
     "prompt_tokens",
     "cached_tokens",
+    "external_cached_tokens",
     "output_tokens",
     "preemptions",
     "waiting_at_arrival",
@@ -49,7 +53,13 @@ KEYS = (
 """The JSON's keys, in its order: a contract with those who read it."""
 
 STARTED_AT = "started_at"
-_COLUMNS = tuple("received_unix_ns" if key == STARTED_AT else key for key in KEYS)
+NETWORK = "network_s"
+_COLUMNS = (
+    *("received_unix_ns" if key == STARTED_AT else key for key in KEYS if key != NETWORK),
+    "streamed",
+)
+SORTABLE = tuple(key for key in KEYS if key != NETWORK)
+"""The network's share is worked out for what is shown, so nothing can be shown by it."""
 
 TEXT_LIMIT = 20
 """Rows of text where none are asked for."""
@@ -87,13 +97,16 @@ Examples:
     default=f"-{STARTED_AT}",
     show_default=True,
     metavar="KEY",
-    help="Any key of the JSON; with a - before it, largest first. Unknown comes last.",
+    help="Any key of the JSON but network_s; with a - before it, largest first."
+    " Unknown comes last.",
 )
 def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
     """Show requests: what each waited for, and how it ended.
 
     As JSON one object a line: durations in seconds (_s), started_at in unix seconds, null
-    for what is unknown.
+    for what is unknown. network_s is what the client measured less what the server did, where
+    a client's own span tells of the same request. Where several sources tell of a request,
+    the best one is shown: instrumentation, then native, then client.
     """
     order_by = _order_by(sort)
     question = ask(**asked)
@@ -113,24 +126,27 @@ def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
     if not found.num_rows:
         click.echo(nothing_found(question), err=True)
     elif form == "json":
-        _print_json(found)
+        _print_json(found, networks(question.engine, question.window, found))
     else:
         _print_text(found, question, sort)
 
 
 def _order_by(sort: str) -> str:
     key = sort.removeprefix("-")
-    if key not in KEYS:
-        raise click.UsageError(f"--sort {sort!r}: {key!r} is no key; allowed: {', '.join(KEYS)}")
+    if key not in SORTABLE:
+        raise click.UsageError(
+            f"--sort {sort!r}: {key!r} is no key; allowed: {', '.join(SORTABLE)}"
+        )
     return sort.replace(STARTED_AT, "received_unix_ns")
 
 
-def _print_json(found: pa.Table) -> None:
+def _print_json(found: pa.Table, network_s: Sequence[float | None]) -> None:
+    through = iter(network_s)
     for batch in found.to_batches(max_chunksize=1_000):
         lines = []
         for row in batch.to_pylist():
-            row["received_unix_ns"] /= 1e9
-            lines.append(json.dumps(dict(zip(KEYS, row.values(), strict=True)), allow_nan=False))
+            row |= {STARTED_AT: row["received_unix_ns"] / 1e9, NETWORK: next(through)}
+            lines.append(json.dumps({key: row[key] for key in KEYS}, allow_nan=False))
         sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -10,6 +10,7 @@ import click
 from cli import probes
 from cli.addresses import is_loopback
 from cli.children import Child
+from cli.doors import Doors
 from cli.signals import stop_on_signals
 from cli.stack import MOST_NAMED, Stack
 from cli.text import label
@@ -125,7 +126,7 @@ def _first_look(stack: Stack, vllm: str) -> str:
     if is_loopback(stack.host) and not is_loopback(urlsplit(vllm).hostname or ""):
         seen += (
             f"\nIf that is another machine, it cannot reach {stack.host} here:"
-            " start with --host 0.0.0.0."
+            " start with --host 0.0.0.0, tokens and TLS (tailspan up --help)."
         )
     return seen
 
@@ -135,6 +136,19 @@ def _how_to_connect(stack: Stack) -> str:
 To connect a vLLM, install the instrumentation beside it and start it as always:
 
   pip install ./instrumentation   # in the folder of Tailspan
-  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}
+  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_what_the_doors_ask(stack.doors)}
   vllm serve MODEL
 """
+
+
+def _what_the_doors_ask(doors: Doors) -> str:
+    asked = ""
+    if doors.tls:
+        asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # who signed --tls-cert"
+        asked += "; the endpoint by a name in it"
+        if doors.tls.client_ca:
+            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
+            asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
+    if doors.tokens:
+        asked += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
+    return asked

@@ -18,9 +18,11 @@ from alerts.objectives import Goodput
 from alerts.openslo import inspect, load
 from alerts.policy import impossible, load_policy
 from alerts.status import Status, status_at
-from cli import text, times
+from cli import outbox, text, times
+from cli.notify import notify
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
+from store.notifications import read_notifications
 
 OBJECTIVES: Final = Path(__file__).parent.parent / "alerts" / "objectives"
 """Those in force where none are named."""
@@ -45,10 +47,11 @@ Examples:
   tailspan slo check objectives/
   tailspan slo rules > tailspan-rules.yaml
   tailspan slo status
+  tailspan slo notify notify.yaml --test
 """
 )
 def slo() -> None:
-    """Objectives: check them, make their Prometheus rules, see where they stand."""
+    """Objectives: check them, make their rules, see where they stand, tell someone."""
 
 
 @slo.command(
@@ -164,7 +167,7 @@ Examples:
 @click.option(
     "--database",
     metavar="URL",
-    help="What to read, as a SQLAlchemy URL: sqlite:///PATH."
+    help="What to read, as a SQLAlchemy URL."
     f"  [default: {ENVIRONMENT_KEY}, else sqlite:///var/tailspan.db]",
 )
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
@@ -195,14 +198,23 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         found = status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s)
         paging |= found.severity == "page"
         incidents = read_incidents(engine, objective.name)[:INCIDENTS]
+        notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
         if form == "json":
-            told = {**_as_json(found), "incidents": [_incident(row) for row in incidents]}
+            told = {
+                **_as_json(found),
+                "incidents": [_incident(row) for row in incidents],
+                "notifications": [outbox.as_json(row) for row in notifications],
+            }
             click.echo(json.dumps(told, allow_nan=False))
         else:
             _print(found)
             _print_incidents(incidents)
+            outbox.print_undelivered(notifications)
     if paging:
         click.get_current_context().exit(1)
+
+
+slo.add_command(notify)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:

@@ -3,28 +3,41 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
+import click
 from sqlalchemy import Engine
+from starlette.types import ASGIApp
 
 from alerts.evaluator import Evaluator
+from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
 from alerts.policy import load_policy
 from cli import children, probes
 from cli.addresses import authority
 from cli.children import Child
+from cli.doors import Doors
 from cli.evaluating import evaluate_for_ever
+from cli.notifying import Notifying
+from cli.retaining import Keep, retain_for_ever
+from collector.bearer import BearerGate
 from collector.counters import Counters
 from collector.hosting import AsgiHost, listen
+from collector.limits import Limits
+from collector.reading import ReadingApart
+from collector.scrape.scraper import Scraper
+from collector.scrape.targets import Discovery
 from collector.server import Collector
 from exporters.app import metrics_app
 from exporters.prometheus import PrometheusExporter
+from exporters.scrapes import ScrapeMetrics
+from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.writer import Writer
 from telemetry.engines import EngineSample
-from telemetry.requests import RequestTimeline
+from telemetry.requests import RequestTimeline, Source
 from ui.launch import launch
 
 EXPLORER_START_S = 60.0
@@ -50,6 +63,8 @@ class Arrivals:
         self.replicas: set[str] = set()
         """Their names: the first `MOST_NAMED`, for a sender may make them up without end."""
         self.requests = 0
+        self.simulated = False
+        """Whether any was."""
         self.news = asyncio.Event()
 
     def on_stored(
@@ -57,9 +72,11 @@ class Arrivals:
     ) -> None:
         """Take note; called on the event loop."""
         self.requests += len(requests)
+        self.simulated |= any(row.source is Source.SIMULATOR for row in requests)
         if len(self.replicas) >= MOST_NAMED:
             return
-        heard = {row.replica for row in requests} | {row.replica for row in samples}
+        servers = (row for row in requests if row.source is not Source.CLIENT)
+        heard = {row.replica for row in servers} | {row.replica for row in samples}
         for name in sorted({name or NAMELESS for name in heard} - self.replicas):
             if len(self.replicas) < MOST_NAMED:
                 self.replicas.add(name)
@@ -76,6 +93,12 @@ class Stack:
         ports: where on it.
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
+        objectives: what is counted and evaluated while it runs.
+        keep: how long what is kept.
+        notify: who is told of incidents; None for nobody.
+        scrape: where servers are whose /metrics is asked for.
+        scrape_every_s: how often.
+        doors: who may come in.
     """
 
     def __init__(
@@ -88,9 +111,15 @@ class Stack:
         explorer: bool = True,
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
+        keep: Keep = Keep(),  # noqa: B008 -- it is frozen
+        notify: Configuration | None = None,
+        scrape: Sequence[Discovery] = (),
+        scrape_every_s: float = 5.0,
+        doors: Doors = Doors(),  # noqa: B008 - frozen
     ) -> None:
-        self.database = engine.url.render_as_string(hide_password=True)
+        self.database = shown(engine)
         self.host = host
+        self.doors = doors
         self.simulate = simulate
         self.forgotten_rows = 0
         self.explorer: Child | None = None
@@ -100,27 +129,64 @@ class Stack:
         self._ports = ports
         self._with_explorer = explorer
         self._explorer_port = ports.explorer
-        # Beside the database, which is a folder that we may write to.
-        self._logs = Path(engine.url.database or "").parent
+        self._logs = folder(engine)
         self._writer = Writer(engine)
         counters = Counters()
-        exporter = PrometheusExporter(counters.report, objectives=counted(tuple(objectives)))
         self.arrivals = Arrivals()
-        self._evaluator = Evaluator(engine, objectives, load_policy())
-        self._evaluating: asyncio.Task[None] | None = None
+        policy = load_policy()
+        self._evaluator = Evaluator(
+            engine,
+            objectives,
+            policy,
+            keep_s=None if keep.rows_ns is None else keep.rows_ns // 10**9,
+        )
+        self._notifying: Notifying | None = None
+        if notify is not None:
+            self._notifying = Notifying(
+                engine,
+                objectives,
+                policy,
+                notify.channels,
+                explorer_url=lambda: (
+                    notify.explorer_url or (self.explorer_url if explorer else None)
+                ),
+                simulated=lambda: self.arrivals.simulated,
+                say=_say_if_read,
+            )
+        exporter = PrometheusExporter(
+            counters.report,
+            objectives=counted(tuple(objectives)),
+            notifications=self._notifying.counts if self._notifying else None,
+        )
+        self._keep = keep
+        self._working: list[asyncio.Task[None]] = []
+        self.scraper: Scraper | None = None
+        if scrape:
+            self.scraper = Scraper(
+                scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
+            )
+            exporter.registry.register(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
         self.collector = Collector(
             self._writer,
-            [exporter, self.arrivals, self._evaluator],
+            [exporter, self.arrivals, self._evaluator, *([self.scraper] if self.scraper else [])],
             counters=counters,
             host=host,
             grpc_port=ports.grpc,
             http_port=ports.http,
+            limits=doors.limits or Limits(),
+            tokens=doors.tokens,
+            tls=doors.tls,
+            reading=ReadingApart(),
         )
+        scraped: ASGIApp = metrics_app(exporter.registry, lambda: self.collector.ready)
+        if doors.tokens is not None:
+            scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))
         self.metrics = AsgiHost(
-            metrics_app(exporter.registry, lambda: self.collector.ready),
+            scraped,
             host=host,
             port=ports.metrics,
             option="--metrics-port",
+            tls=doors.tls,
         )
 
     async def __aenter__(self) -> Self:
@@ -138,7 +204,15 @@ class Stack:
             await self.metrics.start()
             # Only now: if the ports are another Tailspan's, the simulation is as well.
             self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
-            self._evaluating = asyncio.create_task(evaluate_for_ever(self._evaluator))
+            if self._notifying is not None:
+                self._notifying.start()
+            evaluated = self._notifying.evaluated if self._notifying else lambda: None
+            evaluating = evaluate_for_ever(self._evaluator, evaluated)
+            self._working.append(asyncio.create_task(evaluating))
+            retaining = retain_for_ever(self._engine, self._keep)
+            self._working.append(asyncio.create_task(retaining))
+            if self.scraper is not None:
+                self._working.append(asyncio.create_task(self.scraper.run()))
             if self._with_explorer:
                 await self._start_explorer()
             if self.simulate:
@@ -161,23 +235,32 @@ class Stack:
         for child in self.children:
             child.kill()
 
+    @property
+    def _explorer_host(self) -> str:
+        return self.doors.explorer_host or self.host
+
     def _find_explorer_port(self) -> None:
         # Streamlit would say nothing of our options.
-        with listen(self.host, self._ports.explorer, "--explorer-port") as found:
+        with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
     async def _start_explorer(self) -> None:
-        start = launch(host=self.host, port=self._explorer_port, database_url=self._database_url)
+        start = launch(
+            host=self._explorer_host, port=self._explorer_port, database_url=self._database_url
+        )
         self.explorer = await children.start(
             "explorer", start.command, start.environment, self._logs / "explorer.log"
         )
 
     async def _start_simulator(self) -> None:
         # A process of its own: its backfill would starve the collector.
+        token = self.doors.own_token
         self.simulator = await children.start(
             "simulator",
             children.ourselves("simulate", "--endpoint", self.http_endpoint),
-            {},
+            {}
+            if token is None
+            else {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{token}"},
             self._logs / "simulator.log",
         )
 
@@ -194,30 +277,37 @@ class Stack:
     @property
     def explorer_url(self) -> str:
         """Where a browser finds the explorer."""
-        return f"http://{authority(self.host, self._explorer_port)}"
+        return f"http://{authority(self._explorer_host, self._explorer_port)}"
 
     @property
     def metrics_url(self) -> str:
         """Where Prometheus scrapes."""
-        return f"http://{authority(self.host, self.metrics.port)}/metrics"
+        return f"{self.doors.scheme}://{authority(self.host, self.metrics.port)}/metrics"
 
     @property
     def http_endpoint(self) -> str:
         """Where OTLP over HTTP goes."""
-        return f"http://{authority(self.host, self.collector.http_port)}"
+        return f"{self.doors.scheme}://{authority(self.host, self.collector.http_port)}"
 
     @property
     def grpc_endpoint(self) -> str:
         """Where OTLP over gRPC goes."""
-        return f"http://{authority(self.host, self.collector.grpc_port)}"
+        return f"{self.doors.scheme}://{authority(self.host, self.collector.grpc_port)}"
 
     async def _stop(self) -> None:
-        if self._evaluating is not None:
-            self._evaluating.cancel()
-            await asyncio.gather(self._evaluating, return_exceptions=True)
+        for task in self._working:
+            task.cancel()
+        await asyncio.gather(*self._working, return_exceptions=True)
+        if self._notifying is not None:
+            await asyncio.to_thread(self._notifying.stop)
         # The simulator first: what it still has to tell is taken while we listen.
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
         await self.metrics.stop(GRACE_S)
         await asyncio.to_thread(self._writer.close)
+
+
+def _say_if_read(text: str, wrong: bool) -> None:
+    with suppress(OSError):  # nobody reads; the outbox knows
+        click.echo(text, err=wrong)

@@ -3,11 +3,13 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cli import probes
+from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority
+from cli.doors import door_options, doors_of
 from cli.unreachable import Unreachable
 
 EXAMPLES = """\b
@@ -15,7 +17,12 @@ Examples:
   tailspan up
   tailspan up --simulate
   tailspan up --vllm http://gpu-host:8000
+  tailspan up --notify notify.yaml
+  tailspan up --scrape http://gpu-host:8000/metrics --scrape-every 2
+  tailspan up --scrape dns+http://vllm-headless:8000 --scrape-file targets.json
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
+  tailspan up --keep-rows 30d
+  tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """
 
 
@@ -44,6 +51,27 @@ Examples:
     "  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
 )
 @click.option(
+    "--keep-rows",
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="Remove requests and samples older than this: 36h, 7d, 90d; forever keeps them all.",
+)
+@click.option(
+    "--keep-minutes",
+    default="90d",
+    show_default=True,
+    metavar="DURATION",
+    help="The same for rollups by the minute: what `stats` and the pages tell of longer ago.",
+)
+@click.option(
+    "--keep-hours",
+    default="400d",
+    show_default=True,
+    metavar="DURATION",
+    help="The same for rollups by the hour.",
+)
+@click.option(
     "--objectives",
     multiple=True,
     type=click.Path(path_type=Path),
@@ -51,6 +79,37 @@ Examples:
     help="OpenSLO files or folders to count good requests by; may be repeated."
     "  [default: those that come along: tailspan slo check]",
 )
+@click.option(
+    "--notify",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Who is told when a budget burns, and how: tailspan slo notify --help.",
+)
+@click.option(
+    "--scrape",
+    multiple=True,
+    metavar="URL",
+    help="Ask this /metrics for its engines' state: vLLM, SGLang, TGI, TensorRT-LLM on Triton."
+    " dns+http://NAME:PORT for each address of a name, dnssrv+http://NAME for its SRV records."
+    " May be repeated.",
+)
+@click.option(
+    "--scrape-file",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The same for the targets in a file, JSON or YAML, of the form of Prometheus' file_sd;"
+    " it is watched. May be repeated.",
+)
+@click.option(
+    "--scrape-every",
+    type=click.FloatRange(1, 15),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often, from 1 to 15 s.",
+)
+@door_options
 def up(
     vllm: str | None,
     simulate: bool,
@@ -61,25 +120,67 @@ def up(
     explorer_port: int,
     no_explorer: bool,
     database: str | None,
+    keep_rows: str,
+    keep_minutes: str,
+    keep_hours: str,
     objectives: tuple[Path, ...],
+    notify: Path | None,
+    scrape: tuple[str, ...],
+    scrape_file: tuple[Path, ...],
+    scrape_every: float,
+    **door: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
     # The parts take a while to import: only who runs them waits for it.
     from alerts.errors import AlertsError
+    from alerts.notify.configuration import load_configuration
     from alerts.openslo import load
     from cli import running
     from cli.children import ChildError
+    from cli.retaining import Keep
     from cli.slo import OBJECTIVES
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
+    from collector.scrape.reasons import DiscoveryError
+    from collector.scrape.targets import Discovery, File, place
     from store.database import default_url, open_database
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
+    doors = doors_of(host, **door)
+    if simulate and doors.tls:
+        raise click.UsageError(
+            "--simulate and --tls-cert: whose name is in the certificate is not known here;"
+            " run tailspan simulate --endpoint https://NAME:4318 beside it"
+        )
     try:
         in_force = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
+    keep = Keep(
+        _how_long("--keep-rows", keep_rows),
+        _how_long("--keep-minutes", keep_minutes),
+        _how_long("--keep-hours", keep_hours),
+    )
+    if keep.hours_ns is not None and (keep.minutes_ns is None or keep.minutes_ns > keep.hours_ns):
+        raise click.UsageError(
+            f"--keep-hours {keep_hours}: hours stand in for minutes that are gone, so keep them"
+            f" for as long as those (--keep-minutes {keep_minutes}), or longer"
+        )
+    try:
+        told = load_configuration(notify, os.environ) if notify else None
+    except (AlertsError, OSError) as error:
+        raise click.UsageError(f"--notify: {error}") from error
+    try:
+        places: list[Discovery] = [place(given) for given in scrape]
+    except ValueError as error:
+        raise click.UsageError(f"--scrape: {error}") from error
+    for path in scrape_file:
+        try:
+            File(path).read()
+        except DiscoveryError as error:
+            raise click.UsageError(f"--scrape-file: {error}") from error
+        places.append(File(path))
     url = database or default_url(os.environ)
     engine = open_database(url)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
@@ -93,6 +194,11 @@ def up(
             explorer=not no_explorer,
             simulate=simulate,
             objectives=in_force,
+            keep=keep,
+            notify=told,
+            scrape=places,
+            scrape_every_s=scrape_every,
+            doors=doors,
         )
         await running.run(stack, vllm=vllm)
 
@@ -104,6 +210,13 @@ def up(
         raise Unreachable(str(error)) from error
     finally:
         engine.dispose()
+
+
+def _how_long(option: str, given: str) -> int | None:
+    try:
+        return None if given == "forever" else times.duration_ns(given)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {error}; or forever") from error
 
 
 def _is_it_us(host: str, metrics_port: int) -> str:

@@ -9,6 +9,7 @@ needed="
 promtool                 prometheus               prometheus
 prometheus-alertmanager  prometheus-alertmanager  prometheus-alertmanager
 chromium                 chromium                 -
+pg_ctlcluster            postgresql               postgresql
 "
 
 policy=/usr/sbin/policy-rc.d

@@ -3,17 +3,18 @@
 Pure. The front end is one process, so tokenising delays those behind it.
 """
 
-import hashlib
 import random
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from tailspan_vllm import names
+from tailspan_vllm.fingerprint import Scalar, fingerprint
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
 from simulator.engine import Engine, EngineConfig, Stall
 from simulator.job import Job
+from simulator.kv_cache import BLOCK_TOKENS
 from simulator.workload import Request
 
 _READ_S = 0.0003
@@ -63,7 +64,8 @@ class Replica:
         self.region = region
         self._model = model
         self._started_unix_ns = started_unix_ns
-        self._config = hashlib.sha256(repr(astuple(config)).encode()).hexdigest()[:12]
+        self._arguments = _arguments_of(config)
+        self._config = fingerprint(self._arguments)
         self._engine = Engine(config, f"{seed}:engine", stalls)
         self._chance = random.Random(f"{seed}:edge")
         self._front_end_free = 0.0
@@ -138,6 +140,7 @@ class Replica:
                 names.PREFIX_CACHE_HITS: totals.cache_hit_tokens,
                 names.ENGINE_PREEMPTIONS: totals.preemptions,
             },
+            arguments=self._arguments,
         )
 
     def _record(self, request: Request) -> RequestRecord:
@@ -177,12 +180,28 @@ class Replica:
             record.first_byte = record.delivered
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.cached_tokens = job.cached_tokens
+        record.external_cached_tokens = 0
         record.output_tokens = job.made_tokens
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
         record.prefill_parts = job.prefill.of(job.first_token - (job.scheduled or job.first_token))
         record.decode_parts = job.decode.of(job.last_token - job.first_token)
         return record
+
+
+def _arguments_of(config: EngineConfig) -> dict[str, Scalar]:
+    """The engine's arguments, by the names that a real one's have."""
+    return {
+        "model.max_model_len": config.max_model_len,
+        "cache.block_size": BLOCK_TOKENS,
+        "cache.enable_prefix_caching": config.enable_prefix_caching,
+        "cache.num_gpu_blocks": config.num_gpu_blocks,
+        "cache.num_gpu_blocks_override": config.num_gpu_blocks,
+        "scheduler.max_num_batched_tokens": config.max_num_batched_tokens,
+        "scheduler.max_num_seqs": config.max_num_seqs,
+        "scheduler.enable_chunked_prefill": True,
+        "scheduler.policy": "fcfs",
+    }
 
 
 def _outcome(request: Request) -> Outcome:

@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from opentelemetry.exporter.otlp.proto.http import _log_exporter as log_exporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState, metrics_of
+from tailspan_vllm.events import exporting
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
-
-from simulator.merging import merged
+from tailspan_vllm.starts import Starts
 
 EXPORT_S = 5.0
 """How long the SDK's exporter tries one batch."""
@@ -36,6 +37,7 @@ _LONGEST_PAUSE_S = 8.0
 _SDK_LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http._log_exporter",
 )
 
 
@@ -78,6 +80,8 @@ class OtlpExport:
         base = endpoint.rstrip("/")
         self._spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=EXPORT_S)
         self._metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=EXPORT_S)
+        self._events = exporting(log_exporter, endpoint=f"{base}/v1/logs", timeout=EXPORT_S)
+        self._starts: dict[object, Starts] = {}
         self._sent = sent
         self._closed = False
         # The sender tells of failures, once; the SDK would do so for every try.
@@ -90,11 +94,29 @@ class OtlpExport:
             spans = [span_of(record, resource) for record, resource in batch.records]
             return lambda: self._spans.export(spans) is SpanExportResult.SUCCESS
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
-        data = merged(
-            metrics_of([state], resource, at_unix_ns, dropped)
-            for state, resource, at_unix_ns in batch.states
+        # Each resource once: of several entries for one the SDK's encoder keeps only the last.
+        of: dict[Resource, list[Sample]] = {}
+        for state, resource, at_unix_ns in batch.states:
+            of.setdefault(resource, []).append(Sample(at_unix_ns, state.standing(dropped, {})))
+        data = MetricsData(
+            [
+                entry
+                for resource, samples in of.items()
+                for entry in metrics_of(samples, resource).resource_metrics
+            ]
         )
-        return lambda: self._metrics.export(data) is MetricExportResult.SUCCESS
+        return lambda: (
+            self._metrics.export(data) is MetricExportResult.SUCCESS
+            and self._tell_starts(batch.states)
+        )
+
+    def _tell_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
+        """Tell of the engines that have not been told of; True, for samples do not wait for it."""
+        for state, resource, _ in states:
+            replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
+            starts = self._starts.setdefault(replica, Starts(self._events))
+            starts.send([state], resource, time.monotonic())
+        return True
 
     def close(self) -> None:
         """Cut a retry short, from any thread; nothing is sent afterwards."""

@@ -1,4 +1,4 @@
-"""What tests of several parts share: a browser."""
+"""What tests of several parts share: a browser, a PostgreSQL, a request."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from rig.install import NotHereError
+from rig.postgresql import PostgreSQL
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("tailspan", deadline=None)
@@ -23,6 +27,9 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_MS = 60_000
+
+START_NS = 1_763_634_000_000_000_000
+"""When the first of some requests was received."""
 
 
 @pytest.fixture
@@ -49,3 +56,34 @@ def tab(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         yield open_tab
         for context in contexts:
             context.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A running PostgreSQL; who stops it starts it again."""
+    try:
+        server = PostgreSQL()
+    except NotHereError as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def request_row() -> Callable[..., RequestTimeline]:
+    """A request by its number, one a second; with what the test is about."""
+
+    def make(number: int = 0, **about: Any) -> RequestTimeline:
+        plain: dict[str, Any] = {
+            "trace_id": f"{number:032x}",
+            "span_id": f"{number:016x}",
+            "request_id": f"chatcmpl-{number}",
+            "received_unix_ns": START_NS + number * 1_000_000_000,
+            "e2e_s": 1.5,
+            "outcome": Outcome.STOP,
+            "source": Source.INSTRUMENTATION,
+            "basis": Basis.HTTP,
+        }
+        return RequestTimeline(**{**plain, **about})
+
+    return make

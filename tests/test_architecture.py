@@ -25,9 +25,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulator": {
         "telemetry",
         "tailspan_vllm.names",
+        "tailspan_vllm.events",
+        "tailspan_vllm.fingerprint",
         "tailspan_vllm.parts",
         "tailspan_vllm.record",
         "tailspan_vllm.spans",
+        "tailspan_vllm.starts",
         "tailspan_vllm.metrics",
     },
     "ui": {"telemetry", "store"},

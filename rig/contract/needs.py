@@ -192,6 +192,44 @@ class Says:
         return OK if found else Finding("different", f"{self.function} lacks {self.texts[0]}")
 
 
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A class that binds this text to one of its names."""
+
+    owner: str
+    text: str
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        owner = tree.class_in(where, self.owner)
+        if owner is None:
+            return _no_class(self.owner, where)
+        if self.text in _texts(owner.node):
+            return OK
+        return Finding("missing", f"{self.owner} has no {self.text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A module that has this text as a literal."""
+
+    text: str
+
+    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+        """See `Need`."""
+        if any(self.text in _texts(module.node) for module in _modules(tree, where)):
+            return OK
+        return Finding("missing", f"no {self.text} in {_places(where)}")
+
+
+def _texts(node: ast.AST) -> set[str]:
+    return {
+        each.value
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
+
+
 def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
     """The modules at these paths that exist; of a folder, all in it."""
     for path in paths:

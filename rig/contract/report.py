@@ -51,7 +51,8 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
         "`tailspan-vllm` listens at places inside vLLM that are nobody's promise. Here each of "
         f"them is held against the published source of vLLM {first} to {last} (the newest patch "
         "of each), which is read as text and neither installed nor run. `rig/contract/table.py` "
-        "says what is needed of each.\n",
+        "says what is needed of each. The last two sections are what the collector reads where "
+        "nobody installed it: vLLM's own spans and its /metrics.\n",
         "✓ as needed · – missing or different, and Tailspan does without, as told below · "
         "✗ missing or different, and required\n",
         *(f"- {reason}\n" for reason in unread.values()),

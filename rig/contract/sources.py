@@ -25,6 +25,8 @@ KEPT = (
     "vllm/envs.py",
     "vllm/executor",
     "vllm/plugins",
+    "vllm/tracing",
+    "vllm/tracing.py",
     "vllm/utils",
     "vllm/v1",
 )

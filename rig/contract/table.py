@@ -8,7 +8,16 @@ Source: instrumentation/tailspan_vllm, the file that `read_by` names; vLLM 0.12 
 
 from dataclasses import dataclass
 
-from rig.contract.needs import Attributes, Constant, Method, Need, ProcessName, Says
+from rig.contract.needs import (
+    Attribute,
+    Attributes,
+    Constant,
+    Method,
+    Named,
+    Need,
+    ProcessName,
+    Says,
+)
 
 FIRST, LAST = (0, 12), (0, 33)
 """The supported minor versions, both included."""
@@ -150,6 +159,19 @@ _FRONT_END = (
         otherwise="a request's span tells no preemption",
     ),
     Hook(
+        "StatLoggerManager.record_admission_rejection",
+        Method(
+            "StatLoggerManager",
+            "record_admission_rejection",
+            takes=("reason",),
+            called_on=("logger_manager",),
+            called_in=("vllm/v1/engine",),
+        ),
+        LOGGERS,
+        "hooks.py",
+        otherwise="nothing is lost: before it existed, no queue was ever full",
+    ),
+    Hook(
         "EngineCoreEvent: type, timestamp",
         Attributes("EngineCoreEvent", ("type", "timestamp")),
         ENGINE,
@@ -286,27 +308,27 @@ _STAT_LOGGER = (
             ("num_running_reqs", "num_waiting_reqs", "kv_cache_usage", "prefix_cache_stats"),
         ),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
     ),
     Hook(
         "SchedulerStats.num_skipped_waiting_reqs",
         Attributes("SchedulerStats", ("num_skipped_waiting_reqs",)),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
         otherwise="nothing is lost: vLLM itself counts the deferred among the waiting",
     ),
     Hook(
         "SchedulerStats.connector_prefix_cache_stats",
         Attributes("SchedulerStats", ("connector_prefix_cache_stats",)),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
         otherwise="hits in an external cache are not told",
     ),
     Hook(
         "PrefixCacheStats: queries, hits",
         Attributes("PrefixCacheStats", ("queries", "hits")),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
     ),
     Hook(
         "IterationStats: tokens, preemptions",
@@ -314,20 +336,48 @@ _STAT_LOGGER = (
             "IterationStats", ("num_generation_tokens", "num_prompt_tokens", "num_preempted_reqs")
         ),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
     ),
     Hook(
         "IterationStats.prompt_token_stats",
         Attributes("IterationStats", ("prompt_token_stats",)),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
         otherwise="prefill tokens include those that the prefix cache held",
     ),
     Hook(
-        "PromptTokenStats.computed",
-        Attributes("PromptTokenStats", ("computed",)),
+        "SchedulerStats.kv_connector_stats",
+        Attributes("SchedulerStats", ("kv_connector_stats",)),
         STATS,
-        "statlogger.py",
+        "enginestats.py",
+        otherwise="transfers of a KV connector are not told",
+    ),
+    Hook(
+        "SchedulerStats.num_kv_fetch_reqs_by_stage",
+        Attributes("SchedulerStats", ("num_kv_fetch_reqs_by_stage",)),
+        STATS,
+        "enginestats.py",
+        otherwise="requests whose cache is on its way are among those waiting, not told apart",
+    ),
+    Hook(
+        "SchedulerStats: speculation, adapters",
+        Attributes("SchedulerStats", ("spec_decoding_stats", "running_lora_adapters")),
+        STATS,
+        "enginestats.py",
+        otherwise="drafts, acceptances and adapters are not told with the samples",
+    ),
+    Hook(
+        "SchedulerStats.perf_stats",
+        Attributes("SchedulerStats", ("perf_stats",)),
+        STATS,
+        "enginestats.py",
+        otherwise="modelled FLOPs and bytes are not told",
+    ),
+    Hook(
+        "PromptTokenStats: computed, local, external",
+        Attributes("PromptTokenStats", ("computed", "local_cache_hit", "external_kv_transfer")),
+        STATS,
+        "enginestats.py",
         otherwise="as for IterationStats.prompt_token_stats",
     ),
 )
@@ -460,6 +510,46 @@ _ENGINE_CORE = (
         "enginecore.py",
     ),
     Hook(
+        "Scheduler: waiting, running",
+        Attributes("Scheduler", ("waiting", "running", "vllm_config")),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
+        "Scheduler.skipped_waiting",
+        Attributes("Scheduler", ("skipped_waiting",)),
+        SCHEDULER,
+        "enginecore.py",
+        otherwise="nothing is lost: those held back are in the queue of those waiting",
+    ),
+    Hook(
+        "Request.lora_request",
+        Attributes("Request", ("lora_request",)),
+        ("vllm/v1/request.py",),
+        "enginecore.py",
+    ),
+    Hook(
+        "Request.num_external_computed_tokens",
+        Attributes("Request", ("num_external_computed_tokens",)),
+        ("vllm/v1/request.py",),
+        "enginecore.py",
+        otherwise="told by the row below",
+    ),
+    Hook(
+        "Request.prefill_stats",
+        Attributes("Request", ("prefill_stats",)),
+        ("vllm/v1/request.py",),
+        "enginecore.py",
+        otherwise="told by the row above",
+    ),
+    Hook(
+        "PrefillStats.num_external_cached_tokens",
+        Attributes("PrefillStats", ("num_external_cached_tokens",)),
+        STATS,
+        "enginecore.py",
+        otherwise="as for Request.prefill_stats",
+    ),
+    Hook(
         "EngineCoreOutputs.timestamp",
         Attributes("EngineCoreOutputs", ("timestamp",)),
         ENGINE,
@@ -477,6 +567,8 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "enable_prefix_caching",
             "gpu_memory_utilization",
             "num_gpu_blocks_override",
+            "kv_cache_memory_bytes",
+            "kv_offloading_size",
         ),
     ),
     "scheduler": (
@@ -487,8 +579,11 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "enable_chunked_prefill",
             "long_prefill_token_threshold",
             "max_num_partial_prefills",
+            "max_num_queued_reqs",
+            "max_num_queued_tokens",
             "policy",
             "async_scheduling",
+            "stream_interval",
         ),
     ),
     "parallel": (
@@ -497,11 +592,29 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "tensor_parallel_size",
             "pipeline_parallel_size",
             "data_parallel_size",
+            "decode_context_parallel_size",
             "enable_expert_parallel",
+            "enable_eplb",
+            "enable_dbo",
+            "all2all_backend",
         ),
     ),
     "lora": ("LoRAConfig", ("max_loras", "max_cpu_loras", "max_lora_rank")),
-    "speculative": ("SpeculativeConfig", ("method", "num_speculative_tokens")),
+    "speculative": (
+        "SpeculativeConfig",
+        (
+            "method",
+            "model",
+            "num_speculative_tokens",
+            "prompt_lookup_max",
+            "prompt_lookup_min",
+            "draft_tensor_parallel_size",
+        ),
+    ),
+    "kv_transfer": ("KVTransferConfig", ("kv_connector", "kv_role")),
+    "attention": ("AttentionConfig", ("backend",)),
+    "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
+    "device": ("DeviceConfig", ("device_type",)),
 }
 """The fingerprint's arguments: `VllmConfig.<part>_config`, its class, what is read of it."""
 
@@ -511,6 +624,13 @@ _FINGERPRINT = (
         Attributes("ModelConfig", ("served_model_name",)),
         ("vllm/config/model.py",),
         "statlogger.py",
+    ),
+    Hook(
+        "CacheConfig.num_gpu_blocks",
+        Attributes("CacheConfig", ("num_gpu_blocks",)),
+        ("vllm/config/cache.py",),
+        "fingerprint.py",
+        otherwise="the start event does not tell it",
     ),
     Hook(
         "VllmConfig: its parts",
@@ -531,12 +651,97 @@ _FINGERPRINT = (
     ),
 )
 
+_TRACING = ("vllm/tracing/utils.py", "vllm/tracing.py")
+
+
+def _traced(name: str) -> Hook:
+    return Hook(
+        f"Native span: gen_ai.{name}",
+        Attribute("SpanAttributes", f"gen_ai.{name}"),
+        _TRACING,
+        "../../collector/normalise/native.py",
+        otherwise="what it holds is unknown of requests that vLLM's own spans tell of",
+    )
+
+
+_NATIVE = (
+    Hook(
+        "Native span: llm_request",
+        Says("OutputProcessor.do_tracing", ("'llm_request'",)),
+        OUTPUTS,
+        "../../collector/normalise/native.py",
+        otherwise="vLLM's own spans are passed by",
+    ),
+    Hook(
+        "Native span: its scope vllm.llm_engine",
+        Says("AsyncLLM.__init__", ("init_tracer('vllm.llm_engine'",)),
+        ("vllm/v1/engine/async_llm.py",),
+        "../../collector/normalise/native.py",
+        otherwise="it is vllm.tracing.otel, the module that makes the span",
+    ),
+    *(
+        _traced(name)
+        for name in (
+            "latency.e2e",
+            "latency.time_to_first_token",
+            "latency.time_in_queue",
+            "latency.time_in_model_prefill",
+            "latency.time_in_model_decode",
+            "usage.prompt_tokens",
+            "usage.completion_tokens",
+            "request.id",
+            "request.max_tokens",
+        )
+    ),
+)
+
+
+def _metric(name: str, otherwise: str) -> Hook:
+    return Hook(
+        f"/metrics: vllm:{name}",
+        Named(f"vllm:{name}"),
+        (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py"),
+        "../../collector/scrape/series.py",
+        otherwise=otherwise,
+    )
+
+
+_UNKNOWN = "unknown of servers that are only scraped"
+_METRICS = (
+    *(
+        _metric(name, _UNKNOWN)
+        for name in (
+            "num_requests_waiting",
+            "num_requests_running",
+            "num_requests_waiting_by_reason",
+            "num_requests_kv_fetch_by_stage",
+            "kv_cache_usage_perc",
+            "prompt_tokens",
+            "generation_tokens",
+            "prefix_cache_queries",
+            "prefix_cache_hits",
+            "external_prefix_cache_queries",
+            "external_prefix_cache_hits",
+            "num_preemptions",
+            "spec_decode_num_drafts",
+            "spec_decode_num_draft_tokens",
+            "spec_decode_num_accepted_tokens",
+            "estimated_flops_per_gpu_total",
+            "estimated_read_bytes_per_gpu_total",
+            "estimated_write_bytes_per_gpu_total",
+        )
+    ),
+    _metric("prompt_tokens_by_source", "prefill tokens include those that a cache held"),
+)
+
 CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Front end": _FRONT_END,
     "Plugin": _PLUGIN,
     "Stat logger": _STAT_LOGGER,
     "Engine core": _ENGINE_CORE,
     "Configuration": _FINGERPRINT,
+    "Native spans": _NATIVE,
+    "/metrics": _METRICS,
 }
 """Every hook, by the part of vLLM in which it lies."""
 

@@ -17,9 +17,10 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
 from cli.main import tailspan
+from rig import ports
 from store.database import open_database
 from store.writer import Writer
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -29,26 +30,6 @@ NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 def url(tmp_path: Path) -> str:
     """A database that is not there yet."""
     return f"sqlite:///{tmp_path}/tailspan.db"
-
-
-@pytest.fixture
-def request_row() -> Callable[..., RequestTimeline]:
-    """A request by its number, one a second; with what the test is about."""
-
-    def make(number: int = 0, **about: Any) -> RequestTimeline:
-        plain: dict[str, Any] = {
-            "trace_id": f"{number:032x}",
-            "span_id": f"{number:016x}",
-            "request_id": f"chatcmpl-{number}",
-            "received_unix_ns": (START_S + number) * 1_000_000_000,
-            "e2e_s": 1.5,
-            "outcome": Outcome.STOP,
-            "source": Source.INSTRUMENTATION,
-            "basis": Basis.HTTP,
-        }
-        return RequestTimeline(**{**plain, **about})
-
-    return make
 
 
 @pytest.fixture
@@ -139,9 +120,7 @@ def http_answer() -> Callable[..., bytes]:
 @pytest.fixture
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-    return port
+    return ports.free_port()
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import update
 
+from cli import checks
 from cli.main import tailspan
 from cli.stack import Ports, Stack
 from collector.testing import background_loop
 from store.database import open_database
-from store.schema import SCHEMA_VERSION
+from store.migrations import REVISION
 from telemetry.requests import RequestTimeline
 
 VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
@@ -157,11 +158,11 @@ def test_a_database_of_a_newer_tailspan_is_not_read(
     """Its versions are named; to start Tailspan would be no help."""
     engine = open_database(url)
     with engine.begin() as connection:
-        connection.execute(update(SCHEMA_VERSION).values(version=99))
+        connection.execute(update(REVISION).values(version_num="9999"))
     engine.dispose()
     (finding,) = findings(doctor(*nowhere, "--format=json"))["database"]
     assert finding["ok"] is False
-    assert "newer Tailspan (schema 99" in finding["detail"]
+    assert "newer Tailspan (schema 9999" in finding["detail"]
     assert finding["mend"] is None
 
 
@@ -169,7 +170,7 @@ def test_a_database_of_a_newer_tailspan_is_not_read(
     ("content", "words"),
     [
         (b"this is no database, by any means" * 100, "file is not a database"),
-        (b"", "is not a Tailspan database"),
+        (b"", "is empty; `tailspan up` makes one"),
     ],
 )
 def test_a_file_that_is_no_database_is_said_to_be_none(
@@ -186,9 +187,7 @@ def test_a_file_that_is_no_database_is_said_to_be_none(
     assert words in finding["detail"]
 
 
-@pytest.mark.parametrize(
-    "database", ["postgresql://me:s3cret@db/tailspan", "nonsense", "sqlite://"]
-)
+@pytest.mark.parametrize("database", ["mysql://me:s3cret@db/tailspan", "nonsense", "sqlite://"])
 def test_a_database_that_is_not_served_is_named_without_its_password(
     doctor: Callable[..., Result], nowhere: list[str], database: str
 ) -> None:
@@ -266,3 +265,31 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
     assert all(part in result.output for part in told), result.output
     assert "s3cret" not in result.output
     assert not Path(urlsplit(url).path).exists()
+
+
+def test_each_scraped_target_is_up_or_down(stranger: Any, http_answer: Any) -> None:
+    """As Tailspan's own /metrics says, with what was amiss; a hostile address is harmless."""
+    told = (
+        'tailspan_scrape_up{target="http://a/metrics"} 1.0\n'
+        'tailspan_scrape_up{target="http://b\x1b[31m/metrics"} 0.0\n'
+        'tailspan_scrape_failures_total{reason="timeout",'
+        'target="http://b\x1b[31m/metrics"} 4.0\n'
+        'tailspan_scrape_discovery_up{discovery="targets.json"} 0.0\n'
+    )
+    url = stranger({"/metrics": http_answer(body=told)})
+    host, _, port = url.removeprefix("http://").partition(":")
+    up, down, lost = checks.scrapes(host, int(port.rstrip("/")))
+    assert (up.ok, up.detail) == (True, "http://a/metrics is up")
+    assert down.ok is False
+    assert "4 timeout" in down.detail
+    assert "\x1b" not in down.detail
+    assert lost.ok is False
+    assert "targets.json" in lost.detail
+
+
+def test_another_programs_metrics_tell_of_no_target(stranger: Any, http_answer: Any) -> None:
+    """Nor does a broken exposition break the doctor."""
+    for body in ("", "tailspan_scrape_up{", "<html>"):
+        url = stranger({"/metrics": http_answer(body=body)})
+        host, _, port = url.removeprefix("http://").partition(":")
+        assert not list(checks.scrapes(host, int(port.rstrip("/"))))

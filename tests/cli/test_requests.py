@@ -40,8 +40,10 @@ KEYS = [
     "tpot_s",
     "itl_max_s",
     "e2e_s",
+    "network_s",
     "prompt_tokens",
     "cached_tokens",
+    "external_cached_tokens",
     "output_tokens",
     "preemptions",
     "waiting_at_arrival",
@@ -81,7 +83,8 @@ def test_json_has_the_contracts_keys_in_its_order(
         "itl_max_s": 0.5,
         "e2e_s": 3.0,
         "prompt_tokens": 11,
-        "cached_tokens": 0,
+        "cached_tokens": 4,
+        "external_cached_tokens": 0,
         "output_tokens": 5,
         "preemptions": 1,
         "waiting_at_arrival": 2,
@@ -277,3 +280,18 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+def test_what_the_client_measured_beyond_the_server_is_told(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """One object for the request, not two; and no sorting by what is worked out last."""
+    fill(
+        request_row(1, e2e_s=1.0, source=Source.INSTRUMENTATION, basis=Basis.HTTP),
+        request_row(1, span_id="f" * 16, e2e_s=1.25, source=Source.CLIENT, basis=Basis.CLIENT),
+    )
+    (found,) = objects(run("requests", "--format", "json"))
+    assert (found["source"], found["network_s"]) == ("instrumentation", 0.25)
+    refused = run("requests", "--sort", "network_s")
+    assert refused.exit_code == 2
+    assert "network_s" in refused.output

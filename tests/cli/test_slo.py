@@ -1,13 +1,18 @@
 """`tailspan slo`: for pipelines, for Prometheus, and for whoever wants to know."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
+from store.database import open_database
+from store.incidents import IncidentRow, keep_evaluation
+from store.notifications import Notification, keep_notifications
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -158,3 +163,35 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
     """Nothing to reach."""
     assert slo("status", str(file), "--database", url).exit_code == 2
     assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2
+
+
+def test_who_was_not_told_is_shown(
+    file: Path, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> None:
+    """Given up or to be tried, with why; as JSON, who was told as well."""
+    fill(request_row())
+    engine = open_database(url)
+    page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
+    keep_evaluation(engine, "chat", START_S, [page])
+    row = Notification("chat", "page", START_S, "firing", "team", "{}", START_S)
+    gone = replace(row, fired_unix_s=START_S - 9, channel="of-another-incident")
+    told = replace(row, channel="told", state="delivered", delivered_unix_s=START_S + 2)
+    waiting = replace(row, channel="late", failures=3, next_unix_s=START_S + 9, problem="busy")
+    dead = replace(row, state="dead", failures=1, problem="status 404: no_service")
+    keep_notifications(engine, [gone, told, waiting, dead])
+    engine.dispose()
+    at = ["--at", str(START_S + 60), "--database", url]
+    shown = slo("status", str(file), *at).stdout
+    assert "not told  of             incident of (UTC)    state        failed" in shown
+    assert re.search(r"late +the beginning +2025-\S+ \S+ +to be tried +3 +busy", shown)
+    assert re.search(r"team +the beginning +2025-\S+ \S+ +given up +1 +status 404: no_", shown)
+    assert "another" not in shown
+    rows = json.loads(slo("status", str(file), *at, "--format", "json").stdout)["notifications"]
+    assert {each["channel"]: each["state"] for each in rows} == {
+        "told": "delivered", "late": "pending", "team": "dead"
+    }  # fmt: skip
+    assert next(each for each in rows if each["channel"] == "team") == {
+        "severity": "page", "fired": START_S, "transition": "firing", "channel": "team",
+        "state": "dead", "failures": 1, "delivered": None, "next": None,
+        "problem": "status 404: no_service",
+    }  # fmt: skip

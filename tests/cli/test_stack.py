@@ -1,5 +1,6 @@
 import asyncio
 import socket
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,15 +9,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from cli import children
+from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.configuration import Configuration
+from alerts.openslo import load
+from cli import children, probes
 from cli.children import ChildError
+from cli.slo import OBJECTIVES
 from cli.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from collector.errors import ListenError
 from store.database import open_database
+from store.notifications import read_notifications
 from store.queries import Window, request_count
 from telemetry.requests import RequestTimeline, Source
 
 FREE = Ports(0, 0, 0, 0)
+DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1.0'
 EVER = Window(0, 2**63 - 1)
 
 
@@ -143,3 +150,53 @@ def test_made_up_names_do_not_fill_the_memory(
         assert arrivals.requests == 1_001
 
     asyncio.run(run())
+
+
+def test_a_burn_in_the_store_is_told_and_counted(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    stranger: Callable[..., str],
+    http_answer: Callable[..., bytes],
+) -> None:
+    """From the first evaluation to the channel, the outbox and /metrics."""
+    now_s = int(time.time())
+    fill(
+        *(
+            request_row(
+                n,
+                received_unix_ns=(now_s - 5 * n) * 10**9,
+                ttft_s=2.0,
+                e2e_s=2.5,
+                streamed=True,
+                source=Source.INSTRUMENTATION,
+            )
+            for n in range(720)
+        )
+    )
+    receiver = Secret(stranger(http_answer()))
+    told = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
+
+    async def run() -> str:
+        stack = Stack(
+            engine,
+            url,
+            "127.0.0.1",
+            FREE,
+            explorer=False,
+            objectives=load([OBJECTIVES]).objectives,
+            notify=told,
+        )
+        async with stack:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                metrics = await asyncio.to_thread(probes.get, stack.metrics_url)
+                if DELIVERED in metrics.body:
+                    return metrics.body
+                await asyncio.sleep(0.05)
+            return metrics.body
+
+    assert DELIVERED in asyncio.run(run())
+    (row,) = read_notifications(engine, "chat")
+    assert (row.severity, row.transition, row.state) == ("page", "firing", "delivered")

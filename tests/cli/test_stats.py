@@ -10,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.stats import group_stats
-from store.queries import Window
-from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
+from store.database import open_database
+from store.queries import Window, request_count
+from store.retention import forget_older
+from store.rollups import settle
+from telemetry.requests import LATENCIES, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
 Requests = Callable[..., RequestTimeline]
+
+START_S = 1_763_634_000
 
 COUNTS = ["requests", "errors", "aborted", "throughput_rps", "output_tokens_per_s"]
 POINTS = ["p50", "p90", "p95", "p99", "p99_low", "p99_high"]
@@ -33,7 +38,7 @@ def test_json_has_the_contracts_keys_in_its_order(
     """The labels first, in the order asked for."""
     fill(request_row(1, tenant="a", model="m"))
     (group,) = objects(run("stats", "--by", "tenant,model", "--format", "json"))
-    assert list(group) == ["tenant", "model", *COUNTS, *LATENCIES]
+    assert list(group) == ["tenant", "model", *COUNTS, *LATENCIES, "precision"]
     assert all(list(group[latency]) == POINTS for latency in LATENCIES)
 
 
@@ -67,6 +72,73 @@ def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requ
     assert group["requests"] == 2
     (group,) = objects(run("stats", "--format", "json", "--where", "tenant=b"))
     assert group["requests"] == 1
+
+
+def many(request_row: Requests) -> list[RequestTimeline]:
+    """Requests of two tenants, some without a latency, some that failed."""
+    return [
+        request_row(
+            i,
+            received_unix_ns=START_S * 10**9 + i * 500_000_000,
+            tenant="ab"[i % 2],
+            streamed=i % 3 == 0,
+            ttft_s=0.1 + i / 1000 if i % 5 else None,
+            e2e_s=1 + i / 100,
+            queue_s=0.0,
+            output_tokens=i % 7 or None,
+            outcome=Outcome.ERROR if i % 11 == 0 else Outcome.STOP,
+        )
+        for i in range(1_000)
+    ]
+
+
+@pytest.mark.parametrize("by", ["", "tenant", "tenant,outcome", "streamed"])
+def test_rollups_tell_the_same_to_within_a_hundredth(
+    run: Run, fill: Fill, request_row: Requests, url: str, by: str
+) -> None:
+    """Counts and rates alike, percentiles within 1 %, and it says which they are."""
+    fill(*many(request_row))
+    engine = open_database(url)
+    settle(engine, START_S + 86_400)
+    engine.dispose()
+    words = ("stats", "--by", by, "--format", "json", "--precision")
+    exact, sketched = objects(run(*words, "exact")), objects(run(*words, "sketch"))
+    assert {group["precision"] for group in exact} == {"exact"}
+    assert {group["precision"] for group in sketched} == {"sketch"}
+    for one, other in zip(exact, sketched, strict=True):
+        for name in (*by.split(","), *COUNTS) if by else COUNTS:
+            assert other[name] == (one[name] if name in by else pytest.approx(one[name]))
+        for latency in LATENCIES:
+            assert list(other[latency]) == POINTS
+            for point, value in one[latency].items():
+                assert other[latency][point] == (value and pytest.approx(value, rel=0.01))
+
+
+def test_what_is_older_than_requests_are_kept_is_told_from_rollups(
+    run: Run, fill: Fill, request_row: Requests, url: str
+) -> None:
+    """A month of counts and percentiles, of which a week is there in rows."""
+    fill(*many(request_row))
+    engine = open_database(url)
+    forget_older(engine, 86_400 * 10**9, (START_S + 2 * 86_400) * 10**9, pause=lambda: None)
+    assert request_count(engine, Window(0, 2**63 - 1)) == 0
+    engine.dispose()
+    shown = run("stats", "--by", "tenant").stdout
+    assert "1,000 in 2 groups" in shown
+    assert "percentiles within 1 %, from rollups" in shown
+    assert "simulated data" not in shown
+
+
+def test_rollups_are_not_asked_for_what_they_do_not_tell(
+    run: Run, fill: Fill, request_row: Requests
+) -> None:
+    """Of themselves they leave the answer to the requests."""
+    fill(request_row(1))
+    (group,) = objects(run("stats", "--by", "config", "--format", "json"))
+    assert group["precision"] == "exact"
+    refused = run("stats", "--by", "config", "--precision", "sketch")
+    assert refused.exit_code == 2
+    assert "rollups do not tell config; they do model, lora" in refused.output
 
 
 @given(
@@ -164,3 +236,13 @@ def test_grouping_by_what_is_also_counted_works(
     fill(request_row(1), request_row(2, outcome=Outcome.ERROR))
     found = objects(run("stats", "--by", "outcome,streamed", "--format", "json"))
     assert [(group["outcome"], group["errors"]) for group in found] == [("error", 1), ("stop", 0)]
+
+
+def test_what_clients_and_engines_told_is_said_to_be_less(
+    run: Any, fill: Any, request_row: Any
+) -> None:
+    """A reader must not take it for the instrumentation's."""
+    fill(request_row(1), request_row(2, source=Source.NATIVE, basis=Basis.ENGINE))
+    told = run("stats").output
+    assert "1 told by the engine's own spans" in told
+    assert "clients" not in told

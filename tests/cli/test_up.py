@@ -237,6 +237,22 @@ def test_two_things_to_watch_are_one_too_many(url: str) -> None:
     assert "give one of them" in result.output
 
 
+def test_a_time_to_keep_that_is_none_is_refused() -> None:
+    """A slip must not remove a month."""
+    result = CliRunner().invoke(tailspan, ["up", "--keep-rows", "7"])
+    assert result.exit_code == 2
+    assert "--keep-rows '7' is no duration" in result.output
+    assert "or forever" in result.output
+
+
+def test_hours_must_not_go_before_the_minutes_they_stand_in_for() -> None:
+    """The message names both options."""
+    result = CliRunner().invoke(tailspan, ["up", "--keep-hours", "30d"])
+    assert result.exit_code == 2
+    assert "--keep-hours 30d" in result.output
+    assert "--keep-minutes 90d" in result.output
+
+
 def test_output_that_nobody_reads_stops_nothing(
     up: Callable[..., Up], span: Callable[..., ReadableSpan], url: str, tmp_path: Path
 ) -> None:
@@ -262,14 +278,15 @@ def test_output_that_nobody_reads_stops_nothing(
 def test_its_children_end_with_it(
     up: Callable[..., Up], url: str, number: Signals, status: int, tmp_path: Path
 ) -> None:
-    """The explorer and the simulator, even where it is killed. Their logs lie by the database."""
+    """The explorer, the simulator and what reads spans, even where it is killed. The logs of the
+    first two lie by the database."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
     running.says("Telemetry arrives from sim-0")
     with urllib.request.urlopen(page, timeout=20) as answer:
         assert answer.status == 200
     started = running.children()
-    assert len(started) == 2
+    assert len(started) == 3
     assert running.ends(number) == status
     assert all(map(gone, started))
     assert {path.name for path in tmp_path.glob("*.log")} == {"explorer.log", "simulator.log"}
@@ -309,3 +326,20 @@ def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
     os.close(ours)
     assert running.ends() == 0
     assert all(map(gone, started))
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--scrape", "gpu:8000"], "gpu:8000"),
+        (["--scrape", "http://me:pw@gpu:8000"], "credentials"),
+        (["--scrape-file", "nowhere.json"], "nowhere.json"),
+        (["--scrape-every", "0.1"], "0.1"),
+    ],
+)
+def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], named: str) -> None:
+    """Exit status 2, with what was given; but never a password."""
+    done = CliRunner().invoke(tailspan, ["up", *words])
+    assert done.exit_code == 2
+    assert named in done.output
+    assert "pw@" not in done.output

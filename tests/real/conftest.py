@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,16 +15,12 @@ from typing import Any
 import pytest
 
 from rig import install, serve
+from rig.ports import free_port
 
 Row = dict[str, Any]
 
-
-def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+TARGETS = "targets.json"
+"""In Tailspan's folder: whom it scrapes. Empty but where a test writes it."""
 
 
 @dataclass
@@ -107,12 +102,14 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
     """All of Tailspan, in an empty folder."""
     folder = tmp_path_factory.mktemp("tailspan")
     grpc, http, metrics, explorer = (free_port() for _ in range(4))
+    (folder / TARGETS).write_text("[]")
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
             [
                 *(Path(sys.executable).with_name("tailspan"), "up"),
                 *("--grpc-port", str(grpc), "--http-port", str(http)),
                 *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
+                *("--scrape-file", TARGETS, "--scrape-every", "1"),
             ],
             cwd=folder,
             stdout=log,
@@ -129,11 +126,11 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
     assert process.wait(30) == 0, (folder / "up.log").read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def start_vllm(
     installed: None, tailspan: Tailspan, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Vllm]]:
-    """Start a vLLM with arguments of its own; all of them end with the session."""
+    """Start a vLLM with arguments of its own; all of them end with the module: each takes 2 GB."""
     running: list[Vllm] = []
 
     def start(*arguments: str, **environ: str) -> Vllm:
@@ -165,7 +162,7 @@ def start_vllm(
         serve.stop(server.process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def vllm(start_vllm: Callable[..., Vllm]) -> Vllm:
     """A vLLM with the rig's arguments, warmed up."""
     return start_vllm("--max-model-len", "8192")

@@ -17,17 +17,16 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SABOTAGE = """
 def break_everything():
-    from tailspan_vllm import capture, enginecore, sender, statlogger
+    from tailspan_vllm import capture, enginecore, statlogger
     def boom(*_, **__):
         raise ZeroDivisionError("sabotage")
     for owner, names in (
         (capture.Capture, ("flight_began", "flight_ended", "flight_left", "exchange_ended")),
-        (enginecore.EngineObserver, ("_enter", "_settle")),
+        (enginecore.EngineObserver, ("_catch_up",)),
     ):
         for name in names:
             setattr(owner, name, boom)
-    statlogger.TailspanStatLogger._note_scheduler = boom
-    statlogger.TailspanStatLogger._count_tokens = staticmethod(boom)
+    statlogger.add_steps = boom
 """
 
 PLUGIN = "[vllm.general_plugins]\nsabotage = sabotage:break_everything\n"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
@@ -20,6 +21,7 @@ class TinyCollector:
         self.refused = 0
         self.traces: list[ExportTraceServiceRequest] = []
         self.metrics: list[ExportMetricsServiceRequest] = []
+        self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
         """The status for one export; what gets a 200 is kept."""
@@ -30,6 +32,8 @@ class TinyCollector:
             self.traces.append(ExportTraceServiceRequest.FromString(body))
         elif path == "/v1/metrics":
             self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        elif path == "/v1/logs":
+            self.events.append(ExportLogsServiceRequest.FromString(body))
         else:
             return 404
         return 200

@@ -77,6 +77,19 @@ def test_spans_and_samples_arrive_as_they_were_told(collector) -> None:  # type:
     assert metrics[names.SPANS_DROPPED].sum.data_points[0].as_int == 7
 
 
+def test_each_replica_tells_once_what_it_was_started_with(collector) -> None:  # type: ignore[no-untyped-def]
+    """As an event; a collector that takes none gets the samples all the same."""
+    export = OtlpExport(collector.url, Sent())
+    state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
+    samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
+    assert export.prepare(samples)()
+    assert export.prepare(samples)()
+    export.close()
+    (message,) = collector.events
+    ((record,),) = [scoped.log_records for scoped in message.resource_logs[0].scope_logs]
+    assert record.event_name == names.ENGINE_STARTED
+
+
 def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # type: ignore[no-untyped-def]
     """Two 503 and then a yes: nothing lost, nothing doubled."""
     collector.refusals = [503, 503]

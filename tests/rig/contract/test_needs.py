@@ -2,7 +2,16 @@ from collections.abc import Callable
 
 import pytest
 
-from rig.contract.needs import Attributes, Constant, Method, Need, ProcessName, Says
+from rig.contract.needs import (
+    Attribute,
+    Attributes,
+    Constant,
+    Method,
+    Named,
+    Need,
+    ProcessName,
+    Says,
+)
 from rig.contract.reader import SourceTree
 
 MakeTree = Callable[[dict[str, str]], SourceTree]
@@ -150,3 +159,14 @@ def test_what_a_function_does_inside(make_tree: MakeTree, need: Need, status: st
     """That it does a thing, or never does; a function that is not there does nothing."""
     tree = make_tree({"a.py": "class A:\n    def f(self):\n        load()"})
     assert need.check(tree, ("a.py",)).status == status
+
+
+def test_a_text_is_looked_for_in_a_class_or_in_a_module(make_tree: MakeTree) -> None:
+    """Whatever name it is bound to; a part of a text is not the text."""
+    tree = make_tree({"vllm/a.py": "class Names:\n    X = 'gen_ai.x'\nY = 'vllm:y_total'\n"})
+    where = ("vllm/a.py",)
+    assert Attribute("Names", "gen_ai.x").check(tree, where).status == "ok"
+    assert Attribute("Names", "gen_ai").check(tree, where).status == "missing"
+    assert Attribute("Other", "gen_ai.x").check(tree, where).status == "missing"
+    assert Named("vllm:y_total").check(tree, where).status == "ok"
+    assert Named("vllm:y").check(tree, where).status == "missing"

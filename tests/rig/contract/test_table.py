@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tailspan_vllm.fingerprint import _ARGUMENTS
 
+from collector.normalise.native import VLLM
+from collector.scrape.series import NAMES
 from rig.contract.needs import Attributes, Method
 from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
 
@@ -112,3 +114,13 @@ def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:
     """One list in the instrumentation, one here: the same."""
     ours = {part.removesuffix("_config"): names for part, names in _ARGUMENTS.items()}
     assert {part: names for part, (_, names) in ARGUMENTS.items()} == ours
+
+
+def test_what_is_scraped_and_traced_is_in_the_contract() -> None:
+    """The collector's tables and the contract name the same; but for names before 0.12, which
+    no supported vLLM has."""
+    held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
+    scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
+    assert {name.removesuffix("_total") for name in scraped} <= held
+    for names in (*VLLM.latencies.values(), VLLM.most_output_tokens):
+        assert held & set(names)

@@ -1,0 +1,259 @@
+"""How many request spans a second are committed, end to end, and in how much memory.
+
+    python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
+
+`tailspan up` with all that belongs to it but the pages, on an empty SQLite; one sender in a
+process of its own, which waits for each acknowledgement; batches of 512 spans as the
+instrumentation encodes them, each with its own ids and times. What is acknowledged is counted
+in the database afterwards. With `--phoenix`, arize-phoenix is installed into an environment of
+its own and gets the same spans: it acknowledges first, so what is in its database counts.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SENDER = Path(__file__).with_name("_ingest_sender.py")
+START_S = 120.0
+PHOENIX = "arize-phoenix"
+
+
+class Result(NamedTuple):
+    """One run."""
+
+    what: str
+    committed: int
+    seconds: float
+    cpu_s: float
+    rss_mb: list[float]
+    note: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Committed spans a second."""
+        return self.committed / self.seconds
+
+    def show(self) -> None:
+        """One line."""
+        early, late = self.rss_mb[len(self.rss_mb) // 4], self.rss_mb[-1]
+        print(
+            f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
+            f"  {self.cpu_s / self.committed * 1e6 if self.committed else 0:>6.0f} µs CPU/span"
+            f"  RSS {self.rss_mb[0]:.0f} → {early:.0f} → {late:.0f} MB,"
+            f" at most {max(self.rss_mb):.0f}  {self.note}",
+            flush=True,
+        )
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    children = [each for thread in threads for each in (thread / "children").read_text().split()]
+    return [pid, *map(int, children)]
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process and its children so far."""
+    return sum(map(_cpu_s, family(pid)))
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process and its children."""
+    return sum(map(_rss_mb, family(pid)))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _rss_mb(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def send(
+    transport: str, port: int, seconds: float, pid: int
+) -> tuple[dict[str, float], list[float]]:
+    """Run the sender; what it says, and the receiver's memory, second by second."""
+    memory = [rss_mb(pid)]
+    sender = subprocess.Popen(
+        [sys.executable, str(SENDER), transport, str(port), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while sender.poll() is None:
+        time.sleep(1)
+        memory.append(rss_mb(pid))
+    assert sender.stdout is not None
+    said = sender.stdout.read()
+    if sender.returncode:
+        raise SystemExit(f"the sender ended with status {sender.returncode}: {said}")
+    told: dict[str, float] = json.loads(said)
+    return told, memory
+
+
+def rows(database: Path, table: str) -> int:
+    """How many rows a table has; 0 where there is no table."""
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return found
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stop what was started here."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + START_S
+    while not what():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{process.args!r:.200} did not start")
+        time.sleep(0.2)
+
+
+def tailspan(transport: str, seconds: float, folder: Path) -> Result:
+    """The whole of `tailspan up`, but for the pages."""
+    database, log = folder / "tailspan.db", folder / "log"
+    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
+                *(*ports, "--no-explorer", f"--database=sqlite:///{database}"),
+            ],
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+        )
+    try:
+        wait_for(lambda: "is up" in log.read_text(), process)
+        found = {
+            kind.lower(): int(port)
+            for port, kind in re.findall(
+                r"http://127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", log.read_text()
+            )
+        }
+        before = cpu_s(process.pid)
+        told, memory = send(transport, found[transport], seconds, process.pid)
+        used = cpu_s(process.pid) - before
+        committed = rows(database, "requests")
+    finally:
+        end(process)
+    note = f"sender {told['cpu_s'] / told['acknowledged'] * 1e6:.0f} µs CPU/span"
+    if committed != told["acknowledged"]:
+        note += f"; ACKNOWLEDGED {told['acknowledged']:,.0f}"
+    note += f"; {told['refused']:.0f} batches sent again" if told["refused"] else ""
+    return Result(f"tailspan, {transport}", committed, told["seconds"], used, memory, note)
+
+
+def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
+    """The same spans to Phoenix."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", PHOENIX],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+    home = folder / f"phoenix-{transport}"
+    home.mkdir()
+    ports = {name: _free_port() for name in ("grpc", "http")}
+    with (home / "log").open("wb") as output:
+        process = subprocess.Popen(
+            [str(python), "-m", "phoenix.server.main", "serve"],
+            stdout=output,
+            stderr=output,
+            cwd=home,
+            env={
+                **os.environ,
+                "PHOENIX_WORKING_DIR": str(home),
+                "PHOENIX_HOST": "127.0.0.1",
+                "PHOENIX_PORT": str(ports["http"]),
+                "PHOENIX_GRPC_PORT": str(ports["grpc"]),
+                "PHOENIX_TELEMETRY_ENABLED": "false",
+            },
+        )
+    try:
+        wait_for(lambda: _answers(f"http://127.0.0.1:{ports['http']}/healthz"), process)
+        before, database = cpu_s(process.pid), home / "phoenix.db"
+        began = time.monotonic()
+        told, memory = send(transport, ports[transport], seconds, process.pid)
+        committed, took = rows(database, "spans"), time.monotonic() - began
+        used = cpu_s(process.pid) - before
+    finally:
+        end(process)
+    note = f"acknowledged {told['acknowledged']:,.0f}; {told['refused']:.0f} batches refused"
+    return Result(f"phoenix, {transport}", committed, took, used, memory, note)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            return bool(response.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--transport", choices=["grpc", "http"], action="append")
+    parser.add_argument("--phoenix", action="store_true", help="install and measure Phoenix, too")
+    parser.add_argument("--phoenix-seconds", type=float, default=20)
+    parser.add_argument("--phoenix-venv", type=Path, help="where it is, or is to be, installed")
+    given = parser.parse_args()
+    transports = given.transport or ["grpc", "http"]
+    with tempfile.TemporaryDirectory(prefix="tailspan-ingest-") as name:
+        folder = Path(name)
+        ours = {}
+        for transport in transports:
+            (folder / transport).mkdir()
+            ours[transport] = tailspan(transport, given.seconds, folder / transport)
+            ours[transport].show()
+        if not given.phoenix:
+            return
+        for transport in transports:
+            try:
+                theirs = phoenix(
+                    transport, given.phoenix_seconds, folder, given.phoenix_venv or folder / "venv"
+                )
+            except subprocess.CalledProcessError as error:
+                print(f"{PHOENIX} cannot be installed here: {error}")
+                return
+            theirs.show()
+            if theirs.committed:
+                print(f"  ratio, {transport}: {ours[transport].rate / theirs.rate:,.0f}")
+
+
+if __name__ == "__main__":
+    main()

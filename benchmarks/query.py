@@ -1,0 +1,224 @@
+"""How long questions take: percentiles of a day of ten million requests, a million rows.
+
+    python benchmarks/query.py [--requests 10000000] [--rows 1000000]
+
+The day's requests are drawn minute by minute as columns and go through the product's own
+rollup code into SQLite: every request is in the sketches that are read, but no row of it is
+written, which would take 6 GB and five minutes more. The million rows are written and read as
+rows. What rollups cost is measured on rows that came in through the writer.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+
+from store import dialects  # noqa: E402
+from store.buckets import nearest_ranks  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.label_sets import LabelSets  # noqa: E402
+from store.queries import Window, request_table  # noqa: E402
+from store.reaching import writing  # noqa: E402
+from store.rollup_marks import begin, mark, mark_minutes  # noqa: E402
+from store.rollup_queries import rollups  # noqa: E402
+from store.rollup_storage import keep, keep_label_sets  # noqa: E402
+from store.rollup_tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
+from store.rollups import buckets_of, settle  # noqa: E402
+from store.rows import request_values  # noqa: E402
+from store.schema import REQUESTS  # noqa: E402
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, RequestTimeline  # noqa: E402
+
+DAY_S = 86_400
+FROM_S = 1_763_596_800
+SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
+ROUNDS = 7
+BATCH_ROWS = 5_000
+MOST_S = 0.2
+ROWS_MOST_S = 1.0
+MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
+
+
+def minute(rng: np.random.Generator, requests: int) -> pa.Table:
+    """Requests of four models on sixteen replicas, by ten tenants of very unequal size."""
+    model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
+    replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
+    share = 1 / np.arange(1, TENANTS + 1)
+    tenant = rng.choice(TENANTS, requests, p=share / share.sum())
+    queue_s = rng.lognormal(-4, 1.2, requests)
+    prefill_s = rng.lognormal(-2.3, 0.7, requests)
+    output = np.clip(rng.geometric(1 / 150, requests), 2, 2048)
+    tpot_s = 0.012 * rng.lognormal(0, 0.25, requests)
+    decode_s = tpot_s * (output - 1)
+    columns = {
+        "model": names("model", MODELS)[model],
+        "lora": None,
+        "route": np.where(rng.random(requests) < 0.9, "/v1/chat/completions", "/v1/completions"),
+        "tenant": names("tenant", TENANTS)[tenant],
+        "region": "eu-west-1",
+        "replica": names("replica", MODELS * REPLICAS_EACH)[replica],
+        "outcome": rng.choice(
+            ("stop", "length", "abort", "error"), requests, p=(0.8, 0.17, 0.02, 0.01)
+        ),
+        "streamed": rng.random(requests) < 0.9,
+        "source": "instrumentation",
+        **dict.fromkeys(QUANTITIES, 0.001),
+        "queue_s": queue_s,
+        "prefill_s": prefill_s,
+        "decode_s": decode_s,
+        "ttft_s": queue_s + prefill_s + 0.004,
+        "tpot_s": tpot_s,
+        "itl_max_s": tpot_s * 4,
+        "e2e_s": queue_s + prefill_s + decode_s,
+        "output_tokens": output,
+    }
+    arrays = {
+        name: pa.array(values) if isinstance(values, np.ndarray) else pa.repeat(values, requests)
+        for name, values in columns.items()
+        if values is not None
+    }
+    return pa.table({**arrays, "lora": pa.nulls(requests, pa.string())})
+
+
+def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
+    """Labels."""
+    return np.array([f"{what}-{each}" for each in range(number)])
+
+
+def fill_day(engine: Engine, requests: int) -> None:
+    """A day's rollups, by minute and hour."""
+    rng = np.random.default_rng(7)
+    label_sets = LabelSets()
+    each = -(-requests // (DAY_S // MINUTE_S))
+    for start in range(FROM_S, FROM_S + DAY_S, MINUTE_S):
+        buckets, _ = buckets_of(minute(rng, each), label_sets, start)
+        with writing(engine) as connection:
+            keep_label_sets(connection, label_sets)
+            keep(connection, MINUTE_S, start, buckets)
+            mark(connection, HOUR_S, [start // HOUR_S * HOUR_S])
+        label_sets.changed.clear()
+    settle(engine, FROM_S + 2 * DAY_S)
+
+
+def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
+    """Median and least seconds."""
+    took = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took), min(took)
+
+
+def line(what: str, took: tuple[float, float], most_s: float) -> None:
+    """A question's time beside its limit."""
+    print(
+        f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
+        f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
+        flush=True,
+    )
+
+
+def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable[[], object]:
+    """P50 to P99.9 of the day's TTFT."""
+    window = Window(FROM_S * 10**9, (FROM_S + DAY_S) * 10**9)
+
+    def ask() -> object:
+        asked = rollups(engine, window, by=by, step_s=step_s)
+        assert asked is not None
+        return asked.quantiles("ttft_s", nearest_ranks(SHARES))
+
+    return ask
+
+
+def day(requests: int, folder: Path) -> None:
+    """Fill a day and ask about it."""
+    engine = open_database(f"sqlite:///{folder}/day.db")
+    begin(engine)
+    began = time.process_time()
+    fill_day(engine, requests)
+    size_mb = sum(file.stat().st_size for file in folder.glob("day.db*")) / 1e6
+    print(
+        f"a day of {requests:,} requests ({requests // 1440:,} a minute), drawn and rolled up in"
+        f" {time.process_time() - began:.0f} s of CPU: {size_mb:,.0f} MB"
+    )
+    line(
+        "P50 to P99.9 of TTFT by minute and model, 24 h",
+        best(ask_day(engine, ("model",), 60)),
+        MOST_S,
+    )
+    line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MOST_S)
+    line("the same by model, of the whole day", best(ask_day(engine, ("model",), None)), MOST_S)
+    engine.dispose()
+
+
+def rows(number: int, folder: Path) -> None:
+    """Write rows, with and without marks; roll them up; read them all."""
+    engine = open_database(f"sqlite:///{folder}/rows.db")
+    begin(engine)
+    took_s = 0.0
+    marks_s = 0.0
+    for first in range(0, number, BATCH_ROWS):
+        batch = [each_row(n) for n in range(first, min(number, first + BATCH_ROWS))]
+        began = time.process_time()
+        values = [request_values(row) for row in batch]
+        with writing(engine) as connection:
+            dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
+            marking = time.process_time()
+            mark_minutes(connection, values)
+            marks_s += time.process_time() - marking
+        took_s += time.process_time() - began
+    began = time.process_time()
+    made = settle(engine, FROM_S + 30 * DAY_S).made
+    rolled_s = time.process_time() - began
+    each = 1e6 / number
+    print(
+        f"CPU a request: written {took_s * each:.1f} µs, of which marks {marks_s * each:.2f};"
+        f" rolled up later {rolled_s * each:.1f} ({(marks_s + rolled_s) / took_s:.0%} of writing),"
+        f" {made:,} rollups"
+    )
+    ever = Window(0, 2**63 - 1)
+    took = best(lambda: request_table(engine, ever, columns=stores.PAGE), rounds=3)
+    line(f"{number:,} rows of {len(stores.PAGE)} columns as Arrow", took, ROWS_MOST_S)
+    engine.dispose()
+
+
+_PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
+
+
+def each_row(number: int) -> RequestTimeline:
+    """A hundred a second, with every part told."""
+    row: RequestTimeline = stores.request(number)
+    return replace(
+        row,
+        received_unix_ns=FROM_S * 10**9 + number * 10_000_000,
+        **_PARTS,
+    )
+
+
+def main() -> None:
+    """Print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        day(given.requests, Path(folder))
+        rows(given.rows, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

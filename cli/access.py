@@ -1,0 +1,123 @@
+"""How to get in where `tailspan up` asks for a token or speaks TLS: the options of `doctor`."""
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+_OPTIONS = (
+    click.option(
+        "--token-file",
+        type=_FILE,
+        metavar="PATH",
+        help="The first token in it is shown to OTLP and /metrics."
+        "  [default: TAILSPAN_TOKEN_FILE, else TAILSPAN_TOKENS]",
+    ),
+    click.option("--tls", is_flag=True, help="OTLP and /metrics speak TLS."),
+    click.option(
+        "--tls-ca",
+        type=_FILE,
+        metavar="PATH",
+        help="Who signed its certificate, in PEM; implies --tls.  [default: the system's]",
+    ),
+    click.option(
+        "--tls-client-cert",
+        type=_FILE,
+        metavar="PATH",
+        help="Our certificate, for mutual TLS.",
+    ),
+    click.option("--tls-client-key", type=_FILE, metavar="PATH", help="Its key."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What to show at the doors."""
+
+    token: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca: Path | None = None
+    client: tuple[Path, Path] | None = None
+    """Certificate and key."""
+
+    @property
+    def scheme(self) -> str:
+        """Of the addresses."""
+        return "https" if self.tls else "http"
+
+    def headers(self) -> dict[str, str]:
+        """What every request bears; lower case, as gRPC wants it."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def context(self) -> ssl.SSLContext | None:
+        """For HTTP; None for plaintext."""
+        if not self.tls:
+            return None
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.client:
+            context.load_cert_chain(*self.client)
+        return context
+
+    def channel(self, where: str) -> Any:
+        """A gRPC channel."""
+        import grpc
+
+        options = [("grpc.enable_http_proxy", 0)]
+        if not self.tls:
+            return grpc.insecure_channel(where, options=options)
+        certificate, key = self.client or (None, None)
+        credentials = grpc.ssl_channel_credentials(
+            *(path.read_bytes() if path else None for path in (self.ca, key, certificate))
+        )
+        return grpc.secure_channel(where, credentials, options=options)
+
+
+OPEN = Access()
+"""Where nothing is asked for."""
+
+
+def access_options(command: _Command) -> _Command:
+    """The options whose values `access_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def access_of(
+    *,
+    token_file: Path | None,
+    tls: bool,
+    tls_ca: Path | None,
+    tls_client_cert: Path | None,
+    tls_client_key: Path | None,
+) -> Access:
+    """What the options say.
+
+    Raises:
+        click.UsageError: they contradict each other, or a file is not what it should be.
+    """
+    from collector.bearer import Tokens, read_tokens
+    from collector.errors import SecurityError
+
+    if (tls_client_cert is None) != (tls_client_key is None):
+        raise click.UsageError("--tls-client-cert and --tls-client-key: give both, or none")
+    try:
+        given = read_tokens(token_file, os.environ)
+        if given is not None:
+            Tokens(*given)
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from error
+    pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None
+    access = Access(given[0][0] if given else None, tls or bool(tls_ca or pair), tls_ca, pair)
+    try:
+        access.context()
+    except (ssl.SSLError, OSError) as error:
+        raise click.UsageError(f"--tls-ca, --tls-client-cert, --tls-client-key: {error}") from error
+    return access

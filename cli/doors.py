@@ -1,0 +1,155 @@
+"""Who may come in, and how much at a time: the options of `tailspan up`, and what they mean.
+
+Loopback needs nothing. Any other address needs both a proof of who calls and TLS, unless it is
+said that it may do without.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.addresses import is_loopback
+
+if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
+    from collector.bearer import Tokens
+    from collector.limits import Limits
+    from collector.tls import Tls
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path)
+_MIB = 2**20
+
+_OPTIONS = (
+    click.option(
+        "--token-file",
+        type=_FILE,
+        metavar="PATH",
+        help="Bearer tokens, one a line, of which OTLP and /metrics ask for one."
+        "  [default: TAILSPAN_TOKEN_FILE, else the tokens in TAILSPAN_TOKENS]",
+    ),
+    click.option("--tls-cert", type=_FILE, metavar="PATH", help="Certificate for TLS, in PEM."),
+    click.option("--tls-key", type=_FILE, metavar="PATH", help="Its key, without a password."),
+    click.option(
+        "--tls-client-ca",
+        type=_FILE,
+        metavar="PATH",
+        help="Let in only clients with a certificate signed by this one (mutual TLS).",
+    ),
+    click.option(
+        "--insecure-bind",
+        is_flag=True,
+        help="Listen on an address that others can reach without tokens or without TLS,"
+        " with the pages, which have no login.",
+    ),
+    click.option(
+        "--max-body",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MIB",
+        default=16,
+        show_default=True,
+        help="Largest message, decompressed.",
+    ),
+    click.option(
+        "--max-peer-rate",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MIB/S",
+        default=128,
+        show_default=True,
+        help="Most from one address.",
+    ),
+    click.option(
+        "--max-rate",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MIB/S",
+        default=512,
+        show_default=True,
+        help="Most from all of them.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What guards the ports."""
+
+    tokens: "Tokens | None" = None
+    tls: "Tls | None" = None
+    limits: "Limits | None" = None
+    """None for the default."""
+    own_token: str | None = field(default=None, repr=False)
+    """For a sender of our own."""
+    explorer_host: str | None = None
+    """Where the pages listen; None where everything does."""
+
+    @property
+    def scheme(self) -> str:
+        """Of the addresses to tell people."""
+        return "https" if self.tls else "http"
+
+
+def door_options(command: _Command) -> _Command:
+    """The options whose values `doors_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def doors_of(
+    host: str,
+    *,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    insecure_bind: bool,
+    max_body: float,
+    max_peer_rate: float,
+    max_rate: float,
+) -> Doors:
+    """What the options say.
+
+    Raises:
+        click.UsageError: they contradict each other, a file is not what it should be, or an
+            address that others can reach would be left open.
+    """
+    from collector.bearer import Tokens, read_tokens
+    from collector.errors import SecurityError
+    from collector.limits import Limits
+    from collector.tls import Tls
+
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key: give both of them, or none")
+    if tls_client_ca is not None and tls_cert is None:
+        raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
+    try:
+        given = read_tokens(token_file, os.environ)
+        tokens = None if given is None else Tokens(*given)
+        tls = Tls(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
+    except SecurityError as error:
+        raise click.UsageError(str(error)) from error
+    local = is_loopback(host)
+    if not local and not insecure_bind:
+        missing = [
+            *(["tokens (--token-file)"] if tokens is None and tls_client_ca is None else []),
+            *(["TLS (--tls-cert, --tls-key)"] if tls is None else []),
+        ]
+        if missing:
+            raise click.UsageError(
+                f"--host {host} can be reached from other machines: give {' and '.join(missing)},"
+                " or say with --insecure-bind that anybody there may read and write"
+            )
+    return Doors(
+        tokens=tokens,
+        tls=tls,
+        limits=Limits(
+            max_body_bytes=max(1, round(max_body * _MIB)),
+            max_peer_bytes_per_s=max_peer_rate * _MIB,
+            max_bytes_per_s=max_rate * _MIB,
+        ),
+        own_token=given[0][0] if given else None,
+        explorer_host=None if local or insecure_bind else "127.0.0.1",
+    )

@@ -1,0 +1,77 @@
+"""Rolling requests up, and forgetting what is old, while Tailspan runs: a look every minute."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+import click
+from sqlalchemy import Engine
+
+from cli import times
+from store.errors import StoreError
+from store.retention import (
+    KEEP_HOURS_NS,
+    KEEP_MINUTES_NS,
+    KEEP_ROWS_NS,
+    forget_older,
+    forget_older_rollups,
+)
+from store.rollups import settle
+
+EVERY_S = 60.0
+
+AT_ONCE = 20
+"""Rollups made before it is looked whether to stop."""
+
+TOLD_EVERY = 1_000
+"""An older database has thousands to make: how often that is told."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long what is kept; None is for ever."""
+
+    rows_ns: int | None = KEEP_ROWS_NS
+    minutes_ns: int | None = KEEP_MINUTES_NS
+    hours_ns: int | None = KEEP_HOURS_NS
+
+
+async def retain_for_ever(engine: Engine, keep: Keep) -> None:
+    """Roll up and forget until cancelled. A store that is away is asked again the next time."""
+    told = False
+    while True:
+        # First of all what is there is counted, by who evaluates objectives.
+        await asyncio.sleep(EVERY_S)
+        try:
+            await _settle(engine)
+            now = time.time_ns()
+            forgotten = 0
+            if keep.rows_ns is not None:
+                forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
+            await asyncio.to_thread(
+                forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now
+            )
+        except StoreError as error:
+            _log.warning("requests could not be rolled up, or old ones removed: %s", error)
+        else:
+            if forgotten and not told and keep.rows_ns is not None:
+                told = True
+                click.echo(
+                    f"Rows older than {times.length(keep.rows_ns)} are removed (--keep-rows)."
+                )
+
+
+async def _settle(engine: Engine) -> None:
+    """Make what is marked, in slices: who stops waits for one of them at most."""
+    made, told_at = 0, TOLD_EVERY
+    while True:
+        done = await asyncio.to_thread(settle, engine, int(time.time()), AT_ONCE)
+        made += done.made
+        if made >= told_at:
+            told_at += TOLD_EVERY
+            click.echo(f"Rolling up earlier requests: {made:,} minutes done, {done.left:,} to go.")
+        if not done.left:
+            return

@@ -1,0 +1,11 @@
+"""A port to listen on."""
+
+import socket
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody uses just now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,122 @@
+"""Senders of OTLP that do not give up: each message again until it is acknowledged.
+
+What they were told is kept, for a test to hold against what the store has.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import requests
+from google.rpc.error_details_pb2 import RetryInfo
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+TIMEOUT_S = 10.0
+PAUSE_S = 0.2
+"""Between two tries; shorter than what a collector asks for, to press it."""
+
+Message = ExportTraceServiceRequest
+
+
+class Senders:
+    """Threads that send until told to stop; `with` starts and ends them.
+
+    Args:
+        make: a new message, of spans that nobody sent before.
+        http_port: of OTLP over HTTP on the loopback.
+        grpc_port: of OTLP over gRPC; None to send over HTTP alone.
+        each: how many threads a transport.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Message],
+        http_port: int,
+        grpc_port: int | None = None,
+        *,
+        each: int = 2,
+    ) -> None:
+        self.acknowledged: set[str] = set()
+        """Trace ids."""
+        self.answers: Counter[str] = Counter()
+        """How often each was heard: "200", "503", "UNAVAILABLE", "away", …"""
+        self.without_delay: Counter[str] = Counter()
+        """Those of them that say to come again, but not when."""
+        self._make = make
+        self._http = f"http://127.0.0.1:{http_port}/v1/traces"
+        self._grpc = f"127.0.0.1:{grpc_port}"
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        ways = [self._over_http] if grpc_port is None else [self._over_http, self._over_grpc]
+        self._threads = [
+            threading.Thread(target=self._run, args=(way,)) for way in ways for _ in range(each)
+        ]
+
+    def __enter__(self) -> "Senders":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, send: Callable[[Any, Message], tuple[str, bool]]) -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            while not self._stop.is_set():
+                message = self._make()
+                while not self._stop.is_set():
+                    answer, acknowledged = send(session, message)
+                    with self._lock:
+                        self.answers[answer] += 1
+                        if acknowledged:
+                            self.acknowledged |= trace_ids(message)
+                    if acknowledged:
+                        break
+                    time.sleep(PAUSE_S)
+
+    def _over_http(self, session: requests.Session, message: Message) -> tuple[str, bool]:
+        try:
+            answer = session.post(
+                self._http,
+                message.SerializeToString(),
+                headers={"Content-Type": "application/x-protobuf"},
+                timeout=TIMEOUT_S,
+            )
+        except requests.RequestException:
+            return "away", False
+        if answer.status_code in (429, 503) and "Retry-After" not in answer.headers:
+            self.without_delay[str(answer.status_code)] += 1
+        return str(answer.status_code), answer.status_code == 200
+
+    def _over_grpc(self, _session: requests.Session, message: Message) -> tuple[str, bool]:
+        with grpc.insecure_channel(self._grpc, [("grpc.enable_http_proxy", 0)]) as channel:
+            try:
+                stub = TraceServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+                stub.Export(message, timeout=TIMEOUT_S)
+            except grpc.RpcError as error:
+                code = error.code().name
+                details = dict(error.trailing_metadata() or ())
+                if "grpc-status-details-bin" not in details:
+                    return "away", False  # no collector's word, but gRPC's own
+                retry = RetryInfo.FromString(details.get("google.rpc.retryinfo-bin", b""))
+                if not retry.retry_delay.seconds:
+                    self.without_delay[code] += 1
+                return code, False
+        return "OK", True
+
+
+def trace_ids(message: Message) -> set[str]:
+    """The trace ids of a message's spans, in hexadecimal."""
+    return {
+        span.trace_id.hex()
+        for resource in message.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    }

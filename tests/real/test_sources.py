@@ -1,0 +1,104 @@
+"""A real vLLM that nobody instrumented: its own spans are rows, its /metrics are samples."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rig.load import Call, send_all
+from tests.real.conftest import TARGETS
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+CALLS = [
+    Call(prompt="a" * 300, max_tokens=24),
+    Call(chat=False, stream=False, prompt="b" * 40, max_tokens=1),
+    Call(chat=False, prompt="c" * 90, max_tokens=12),
+]
+
+
+def _ids(port: int) -> set[str]:
+    return {timed.trace_id for timed in send_all(port, CALLS, 1)}
+
+
+def _until(seen: Callable[[], bool], patience_s: float = 30) -> None:
+    deadline = time.monotonic() + patience_s
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def plain(start_vllm: Any, tailspan: Any) -> Any:
+    """A vLLM with its own tracing and no plugin."""
+    endpoint = f"http://127.0.0.1:{tailspan.grpc_port}"
+    return start_vllm("--otlp-traces-endpoint", endpoint, VLLM_PLUGINS="none")
+
+
+def test_its_own_spans_are_rows(plain: Any, tailspan: Any) -> None:
+    """Three phases of five, within the whole; the rest unknown."""
+    before = plain.own_metrics()
+    rows = tailspan.rows(_ids(plain.port))
+    own = {name: value - before.get(name, 0.0) for name, value in plain.own_metrics().items()}
+    assert len(rows) == len(CALLS)
+    for row in rows.values():
+        assert (row["source"], row["basis"], row["outcome"]) == ("native", "engine", "length")
+        assert row["frontend_s"] is None
+        assert row["delivery_s"] is None
+        assert row["queue_s"] + row["prefill_s"] + row["decode_s"] <= row["e2e_s"] + 1e-3
+    for column, family in (("prefill_s", "prefill"), ("decode_s", "decode")):
+        total = sum(row[column] for row in rows.values())
+        assert total == pytest.approx(own[f"vllm:request_{family}_time_seconds_sum"], rel=0.01)
+
+
+def test_its_metrics_are_samples(plain: Any, tailspan: Any) -> None:
+    """Totals as it tells them, in Tailspan's own /metrics; up, and down once it is gone."""
+    here = f"127.0.0.1:{plain.port}"
+    nobody = "127.0.0.1:1"
+    group = {"targets": [here, nobody], "labels": {"region": "here"}}
+    (tailspan.folder / TARGETS).write_text(json.dumps([group]))
+    try:
+        up = f'tailspan_scrape_up{{target="http://{here}/metrics"}} 1.0'
+        _until(lambda: up in tailspan.metrics())
+        _ids(plain.port)
+        tokens = plain.own_metrics()["vllm:generation_tokens_total"]
+        labels = f'engine="0",model="tiny",replica="{here}"'
+        told = f"tailspan_engine_decode_tokens_total{{{labels}}} {tokens}"
+        _until(lambda: told in tailspan.metrics())
+        labels = f'reason="unreachable",target="http://{nobody}/metrics"'
+        assert f"tailspan_scrape_failures_total{{{labels}}}" in tailspan.metrics()
+        done = tailspan.run(
+            *("doctor", "--no-explorer", "--metrics-port", str(tailspan.metrics_port)),
+            *("--http-port", str(tailspan.http_port), "--grpc-port", str(tailspan.grpc_port)),
+        )
+        assert f"http://{here}/metrics is up" in done.stdout
+        assert f"http://{nobody}/metrics is down" in done.stdout
+        assert done.returncode == 1
+    finally:
+        (tailspan.folder / TARGETS).write_text("[]")
+
+
+def test_a_server_that_tells_twice_has_one_row_a_request(start_vllm: Any, tailspan: Any) -> None:
+    """The instrumentation and vLLM's own tracing together: ours is shown."""
+    # vLLM tells every exporter of its process to send spans there, ours too: one protocol.
+    endpoint = f"http://127.0.0.1:{tailspan.http_port}/v1/traces"
+    both = start_vllm(
+        *("--otlp-traces-endpoint", endpoint),
+        OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
+    )
+    wanted = _ids(both.port)
+    series = 'tailspan_collector_items_total{reason="",result="stored",signal="traces"}'
+
+    def stored() -> float:
+        line = next(each for each in tailspan.metrics().splitlines() if each.startswith(series))
+        return float(line.rpartition(" ")[2])
+
+    before = stored()
+    _until(lambda: stored() >= before + len(CALLS) or len(tailspan.rows(wanted)) == len(CALLS))
+    time.sleep(6)  # vLLM sends its spans every 5 s; only what then is there tells
+    done = tailspan.run("requests", "--last", "1h", "--format", "json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [row["source"] for row in rows if row["trace_id"] in wanted]
+    assert told == ["instrumentation"] * len(CALLS)
