@@ -12,6 +12,7 @@ from cli import text, times
 from cli.options import Question, ask, nothing_found, question_options
 from store import queries
 from store.network import networks
+from telemetry.requests import QUEUE_PARTS
 
 KEYS = (
     "request_id",
@@ -49,6 +50,8 @@ KEYS = (
     "kv_usage_at_arrival",
     "cost_usd",
     "config",
+    *QUEUE_PARTS,
+    "others_prefill_tokens_max",
 )
 """The JSON's keys, in its order: a contract with those who read it."""
 

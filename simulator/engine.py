@@ -18,9 +18,10 @@ import random
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import sub
 
 from simulator.gaps import LongestSince
-from simulator.job import Job, Sums
+from simulator.job import Blocked, Job, Sums
 from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
 from simulator.step_model import EIGHT_B_ON_H100, StepModel
 
@@ -94,6 +95,8 @@ class _Step:
     prefill_s: float
     stall_s: float
     scale: float
+    blocked_by: str | None
+    """What keeps the queue from moving until it ends: a field of `Blocked`."""
     chunks: list[tuple[Job, int, float]]
     """Job, tokens, and their own share of `prefill_s`."""
 
@@ -131,6 +134,9 @@ class Engine:
         self._ends: list[tuple[int, int, int, Job]] = []
         """Heap of the step count at which a decode makes its last token."""
         self._gaps = LongestSince()
+        self._prefills = LongestSince()
+        """Of the steps the prompt tokens that were computed in them."""
+        self._blocked = Blocked()
         self._prefill_sum_s = 0.0
         self._stall_sum_s = 0.0
         self._scale_sum = 0.0
@@ -202,7 +208,9 @@ class Engine:
     def _begin_step(self, start: float) -> None:
         self._now = start
         while self._coming and self._coming[0].queued <= start:
-            self._waiting.append(self._coming.popleft())
+            job = self._coming.popleft()
+            job.blocked = self._blocked
+            self._waiting.append(job)
         preempted = False
         while self._due[self._count & _LAST_IN_BLOCK] > self.kv.free:
             self._preempt_newest()
@@ -222,15 +230,20 @@ class Engine:
             chunks.append((job, tokens))
             budget -= tokens
         # As vLLM does: a step that had to preempt admits no one.
-        while not preempted and self._waiting and budget:
-            if len(self._running) >= self.config.max_num_seqs:
-                break
-            tokens = self._admit(self._waiting[0], budget)
-            if not tokens:
-                break
-            chunks.append((self._waiting.popleft(), tokens))
-            budget -= tokens
-        self._time_step(start, chunks)
+        blocked_by = None
+        while self._waiting and blocked_by is None:
+            if preempted:
+                blocked_by = "kv_s"
+            elif len(self._running) >= self.config.max_num_seqs:
+                blocked_by = "seats_s"
+            elif not budget:
+                blocked_by = "budget_s"
+            elif tokens := self._admit(self._waiting[0], budget):
+                chunks.append((self._waiting.popleft(), tokens))
+                budget -= tokens
+            else:
+                blocked_by = "kv_s"
+        self._time_step(start, chunks, blocked_by)
 
     def _admit(self, job: Job, budget: int) -> int:
         """Start or resume a job with its first chunk; 0 where its blocks are not to be had."""
@@ -242,6 +255,7 @@ class Engine:
         job.computed_tokens = cached
         if job.scheduled is None:
             job.scheduled = self._now
+            job.blocked = Blocked(*map(sub, self._blocked, job.blocked))
             job.cached_tokens = cached
             self.totals.cache_query_tokens += job.target_tokens
             self.totals.cache_hit_tokens += cached
@@ -251,7 +265,9 @@ class Engine:
         self._prefilling.append(job)
         return tokens
 
-    def _time_step(self, start: float, chunks: list[tuple[Job, int]]) -> None:
+    def _time_step(
+        self, start: float, chunks: list[tuple[Job, int]], blocked_by: str | None
+    ) -> None:
         model = self.config.step
         scale = self._noise[self._count % _NOISE_STEPS]
         shares = [
@@ -271,6 +287,7 @@ class Engine:
             prefill_s,
             stall_s,
             scale,
+            blocked_by,
             shares,
         )
 
@@ -283,12 +300,20 @@ class Engine:
         self._scale_sum += step.scale
         self._scale_steps_sum += step.scale * self._count
         self._count_steps(1, step.decodes, duration_s, duration_s)
+        if step.blocked_by is not None:
+            so_far_s = getattr(self._blocked, step.blocked_by)
+            self._blocked = self._blocked._replace(**{step.blocked_by: so_far_s + duration_s})
+        prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         if step.decodes:
             self._gaps.add(self._count, duration_s)
+            if prefill_tokens:
+                self._prefills.add(self._count, prefill_tokens)
         else:
             self._gaps.clear()
+            self._prefills.clear()
         self._end_decodes(ended)
         for job, tokens, own_s in step.chunks:
+            job.saw_prefill(prefill_tokens - tokens)
             self._end_chunk(job, tokens, step, own_s, ended)
 
     def _count_steps(self, steps: int, decodes: int, busy_s: float, longest_s: float) -> None:
@@ -357,6 +382,7 @@ class Engine:
         gap_s = self._gaps.longest_s(job.joined)
         if gap_s is not None:
             job.saw_gap(gap_s)
+        job.saw_prefill(int(self._prefills.longest_s(job.joined) or 0))
         self._decodes -= 1
         self._context_tokens -= job.computed_tokens
         job.joined = -1

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 
 from simulator.kv_cache import BLOCK_TOKENS, Lease
 
@@ -18,6 +18,14 @@ class Sums(NamedTuple):
     """The noise that each step's work was multiplied by."""
     scale_steps: float
     """That, times the step's number: a decode's context grows by one each step."""
+
+
+class Blocked(NamedTuple):
+    """Seconds in which the queue did not move, by what stood in its way: running sums too."""
+
+    seats_s: float = 0.0
+    kv_s: float = 0.0
+    budget_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -71,6 +79,10 @@ class Job:
     resumed_at: list[float] = field(default_factory=list)
     cached_tokens: int | None = None
     itl_max_s: float | None = None
+    others_prefill_tokens_max: int = 0
+    blocked: Blocked = field(default_factory=Blocked)
+    """Until it is scheduled the engine's sums at the first step that could have admitted it;
+    afterwards what was added to them while it waited."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 
@@ -98,6 +110,19 @@ class Job:
     def phase(self) -> Shares:
         """The shares of the phase that it is in."""
         return self.prefill if self.first_token is None else self.decode
+
+    @property
+    def queue(self) -> QueueParts:
+        """What it waited for before it was scheduled first."""
+        waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
+        step_s = max(0.0, waited_s - sum(self.blocked))
+        seats_s, kv_s, budget_s = self.blocked
+        return QueueParts(seats_s, kv_s, budget_s, 0.0, step_s)
+
+    def saw_prefill(self, others_tokens: int) -> None:
+        """Note prompt tokens of others that were computed in one of its steps."""
+        if others_tokens > self.others_prefill_tokens_max:
+            self.others_prefill_tokens_max = others_tokens
 
     def saw_gap(self, gap_s: float) -> None:
         """Note the time between two of its tokens."""

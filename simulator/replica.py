@@ -184,6 +184,8 @@ class Replica:
         record.output_tokens = job.made_tokens
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
+        record.others_prefill_tokens_max = job.others_prefill_tokens_max
+        record.queue_parts = job.queue
         record.prefill_parts = job.prefill.of(job.first_token - (job.scheduled or job.first_token))
         record.decode_parts = job.decode.of(job.last_token - job.first_token)
         return record

@@ -61,6 +61,11 @@ class EngineSample:
     modelled_flops_total: float | None = None
     modelled_read_bytes_total: float | None = None
     modelled_write_bytes_total: float | None = None
+    host_cpus: int | None = None
+    process_cpu_s_total: float | None = None
+    core_cpu_s_total: float | None = None
+    host_cpu_busy_s_total: float | None = None
+    host_cpu_steal_s_total: float | None = None
     spans_dropped_total: int | None = None
     hook_failures_total: int | None = None
     accounts_dropped_total: int | None = None

@@ -55,6 +55,11 @@ PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s
 others' prefills and decodes in the same steps, preemption (evicted, waiting, computing again),
 and step time that no scheduled work explains. They lie inside those phases, not beside them."""
 
+QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
+"""Columns of what stood in the way of a request in the queue, which sum to `queue_s`: the
+batch's limit of requests, no free blocks, the step's tokens spent, the request's own standing
+(its adapter, cache or grammar not there yet), and nothing but the step under way."""
+
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 """Columns of the parts of prefill, which sum to it."""
 
@@ -70,7 +75,7 @@ class RequestTimeline:
     """One request, from received to delivered.
 
     `trace_id` and `span_id` (hex) identify the row; the phases sum to `e2e_s`, and the parts
-    of prefill and of decode to those, where they are known.
+    of queue, prefill and decode to those, where they are known.
     """
 
     trace_id: str
@@ -86,6 +91,11 @@ class RequestTimeline:
     prefill_s: float | None = None
     decode_s: float | None = None
     delivery_s: float | None = None
+    queue_seats_s: float | None = None
+    queue_kv_s: float | None = None
+    queue_budget_s: float | None = None
+    queue_held_s: float | None = None
+    queue_step_s: float | None = None
     prefill_own_s: float | None = None
     prefill_others_prefill_s: float | None = None
     prefill_others_decode_s: float | None = None
@@ -98,6 +108,7 @@ class RequestTimeline:
     decode_stall_s: float | None = None
     ttft_s: float | None = None
     itl_max_s: float | None = None
+    others_prefill_tokens_max: int | None = None
     operation: str | None = None
     model: str | None = None
     lora: str | None = None

@@ -18,6 +18,7 @@ from telemetry.requests import (
     FIELDS,
     PHASES,
     PREFILL_PARTS,
+    QUEUE_PARTS,
     Basis,
     Outcome,
     RequestTimeline,
@@ -54,13 +55,14 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     **{
         name: (field, Reader.seconds)
         for name, field in zip(
-            (*names.PREFILL_PARTS, *names.DECODE_PARTS),
-            (*PREFILL_PARTS, *DECODE_PARTS),
+            (*names.QUEUE_PARTS, *names.PREFILL_PARTS, *names.DECODE_PARTS),
+            (*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS),
             strict=True,
         )
     },
     names.TTFT: ("ttft_s", Reader.seconds),
     names.ITL_MAX: ("itl_max_s", Reader.seconds),
+    names.OTHERS_PREFILL_TOKENS_MAX: ("others_prefill_tokens_max", Reader.count),
     names.OPERATION_NAME: ("operation", Reader.text),
     names.REQUEST_MODEL: ("model", Reader.text),
     names.LORA: ("lora", Reader.text),
@@ -88,8 +90,9 @@ _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
-_PREFILL, _DECODE = _AT["prefill_s"], _AT["decode_s"]
+_QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
+_queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
 _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
 _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
@@ -112,6 +115,7 @@ def request_of(
         raise RefusalError(Refusal.ENDS_BEFORE_START)
     e2e_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
     _check_sum(_phases(values), e2e_s, Refusal.PHASES_DO_NOT_SUM, whole=False)
+    _check_sum(_queue_parts(values), values[_QUEUE], Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_prefill_parts(values), values[_PREFILL], Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_decode_parts(values), values[_DECODE], Refusal.PARTS_DO_NOT_SUM)
     values[_TRACE_ID] = trace_id_of(span)

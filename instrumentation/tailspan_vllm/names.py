@@ -48,6 +48,14 @@ QUEUE: Final = "tailspan.phase.queue"
 PREFILL: Final = "tailspan.phase.prefill"
 DECODE: Final = "tailspan.phase.decode"
 DELIVERY: Final = "tailspan.phase.delivery"
+QUEUE_PARTS: Final = (
+    "tailspan.queue.seats",
+    "tailspan.queue.kv",
+    "tailspan.queue.budget",
+    "tailspan.queue.held",
+    "tailspan.queue.step",
+)
+"""What the queue phase consists of, in the order of `parts.QueueParts`; they sum to it."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -67,6 +75,7 @@ DECODE_PARTS: Final = (
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
+OTHERS_PREFILL_TOKENS_MAX: Final = "tailspan.others_prefill_tokens_max"
 PREEMPTIONS: Final = "tailspan.preemptions"
 WAITING_AT_ARRIVAL: Final = "tailspan.arrival.waiting"
 RUNNING_AT_ARRIVAL: Final = "tailspan.arrival.running"
@@ -111,6 +120,7 @@ STEP_MODEL: Final = (
 """The coefficients γ, α, κ, β, δ of the step model."""
 STEP_MODEL_ERROR: Final = "tailspan.engine.step_model.error"
 STEP_MODEL_R_SQUARED: Final = "tailspan.engine.step_model.r_squared"
+HOST_CPUS: Final = "tailspan.host.cpus"
 # --- Metrics: monotonic sums, counted since the engine started -----------------------------
 STEPS: Final = "tailspan.engine.steps"
 BUSY_TIME: Final = "tailspan.engine.busy_time"
@@ -134,6 +144,10 @@ ACCEPTED_TOKENS: Final = "tailspan.engine.speculation.accepted_tokens"
 MODELLED_FLOPS: Final = "tailspan.engine.modelled.flops"
 MODELLED_READ_BYTES: Final = "tailspan.engine.modelled.read_bytes"
 MODELLED_WRITE_BYTES: Final = "tailspan.engine.modelled.write_bytes"
+PROCESS_CPU_TIME: Final = "tailspan.process.cpu_time"
+CORE_CPU_TIME: Final = "tailspan.engine.cpu_time"
+HOST_BUSY_TIME: Final = "tailspan.host.cpu.busy_time"
+HOST_STEAL_TIME: Final = "tailspan.host.cpu.steal_time"
 # --- Metrics: the instrumentation on itself ------------------------------------------------
 SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
 HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
@@ -153,6 +167,7 @@ UNITS: Final[dict[str, str]] = {
     **dict.fromkeys(STEP_MODEL, "s"),
     STEP_MODEL_ERROR: "1",
     STEP_MODEL_R_SQUARED: "1",
+    HOST_CPUS: "{cpu}",
     STEPS: "{step}",
     BUSY_TIME: "s",
     STALL_TIME: "s",
@@ -175,6 +190,10 @@ UNITS: Final[dict[str, str]] = {
     MODELLED_FLOPS: "{flop}",
     MODELLED_READ_BYTES: "By",
     MODELLED_WRITE_BYTES: "By",
+    PROCESS_CPU_TIME: "s",
+    CORE_CPU_TIME: "s",
+    HOST_BUSY_TIME: "s",
+    HOST_STEAL_TIME: "s",
     SPANS_DROPPED: "{span}",
     HOOK_FAILURES: "{failure}",
     ACCOUNTS_DROPPED: "{account}",

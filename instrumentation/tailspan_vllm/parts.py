@@ -1,4 +1,4 @@
-"""What a span of engine time consists of, as one request lived it. The parts sum to it."""
+"""What a stretch of a request's time consists of, as it lived it. The parts sum to it."""
 
 from typing import NamedTuple
 
@@ -36,3 +36,30 @@ class Parts(NamedTuple):
             preempted * scale,
             stall * scale,
         )
+
+
+class QueueParts(NamedTuple):
+    """Seconds in the queue by what stood in the way.
+
+    seats: the batch was at its limit of requests.
+    kv: there were no free blocks for it.
+    budget: the step's tokens were spent on others.
+    held: it was not eligible itself, whatever room there was: its adapter, its cache or its
+        grammar was not there yet, or the engine was paused.
+    step: nothing; it waited for the step under way to end.
+    """
+
+    seats: float
+    kv: float
+    budget: float
+    held: float
+    step: float
+
+    def scaled_to(self, total: float) -> "QueueParts":
+        """The same shares of another total, for the reason that `Parts` has."""
+        seats, kv, budget, held, step = self
+        mine = seats + kv + budget + held + step
+        if mine <= 0:
+            return QueueParts(0.0, 0.0, 0.0, 0.0, total)
+        scale = total / mine
+        return QueueParts(seats * scale, kv * scale, budget * scale, held * scale, step * scale)

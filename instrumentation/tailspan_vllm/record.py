@@ -11,7 +11,7 @@ them on the calendar; no duration is ever taken across the two.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
@@ -59,6 +59,8 @@ class RequestRecord:
     output_tokens: int | None = None
     preemptions: int | None = None
     itl_max_s: float | None = None
+    others_prefill_tokens_max: int | None = None
+    queue_parts: QueueParts | None = None
     prefill_parts: Parts | None = None
     decode_parts: Parts | None = None
     waiting_at_arrival: int | None = None

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.span import TraceState
 
 from tailspan_vllm import names, phases
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
 
 _SCOPE = InstrumentationScope(names.SCOPE)
@@ -143,11 +143,13 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         names.PREFILL: split.prefill_s,
         names.DECODE: split.decode_s,
         names.DELIVERY: split.delivery_s,
+        **_parts(names.QUEUE_PARTS, record.queue_parts, split.queue_s),
         **_parts(names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
         **_parts(names.DECODE_PARTS, record.decode_parts, split.decode_s),
         # An answer was begun only where a token was made: an error's body has no TTFT.
         names.TTFT: (first_seen - record.received if first_seen is not None and begun else None),
         names.ITL_MAX: record.itl_max_s,
+        names.OTHERS_PREFILL_TOKENS_MAX: record.others_prefill_tokens_max,
         names.PREEMPTIONS: record.preemptions,
         names.WAITING_AT_ARRIVAL: record.waiting_at_arrival,
         names.RUNNING_AT_ARRIVAL: record.running_at_arrival,
@@ -157,7 +159,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
 
 
 def _parts(
-    part_names: tuple[str, ...], parts: Parts | None, phase_s: float | None
+    part_names: tuple[str, ...], parts: Parts | QueueParts | None, phase_s: float | None
 ) -> dict[str, float]:
     if parts is None or phase_s is None:
         return {}

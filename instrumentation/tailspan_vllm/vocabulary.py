@@ -27,6 +27,7 @@ _ITERATION = "vLLM's `IterationStats`"
 _LEDGER = "step ledger"
 _OURSELVES = "the instrumentation"
 _INSTANTS = "the instants"
+_SYSTEM = "operating system"
 
 RESOURCE: Final = (
     Term(
@@ -48,7 +49,7 @@ RESOURCE: Final = (
         "The region; absent unless the environment names one.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
-    Term(names.PROCESS_PID, "integer", "The process that reports.", "operating system"),
+    Term(names.PROCESS_PID, "integer", "The process that reports.", _SYSTEM),
     Term(
         names.SIMULATED,
         "boolean",
@@ -147,6 +148,21 @@ SPAN_ATTRIBUTES: Final = (
         _INSTANTS,
     ),
     *(
+        Term(name, "s", f"Of the queue: {meaning}", _LEDGER)
+        for name, meaning in zip(
+            names.QUEUE_PARTS,
+            (
+                "the batch was at `max_num_seqs`.",
+                "there were no free KV-cache blocks for it.",
+                "the step's tokens were spent on others.",
+                "it was not eligible itself: its adapter, its cache or its grammar was not"
+                " there yet, or the engine was paused.",
+                "nothing; it waited for the step under way to end.",
+            ),
+            strict=True,
+        )
+    ),
+    *(
         Term(f"tailspan.{phase}.{part}", "s", f"Of {phase}: {meaning}", _LEDGER)
         for phase in ("prefill", "decode")
         for part, meaning in (
@@ -169,6 +185,12 @@ SPAN_ATTRIBUTES: Final = (
         names.ITL_MAX,
         "s",
         "The longest wait for a next token; absent for one token or none.",
+        _LEDGER,
+    ),
+    Term(
+        names.OTHERS_PREFILL_TOKENS_MAX,
+        "{token}",
+        "The most prompt tokens of other requests that were computed in one of its steps.",
         _LEDGER,
     ),
     Term(names.PREEMPTIONS, "{preemption}", "Times it was evicted.", "vLLM's engine events"),
@@ -303,6 +325,13 @@ METRICS: Final = (
         "Share of the variance of such steps that was predicted; below zero for a poor fit.",
         _LEDGER,
     ),
+    MetricTerm(
+        names.HOST_CPUS,
+        "gauge",
+        "Processors of the machine. Told, like the four sums of processor time below, where the"
+        " operating system says so: on Linux.",
+        _SYSTEM,
+    ),
     MetricTerm(names.STEPS, "sum", "Steps taken.", _LEDGER),
     MetricTerm(names.BUSY_TIME, "sum", "Time in steps.", _LEDGER),
     MetricTerm(names.STALL_TIME, "sum", "Step time that no scheduled work explains.", _LEDGER),
@@ -373,6 +402,33 @@ METRICS: Final = (
     ),
     MetricTerm(names.MODELLED_READ_BYTES, "sum", "Bytes read from memory, likewise.", _SCHEDULER),
     MetricTerm(names.MODELLED_WRITE_BYTES, "sum", "Bytes written to memory, likewise.", _SCHEDULER),
+    MetricTerm(
+        names.PROCESS_CPU_TIME,
+        "sum",
+        "Processor time of the process that reports, such as the API server; with each of its"
+        " engines.",
+        _SYSTEM,
+    ),
+    MetricTerm(
+        names.CORE_CPU_TIME,
+        "sum",
+        "Processor time of the engine core's process; where that is the process that reports,"
+        " the same.",
+        _SYSTEM,
+    ),
+    MetricTerm(
+        names.HOST_BUSY_TIME,
+        "sum",
+        "Processor time spent on anything by the machine's processors together, but for what"
+        " was stolen.",
+        _SYSTEM,
+    ),
+    MetricTerm(
+        names.HOST_STEAL_TIME,
+        "sum",
+        "Processor time that a hypervisor gave to other machines while this one wanted it.",
+        _SYSTEM,
+    ),
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",

@@ -41,8 +41,8 @@ def _lines() -> Iterator[str]:
         "Kind SERVER, named `{operation} {model}`, from received (start) to delivered (end),"
         " child of the request's `traceparent` where it has one; status ERROR for the outcome"
         " `error`. The phases sum to end − start; the one in which a request ended early runs"
-        " to its end, and those after it are absent. The parts of prefill and of decode sum to"
-        " those, and are told all or none.",
+        " to its end, and those after it are absent. The parts of queue, prefill and decode sum"
+        " to those, and are told all or none.",
         _COLUMNS,
         vocabulary.SPAN_ATTRIBUTES,
     )

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
+from telemetry.requests import (
+    DECODE_PARTS,
+    PREFILL_PARTS,
+    QUEUE_PARTS,
+    Basis,
+    Outcome,
+    RequestTimeline,
+    Source,
+)
 
 Run = Callable[..., Result]
 Fill = Callable[..., None]
@@ -51,6 +59,8 @@ KEYS = [
     "kv_usage_at_arrival",
     "cost_usd",
     "config",
+    *QUEUE_PARTS,
+    "others_prefill_tokens_max",
 ]
 
 
@@ -92,6 +102,8 @@ def test_json_has_the_contracts_keys_in_its_order(
         "kv_usage_at_arrival": 0.5,
         "cost_usd": 0.001,
         "config": "f00",
+        **dict.fromkeys(QUEUE_PARTS, 0.05),
+        "others_prefill_tokens_max": 512,
     }
     fill(request_row(1, **about))
     (found,) = objects(run("requests", "--format", "json"))

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.events import EngineStart, message_of
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
@@ -73,6 +73,8 @@ def record() -> Callable[..., RequestRecord]:
             "output_tokens": 20,
             "preemptions": 0,
             "itl_max_s": 0.08,
+            "others_prefill_tokens_max": 300,
+            "queue_parts": QueueParts(0.1, 0.0, 0.06, 0.0, 0.04),
             "prefill_parts": Parts(0.04, 0.01, 0.0, 0.0, 0.0),
             "decode_parts": Parts(0.2, 0.05, 0.05, 0.0, 0.0),
             "waiting_at_arrival": 3,

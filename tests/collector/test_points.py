@@ -88,6 +88,25 @@ def test_an_export_becomes_one_sample(metrics_message: Factory, now_unix_ns: int
     assert (batch.accepted, batch.refused.total(), batch.skipped.total()) == (12, 0, 0)
 
 
+def test_processors_time_is_told_of_process_engine_and_host(
+    metrics_message: Factory, now_unix_ns: int
+) -> None:
+    """What a busy front end, a busy engine core and a busy machine are told apart by."""
+    metrics = metrics_message(
+        gauges={names.HOST_CPUS: 16},
+        totals={
+            names.PROCESS_CPU_TIME: 31.5,
+            names.CORE_CPU_TIME: 58.0,
+            names.HOST_BUSY_TIME: 120.0,
+            names.HOST_STEAL_TIME: 0.25,
+        },
+    )
+    [sample] = normalise_points(metrics.SerializeToString(), now_unix_ns).samples
+    assert (sample.process_cpu_s_total, sample.core_cpu_s_total) == (31.5, 58.0)
+    assert (sample.host_cpu_busy_s_total, sample.host_cpu_steal_s_total) == (120.0, 0.25)
+    assert sample.host_cpus == 16
+
+
 def test_engines_of_one_process_make_samples_of_their_own(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:

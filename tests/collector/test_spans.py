@@ -15,7 +15,7 @@ from tailspan_vllm import names
 
 from collector.normalise.spans import normalise_spans
 from collector.reasons import Refusal, Skip
-from telemetry.requests import PHASES, Basis, Outcome, Source
+from telemetry.requests import PHASES, QUEUE_PARTS, Basis, Outcome, Source
 
 Message = ExportTraceServiceRequest
 Factory = Callable[..., Message]
@@ -53,6 +53,10 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
     assert (request.replica, request.region, request.tenant) == ("replica-1", "eu-north-1", "acme")
     assert (request.prompt_tokens, request.cached_tokens, request.output_tokens) == (512, 128, 20)
     assert request.external_cached_tokens == 32
+    assert [getattr(request, part) for part in QUEUE_PARTS] == pytest.approx(
+        [0.1, 0.0, 0.06, 0.0, 0.04]
+    )
+    assert request.others_prefill_tokens_max == 300
     assert request.source is Source.INSTRUMENTATION
     assert request.streamed is True
     assert request.lora is None
@@ -155,6 +159,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
         (lambda message: _drop(message, names.QUEUE), Refusal.PHASES_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=0.2011), Refusal.PHASES_DO_NOT_SUM),
         (_attribute(names.DECODE_PARTS[0], double_value=9.0), Refusal.PARTS_DO_NOT_SUM),
+        (_attribute(names.QUEUE_PARTS[1], double_value=0.1), Refusal.PARTS_DO_NOT_SUM),
         (lambda message: _drop(message, names.PREFILL_PARTS[2]), Refusal.PARTS_DO_NOT_SUM),
         (_attribute(names.QUEUE, double_value=-0.2), Refusal.NEGATIVE),
         (_attribute(names.QUEUE, double_value=1e9), Refusal.ABSURD_DURATION),
@@ -196,7 +201,7 @@ def test_a_span_that_tells_no_phase_is_kept_with_none(
     """All unknown is not a wrong sum."""
     message = trace_message()
     phases = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
-    for name in (*phases, *names.PREFILL_PARTS, *names.DECODE_PARTS):
+    for name in (*phases, *names.QUEUE_PARTS, *names.PREFILL_PARTS, *names.DECODE_PARTS):
         _drop(message, name)
     [request] = normalise_spans(message.SerializeToString(), now_unix_ns).requests
     assert all(getattr(request, phase) is None for phase in PHASES)

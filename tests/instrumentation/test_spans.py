@@ -112,6 +112,9 @@ def test_every_metric_has_a_unit() -> None:
     metrics = {
         name
         for name in told
-        if isinstance(name, str) and name.startswith(("tailspan.engine.", "tailspan.instr"))
+        if isinstance(name, str)
+        and name.startswith(
+            ("tailspan.engine.", "tailspan.process.", "tailspan.host.", "tailspan.instr")
+        )
     }
     assert metrics - {names.ENGINE_STARTED, names.ENGINE_VERSION} == set(names.UNITS)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 from tailspan_vllm.spans import span_of
@@ -42,6 +42,8 @@ FULL = RequestRecord(
     output_tokens=2,
     preemptions=1,
     itl_max_s=0.2,
+    others_prefill_tokens_max=512,
+    queue_parts=QueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
     prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
     decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
     waiting_at_arrival=0,

@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tailspan_vllm.parts import QueueParts
 
 from simulator.engine import Engine, EngineConfig, Stall
-from simulator.job import Job
+from simulator.job import Blocked, Job
 from simulator.kv_cache import blocks_for
 
 SMALL = EngineConfig(
@@ -167,11 +168,15 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
     """What others' prefill cost a job is the sum of it over the steps that the job was in."""
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
     steps = []
+    computed: list[dict[int, int]] = []
+    blocked: list[str | None] = []
     end_step = engine._end_step
 
     def watch(step, ended):  # type: ignore[no-untyped-def]
         own = {job.number: share for job, _, share in step.chunks}
         steps.append((step.start, step.end, step.prefill_s, step.stall_s, own))
+        computed.append({job.number: tokens for job, tokens, _ in step.chunks})
+        blocked.append(step.blocked_by)
         end_step(step, ended)
 
     engine._end_step = watch  # type: ignore[method-assign]
@@ -190,6 +195,49 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
         assert sum(s.stall_s for s in shares) == pytest.approx(stalls_s, abs=1e-9)
         gaps = [end - start for start, end, *_ in mine if start >= (job.first_token or 0.0)]
         assert job.itl_max_s == (pytest.approx(max(gaps)) if gaps else None)
+        tokens = [
+            sum(each.values()) - each.get(job.number, 0)
+            for step, each in zip(steps, computed, strict=True)
+            # While it is evicted it is in no step.
+            if job.scheduled <= step[0]
+            and step[1] <= job.last_token
+            and not any(
+                gone <= step[0] < back
+                for gone, back in zip(job.preempted_at, job.resumed_at, strict=True)
+            )
+        ]
+        assert job.others_prefill_tokens_max == max(tokens)
+        for field, waited_s in zip(Blocked._fields, job.queue, strict=False):
+            spent_s = sum(
+                step[1] - step[0]
+                for step, by in zip(steps, blocked, strict=True)
+                if by == field and job.queued <= step[0] and step[1] <= job.scheduled
+            )
+            assert waited_s == pytest.approx(spent_s, abs=1e-9)
+        assert sum(job.queue) == pytest.approx(job.scheduled - job.queued, abs=1e-9)
+
+
+def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
+    """What the last of the jobs waited for in the queue, as shares of its wait."""
+    engine = Engine(replace(config, step_noise_ratio=0.0), "seed")
+    _run(engine, list(jobs))
+    assert sum(jobs[-1].queue) > 0
+    return jobs[-1].queue.scaled_to(1.0)
+
+
+def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
+    """Seats, blocks, the budget of a step, or nothing but the step under way."""
+    running = Job(0, 100, 200, 0.0)
+    seats = _queue(replace(ROOMY, max_num_seqs=1), running, Job(1, 100, 2, 0.5))
+    assert seats.seats > 0.99
+    large, another = Job(0, 1000, 200, 0.0), Job(1, 1000, 2, 0.5)
+    kv = _queue(replace(ROOMY, max_model_len=1200, num_gpu_blocks=100), large, another)
+    assert kv.kv > 0.99
+    long, behind = Job(0, 30_000, 2, 0.0), Job(1, 100, 2, 0.001)
+    budget = _queue(replace(ROOMY, max_num_batched_tokens=512), long, behind)
+    assert budget.budget > 0.9
+    decoding, beside = Job(0, 100, 200, 0.0), Job(1, 100, 2, 0.5001)
+    assert _queue(ROOMY, decoding, beside).step == pytest.approx(1.0)
 
 
 def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
