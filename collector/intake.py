@@ -134,7 +134,7 @@ class Intake:
 
     async def _keep(self, signal: Signal, batch: Batch) -> None:
         try:
-            future = self._sink.submit(batch.requests, batch.samples, batch.starts)
+            future = self._sink.submit(batch.requests, batch.samples, batch.starts, batch.gpus)
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()

@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     MISSING_REPLICA = "missing_replica"
     MISSING_PROCESS = "missing_process"
     MISSING_ENGINE = "missing_engine"
+    MISSING_GPU = "missing_gpu"
     MISSING_CONFIG = "missing_config"
     """The start of an engine that does not say with which configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -17,6 +18,7 @@ class Sink(Protocol):
         requests: Sequence[RequestTimeline],
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
+        gpus: Sequence[GpuSample] = (),
     ) -> Future[None]:
         """Take rows without waiting.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from collector.server import Collector
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -24,6 +25,7 @@ class MemorySink:
         self.requests: list[RequestTimeline] = []
         self.samples: list[EngineSample] = []
         self.starts: list[EngineStart] = []
+        self.gpus: list[GpuSample] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -34,6 +36,7 @@ class MemorySink:
                 Sequence[RequestTimeline],
                 Sequence[EngineSample],
                 Sequence[EngineStart],
+                Sequence[GpuSample],
                 Future[None],
             ]
         ] = []
@@ -43,12 +46,13 @@ class MemorySink:
         requests: Sequence[RequestTimeline],
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
+        gpus: Sequence[GpuSample] = (),
     ) -> Future[None]:
         """Take rows, as a writer would."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, done))
+        self._waiting.append((requests, samples, starts, gpus, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -61,13 +65,14 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, done in waiting:
+        for requests, samples, starts, gpus, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
             self.requests.extend(requests)
             self.samples.extend(samples)
             self.starts.extend(starts)
+            self.gpus.extend(gpus)
             done.set_result(None)
 
 

@@ -11,13 +11,13 @@ from store.incidents import forget_incidents
 from store.notifications import forget_notifications
 from store.reaching import writing
 from store.rollup_tables import BINS, ROLLUPS
-from store.schema import REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from store.slo_counts import forget_counts
 from telemetry.requests import Source
 
 
 def forget_simulated(engine: Engine) -> int:
-    """Delete simulated requests, samples and starts.
+    """Delete simulated requests, samples (of GPUs, too) and starts.
 
     Returns: how many rows there were.
 
@@ -28,6 +28,7 @@ def forget_simulated(engine: Engine) -> int:
         requests = remove(connection, REQUESTS, REQUESTS.c.source == Source.SIMULATOR.value)
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
+        gpus = remove(connection, GPUS, GPUS.c.simulated == true())
         for table in (ROLLUPS, BINS):
             remove(connection, table, table.c.simulated == true())
     if requests:
@@ -35,4 +36,4 @@ def forget_simulated(engine: Engine) -> int:
         forget_counts(engine)
         forget_incidents(engine)
         forget_notifications(engine)
-    return requests + samples + starts
+    return requests + samples + starts + gpus

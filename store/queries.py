@@ -25,9 +25,10 @@ from sqlalchemy import (
 
 from store.bulk import IN_BULK
 from store.reaching import reading
-from store.schema import REQUESTS, SAMPLES, arrow_type, labels_of
+from store.schema import GPUS, REQUESTS, SAMPLES, arrow_type, labels_of
 from store.sources import counts
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
@@ -45,6 +46,8 @@ REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
 SAMPLE_COLUMNS = tuple(SAMPLES.columns.keys())
 SAMPLE_LABELS = labels_of(EngineSample)
+GPU_COLUMNS = tuple(GPUS.columns.keys())
+GPU_LABELS = labels_of(GpuSample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +127,35 @@ def sample_table(
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """The engine samples of a window, in the order of `at_unix_ns`; arguments as above."""
-    wanted = _known(columns, SAMPLE_COLUMNS)
+    return _samples(engine, window, SAMPLES, EngineSample, equals, columns)
+
+
+def gpu_table(
+    engine: Engine,
+    window: Window,
+    *,
+    equals: Mapping[str, str | None] = _ALL,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """The samples of GPUs of a window, in the order of `at_unix_ns`; arguments as above."""
+    return _samples(engine, window, GPUS, GpuSample, equals, columns)
+
+
+def _samples(
+    engine: Engine,
+    window: Window,
+    table: Table,
+    noun: type,
+    equals: Mapping[str, str | None],
+    columns: Sequence[str] | None,
+) -> pa.Table:
+    wanted = _known(columns, table.columns.keys())
     statement = (
-        select(*(SAMPLES.c[name] for name in wanted))
-        .where(_in(window, SAMPLES.c.at_unix_ns), *_conditions(SAMPLES, equals, SAMPLE_LABELS))
-        .order_by(SAMPLES.c.at_unix_ns)
+        select(*(table.c[name] for name in wanted))
+        .where(_in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(noun)))
+        .order_by(table.c.at_unix_ns)
     )
-    schema = pa.schema([(name, arrow_type(name, EngineSample)) for name in wanted])
+    schema = pa.schema([(name, arrow_type(name, noun)) for name in wanted])
     return _fetch(engine, statement, schema)
 
 

@@ -18,10 +18,10 @@ from store.reaching import reading, writing
 from store.rollup_marks import SECOND_NS, no_longer_whole
 from store.rollup_tables import BINS, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS
 from store.rollups import LAG_S, settle
-from store.schema import REQUESTS, SAMPLES
+from store.schema import GPUS, REQUESTS, SAMPLES
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
-"""How long requests and engine samples are kept unless told otherwise."""
+"""How long requests and samples of engines and GPUs are kept unless told otherwise."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """The same of rollups."""
@@ -33,6 +33,7 @@ _HOURS_AT_ONCE: Final = 6
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
     (SAMPLES, SAMPLES.c.at_unix_ns),
+    (GPUS, GPUS.c.at_unix_ns),
 )
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import REQUESTS, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, REQUESTS, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
-Row = RequestTimeline | EngineSample | EngineStart
+Row = RequestTimeline | EngineSample | EngineStart | GpuSample
 
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
@@ -69,6 +70,12 @@ def sample_values(row: EngineSample) -> tuple[object, ...]:
     return _SAMPLE_VALUES(row)
 
 
+def gpu_values(row: GpuSample) -> tuple[object, ...]:
+    """The row as its table has it; raises as above."""
+    _refuse_if_not_finite(row, _GPU_FLOATS(row))
+    return _GPU_VALUES(row)
+
+
 def start_values(row: EngineStart) -> tuple[object, ...]:
     """The row as its table has it; it has no number that might not be finite."""
     return _START_VALUES(row)
@@ -96,5 +103,7 @@ def _floats_of(noun: type) -> Callable[[object], tuple[float | None, ...]]:
 _REQUEST_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*REQUESTS.columns.keys())
 _SAMPLE_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*SAMPLES.columns.keys())
 _START_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*STARTS.columns.keys())
+_GPU_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*GPUS.columns.keys())
 _REQUEST_FLOATS = _floats_of(RequestTimeline)
 _SAMPLE_FLOATS = _floats_of(EngineSample)
+_GPU_FLOATS = _floats_of(GpuSample)

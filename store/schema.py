@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Tab
 from sqlalchemy.types import TypeEngine
 
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -23,6 +24,7 @@ KEPT_FIRST = "kept_first"
 REQUEST_KEY = ("trace_id", "span_id")
 SAMPLE_KEY = ("replica", "process", "engine", "at_unix_ns")
 START_KEY = SAMPLE_KEY
+GPU_KEY = ("replica", "gpu", "at_unix_ns")
 
 
 class Kind(NamedTuple):
@@ -101,6 +103,7 @@ METADATA = MetaData()
 REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
+GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
 
 
 def arrow_type(column: str, noun: type) -> pa.DataType:

@@ -18,9 +18,10 @@ from sqlalchemy import Engine
 from store import dialects
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.rollup_marks import mark_minutes
-from store.rows import Row, flaw, request_values, sample_values, start_values
-from store.schema import REQUESTS, SAMPLES, STARTS
+from store.rows import Row, flaw, gpu_values, request_values, sample_values, start_values
+from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -35,16 +36,18 @@ class _Submission:
     requests: Sequence[RequestTimeline]
     samples: Sequence[EngineSample]
     starts: Sequence[EngineStart]
+    gpus: Sequence[GpuSample]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
-        return len(self.requests) + len(self.samples) + len(self.starts)
+        return len(self.requests) + len(self.samples) + len(self.starts) + len(self.gpus)
 
     def rows(self) -> Iterator[Row]:
         """Every row of it."""
         yield from self.requests
         yield from self.samples
         yield from self.starts
+        yield from self.gpus
 
 
 class Writer:
@@ -62,6 +65,7 @@ class Writer:
         self._add_requests = inserting(engine, REQUESTS)
         self._add_samples = inserting(engine, SAMPLES)
         self._add_starts = inserting(engine, STARTS)
+        self._add_gpus = inserting(engine, GPUS)
         self._waiting: deque[_Submission] = deque()
         self._waiting_rows = 0
         self._closing = False
@@ -74,6 +78,7 @@ class Writer:
         requests: Sequence[RequestTimeline],
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
+        gpus: Sequence[GpuSample] = (),
     ) -> Future[None]:
         """Hand over rows; never waits for the disk.
 
@@ -87,7 +92,7 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(requests, samples, starts)
+        submission = _Submission(requests, samples, starts, gpus)
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -151,6 +156,7 @@ class Writer:
             requests = [request_values(row) for each in group for row in each.requests]
             samples = [sample_values(row) for each in group for row in each.samples]
             starts = [start_values(row) for each in group for row in each.starts]
+            gpus = [gpu_values(row) for each in group for row in each.gpus]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
@@ -159,6 +165,8 @@ class Writer:
                     self._add_samples(connection, samples)
                 if starts:
                     self._add_starts(connection, starts)
+                if gpus:
+                    self._add_gpus(connection, gpus)
         except Exception as error:  # whatever it is, its senders hear of it and the thread lives
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error

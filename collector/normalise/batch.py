@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -17,6 +18,7 @@ class Batch:
     requests: list[RequestTimeline] = field(default_factory=list)
     samples: list[EngineSample] = field(default_factory=list)
     starts: list[EngineStart] = field(default_factory=list)
+    gpus: list[GpuSample] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -25,7 +27,7 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Whether there is no row to keep."""
-        return not (self.requests or self.samples or self.starts)
+        return not (self.requests or self.samples or self.starts or self.gpus)
 
     @property
     def complaint(self) -> str:

@@ -1,4 +1,4 @@
-"""OTLP data points → engine samples.
+"""OTLP data points → samples of engines, and of GPUs by `gpu_points.py`.
 
 Pure. Points of one (replica, engine, process, instant) make one sample; a refused point
 costs its own value and leaves the others. Nothing that can be decoded makes this raise.
@@ -6,46 +6,21 @@ costs its own value and leaves the others. Nothing that can be decoded makes thi
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    DataPointFlags,
-    Metric,
-    NumberDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
 from collector.normalise.batch import Batch
 from collector.normalise.envelope import decoded, unfold
+from collector.normalise.gpu_points import FIELDS as GPU_FIELDS
+from collector.normalise.gpu_points import GpuPoints
+from collector.normalise.measures import Field, measured, points_in, value_of
 from collector.normalise.resources import Origin, origin_of
-from collector.normalise.values import (
-    MAX_DURATION_S,
-    MAX_TOTAL,
-    MAX_TOTAL_S,
-    Reader,
-    RefusalError,
-    attributes_of,
-    count,
-    finite,
-    instant,
-    ratio,
-    seconds,
-)
+from collector.normalise.values import MAX_TOTAL, Reader, RefusalError, attributes_of, instant
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
-
-Quantity = Literal["count", "number", "ratio", "seconds"]
-
-
-class Field(NamedTuple):
-    """Where a metric goes in an `EngineSample`, and what it is."""
-
-    name: str
-    shape: Literal["gauge", "sum"]
-    quantity: Quantity
-
 
 FIELDS: Final[Mapping[str, Field]] = {
     names.WAITING: Field("waiting", "gauge", "count"),
@@ -118,7 +93,7 @@ class _Gathered:
 
 
 def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
-    """The engine samples that a metrics export tells of.
+    """The samples of engines and GPUs that a metrics export tells of.
 
     Raises:
         MalformedError: not a metrics export.
@@ -126,54 +101,29 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
     """
     batch = Batch()
     gathered: dict[_Key, _Gathered] = {}
+    gpus = GpuPoints()
     for resource, scope, metrics in unfold(body):
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
             if scope != names.SCOPE:
-                batch.skipped[Skip.NOT_OURS] += _points_in(metric)
-            elif metric.name not in FIELDS:
-                batch.skipped[Skip.UNKNOWN_METRIC] += _points_in(metric)
+                batch.skipped[Skip.NOT_OURS] += points_in(metric)
+            elif metric.name in FIELDS:
+                target = FIELDS[metric.name]
+                for point in measured(batch, metric, target):
+                    try:
+                        _take(batch, gathered, target, point, origin, now_unix_ns)
+                    except RefusalError as refusal:
+                        batch.refused[refusal.reason] += 1
+                    else:
+                        batch.accepted += 1
+            elif metric.name in GPU_FIELDS:
+                gpus.take(batch, metric, origin, now_unix_ns)
             else:
-                _gather(batch, gathered, metric, origin, now_unix_ns)
+                batch.skipped[Skip.UNKNOWN_METRIC] += points_in(metric)
     batch.samples = [_sample(key, each) for key, each in gathered.items()]
+    batch.gpus = gpus.samples()
     return batch
-
-
-def _points_in(metric: Metric) -> int:
-    shape = metric.WhichOneof("data")
-    return 0 if shape is None else len(getattr(metric, shape).data_points)
-
-
-def _gather(
-    batch: Batch,
-    gathered: dict[_Key, _Gathered],
-    metric: Metric,
-    origin: Origin,
-    now_unix_ns: int,
-) -> None:
-    target = FIELDS[metric.name]
-    if metric.WhichOneof("data") != target.shape:
-        batch.refused[Refusal.WRONG_TYPE] += _points_in(metric)
-        return
-    if target.shape == "sum" and not (
-        metric.sum.is_monotonic
-        and metric.sum.aggregation_temporality
-        == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    ):
-        batch.refused[Refusal.NOT_CUMULATIVE] += _points_in(metric)
-        return
-    points = metric.sum.data_points if target.shape == "sum" else metric.gauge.data_points
-    for point in points:
-        if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
-            batch.skipped[Skip.NO_RECORDED_VALUE] += 1
-            continue
-        try:
-            _take(batch, gathered, target, point, origin, now_unix_ns)
-        except RefusalError as refusal:
-            batch.refused[refusal.reason] += 1
-        else:
-            batch.accepted += 1
 
 
 def _take(
@@ -199,7 +149,7 @@ def _take(
         raise RefusalError(Refusal.MISSING_START)
     if started_unix_ns and instant(started_unix_ns, now_unix_ns) > at_unix_ns:
         raise RefusalError(Refusal.ENDS_BEFORE_START)
-    value = _value(point, target)
+    value = value_of(point, target)
     model, config = reader.text(names.REQUEST_MODEL), reader.text(names.CONFIG)
     hook = reader.text(names.HOOK)
 
@@ -210,25 +160,6 @@ def _take(
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.values[target.name, hook] = value
     batch.truncated_texts += reader.truncated_texts
-
-
-def _value(point: NumberDataPoint, target: Field) -> float:
-    match point.WhichOneof("value"):
-        case "as_int":
-            value: float = point.as_int
-        case "as_double":
-            value = finite(point.as_double)
-        case _:
-            raise RefusalError(Refusal.MISSING_VALUE)
-    if target.quantity == "count":
-        if value != int(value):
-            raise RefusalError(Refusal.WRONG_TYPE)
-        return count(int(value), MAX_TOTAL)
-    if target.quantity == "number":
-        return float(finite(value))
-    if target.quantity == "ratio":
-        return float(ratio(value))
-    return float(seconds(value, MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S))
 
 
 def _sample(key: _Key, each: _Gathered) -> EngineSample:

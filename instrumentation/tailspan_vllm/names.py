@@ -155,6 +155,51 @@ HOOK: Final = "tailspan.hook"
 """Attribute of hook failures: which hook."""
 ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
 
+# --- Metrics of GPUs, which a sampler beside the server tells of ----------------------------
+GPU: Final = "hw.id"
+GPU_MODEL: Final = "hw.model"
+GPU_SOURCE: Final = "tailspan.gpu.source"
+GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
+GPU_DRAM_UTILIZATION: Final = "tailspan.gpu.dram.utilization"
+"""Share of the peak bandwidth; OpenTelemetry's `hw.gpu.memory.utilization` is the share used."""
+GPU_DRAM_BANDWIDTH: Final = "tailspan.gpu.dram.bandwidth"
+GPU_SM_ACTIVITY: Final = "tailspan.gpu.sm.activity"
+GPU_TENSOR_ACTIVITY: Final = "tailspan.gpu.tensor.activity"
+GPU_MEMORY_USED: Final = "tailspan.gpu.memory.used"
+GPU_MEMORY_TOTAL: Final = "tailspan.gpu.memory.total"
+GPU_POWER: Final = "tailspan.gpu.power"
+GPU_ENERGY: Final = "tailspan.gpu.energy"
+GPU_SM_CLOCK: Final = "tailspan.gpu.sm.clock"
+GPU_SM_CLOCK_MAX: Final = "tailspan.gpu.sm.clock_max"
+GPU_MEMORY_CLOCK: Final = "tailspan.gpu.memory.clock"
+GPU_THROTTLED: Final = "tailspan.gpu.throttled"
+GPU_FOREIGN_PROCESSES: Final = "tailspan.gpu.foreign_processes"
+GPU_PCIE_RECEIVED: Final = "tailspan.gpu.pcie.received"
+GPU_PCIE_SENT: Final = "tailspan.gpu.pcie.sent"
+GPU_NVLINK_RECEIVED: Final = "tailspan.gpu.nvlink.received"
+GPU_NVLINK_SENT: Final = "tailspan.gpu.nvlink.sent"
+
+GPU_UNITS: Final[dict[str, str]] = {
+    GPU_DRAM_UTILIZATION: "1",
+    GPU_DRAM_BANDWIDTH: "By/s",
+    GPU_SM_ACTIVITY: "1",
+    GPU_TENSOR_ACTIVITY: "1",
+    GPU_MEMORY_USED: "By",
+    GPU_MEMORY_TOTAL: "By",
+    GPU_POWER: "W",
+    GPU_ENERGY: "J",
+    GPU_SM_CLOCK: "Hz",
+    GPU_SM_CLOCK_MAX: "Hz",
+    GPU_MEMORY_CLOCK: "Hz",
+    GPU_THROTTLED: "{reason}",
+    GPU_FOREIGN_PROCESSES: "{process}",
+    GPU_PCIE_RECEIVED: "By/s",
+    GPU_PCIE_SENT: "By/s",
+    GPU_NVLINK_RECEIVED: "By/s",
+    GPU_NVLINK_SENT: "By/s",
+}
+"""UCUM unit of each metric of a GPU."""
+
 UNITS: Final[dict[str, str]] = {
     WAITING: "{request}",
     RUNNING: "{request}",
@@ -198,4 +243,4 @@ UNITS: Final[dict[str, str]] = {
     HOOK_FAILURES: "{failure}",
     ACCOUNTS_DROPPED: "{account}",
 }
-"""UCUM unit of each metric."""
+"""UCUM unit of each metric of an engine."""

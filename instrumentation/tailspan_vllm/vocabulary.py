@@ -456,3 +456,62 @@ METRIC_ATTRIBUTES: Final = (
     Term(names.CONFIG, "text", "As on spans.", "vLLM's config"),
     Term(names.HOOK, "text", "Of hook failures: which hook.", _OURSELVES),
 )
+
+_GPU = "GPU sampler"
+
+GPU_METRICS: Final = (
+    MetricTerm(
+        names.GPU_DRAM_UTILIZATION,
+        "gauge",
+        "Memory bandwidth in use, as a share of the peak; never the share of time in which"
+        " memory was touched.",
+        _GPU,
+    ),
+    MetricTerm(names.GPU_DRAM_BANDWIDTH, "gauge", "Memory bandwidth in use.", _GPU),
+    MetricTerm(
+        names.GPU_SM_ACTIVITY, "gauge", "Share of time that multiprocessors were at work.", _GPU
+    ),
+    MetricTerm(
+        names.GPU_TENSOR_ACTIVITY, "gauge", "Share of time that tensor cores were at work.", _GPU
+    ),
+    MetricTerm(names.GPU_MEMORY_USED, "gauge", "Memory in use, whosever it is.", _GPU),
+    MetricTerm(names.GPU_MEMORY_TOTAL, "gauge", "Memory there is.", _GPU),
+    MetricTerm(names.GPU_POWER, "gauge", "Power drawn.", _GPU),
+    MetricTerm(names.GPU_ENERGY, "sum", "Energy used since the driver was loaded.", _GPU),
+    MetricTerm(names.GPU_SM_CLOCK, "gauge", "Clock of the multiprocessors.", _GPU),
+    MetricTerm(names.GPU_SM_CLOCK_MAX, "gauge", "The highest that clock may be.", _GPU),
+    MetricTerm(names.GPU_MEMORY_CLOCK, "gauge", "Clock of the memory.", _GPU),
+    MetricTerm(
+        names.GPU_THROTTLED,
+        "gauge",
+        f"How many reasons hold the clock back; which, says `{names.GPU_THROTTLE_REASONS}`.",
+        _GPU,
+    ),
+    MetricTerm(
+        names.GPU_FOREIGN_PROCESSES,
+        "gauge",
+        "Processes at work on it that are not the replica's.",
+        _GPU,
+    ),
+    *(
+        MetricTerm(name, "gauge", f"{what} over {link}.", _GPU)
+        for name, what, link in (
+            (names.GPU_PCIE_RECEIVED, "Received", "PCIe"),
+            (names.GPU_PCIE_SENT, "Sent", "PCIe"),
+            (names.GPU_NVLINK_RECEIVED, "Received", "NVLink, all links together"),
+            (names.GPU_NVLINK_SENT, "Sent", "NVLink, all links together"),
+        )
+    ),
+)
+
+GPU_ATTRIBUTES: Final = (
+    Term(names.GPU, "text", "Its UUID, or its index where it has none.", _GPU),
+    Term(names.GPU_MODEL, "text", "What it is, as in `NVIDIA H100 80GB HBM3`.", _GPU),
+    Term(names.GPU_SOURCE, "text", "Who measured: `nvml`, `dcgm`, `amd_smi`.", _GPU),
+    Term(
+        names.GPU_THROTTLE_REASONS,
+        "text",
+        f"Of `{names.GPU_THROTTLED}`: the reasons, sorted, joined by commas; empty for none.",
+        _GPU,
+    ),
+)

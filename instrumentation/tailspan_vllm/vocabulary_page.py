@@ -65,6 +65,14 @@ def _lines() -> Iterator[str]:
     )
     yield from _section("Attributes of the metrics", "", _COLUMNS, vocabulary.METRIC_ATTRIBUTES)
     yield from _section(
+        "Metrics: one GPU, each second",
+        "Told by a sampler beside the server, under the resource of the replica that the GPU"
+        " serves. What a device cannot tell is absent.",
+        _METRIC_COLUMNS,
+        [(each.name, names.GPU_UNITS[each.name], *each[1:]) for each in vocabulary.GPU_METRICS],
+    )
+    yield from _section("Attributes of a GPU's metrics", "", _COLUMNS, vocabulary.GPU_ATTRIBUTES)
+    yield from _section(
         "Event: what an engine was started with",
         "A log record with an event name, of severity INFO.",
         _COLUMNS,
@@ -93,7 +101,7 @@ def _section(
 
 
 def _is_ucum(unit: str) -> bool:
-    return unit in ("s", "1", "By") or unit.startswith("{")
+    return unit in ("s", "1", "By", "By/s", "W", "J", "Hz") or unit.startswith("{")
 
 
 def _row(cells: Sequence[str]) -> str:

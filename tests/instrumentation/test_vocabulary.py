@@ -72,6 +72,8 @@ def test_every_name_has_its_meaning() -> None:
         vocabulary.SPAN_EVENTS,
         vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
+        vocabulary.GPU_METRICS,
+        vocabulary.GPU_ATTRIBUTES,
         vocabulary.EVENTS,
         vocabulary.EVENT_ATTRIBUTES,
     )
@@ -80,7 +82,12 @@ def test_every_name_has_its_meaning() -> None:
 
 def test_no_name_is_explained_twice_in_one_table() -> None:
     """One row each, so that two meanings cannot differ."""
-    for table in (vocabulary.SPAN_ATTRIBUTES, vocabulary.SPAN_EVENTS, vocabulary.METRICS):
+    for table in (
+        vocabulary.SPAN_ATTRIBUTES,
+        vocabulary.SPAN_EVENTS,
+        vocabulary.METRICS,
+        vocabulary.GPU_METRICS,
+    ):
         told = _told(table)
         assert len(told) == len(set(told))
 
@@ -100,6 +107,7 @@ def test_a_resource_tells_nothing_else() -> None:
 def test_metrics_are_those_with_a_unit() -> None:
     """The unit that is sent is the one that is documented."""
     assert set(_told(vocabulary.METRICS)) == set(names.UNITS)
+    assert set(_told(vocabulary.GPU_METRICS)) == set(names.GPU_UNITS)
 
 
 def test_a_row_leaves_nothing_out() -> None:
@@ -110,6 +118,8 @@ def test_a_row_leaves_nothing_out() -> None:
         vocabulary.SPAN_EVENTS,
         vocabulary.METRICS,
         vocabulary.METRIC_ATTRIBUTES,
+        vocabulary.GPU_METRICS,
+        vocabulary.GPU_ATTRIBUTES,
         vocabulary.EVENTS,
         vocabulary.EVENT_ATTRIBUTES,
     ):

@@ -16,6 +16,7 @@ from rig.postgresql import PostgreSQL
 from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 
 START_NS = 1_763_634_000_000_000_000
@@ -105,14 +106,31 @@ def sample_row() -> Callable[..., EngineSample]:
 
 
 @pytest.fixture
+def gpu_row() -> Callable[..., GpuSample]:
+    """A GPU's sample by its number, one a second; with what the test is about."""
+
+    def make(number: int = 0, **about: Any) -> GpuSample:
+        plain: dict[str, Any] = {
+            "replica": "a",
+            "gpu": "0",
+            "at_unix_ns": START_NS + number * 1_000_000_000,
+        }
+        return GpuSample(**{**plain, **about})
+
+    return make
+
+
+@pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
     """Write requests and samples, and wait for the commit."""
 
-    def commit(*rows: RequestTimeline | EngineSample) -> None:
+    def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
         with Writer(engine) as writer:
             writer.submit(
                 [row for row in rows if isinstance(row, RequestTimeline)],
                 [row for row in rows if isinstance(row, EngineSample)],
+                (),
+                [row for row in rows if isinstance(row, GpuSample)],
             ).result(10)
 
     return commit

@@ -11,6 +11,7 @@ from store.errors import StoreUnavailable
 from store.queries import (
     BATCH_ROWS,
     Window,
+    gpu_table,
     label_values,
     newest_request_unix_ns,
     newest_unix_ns,
@@ -21,6 +22,7 @@ from store.queries import (
     tpot,
 )
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample, GpuSource
 from telemetry.requests import Outcome, RequestTimeline, Source, tpot_s
 
 S = 1_000_000_000
@@ -29,6 +31,7 @@ EVER = Window(0, 2**63 - 1)
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
+Gpus = Callable[..., GpuSample]
 Write = Callable[..., None]
 
 
@@ -119,6 +122,27 @@ def test_samples_are_picked_by_label_in_the_order_of_time(
         {"at_unix_ns": START_NS + 2 * S, "replica": "b"},
         {"at_unix_ns": START_NS + 3 * S, "replica": "a"},
     ]
+
+
+def test_gpus_are_picked_by_label_in_the_order_of_time(
+    engine: Engine, write: Write, gpu_row: Gpus
+) -> None:
+    """Two GPUs of one replica at one instant are two rows; "" is known, None is not."""
+    nvml = GpuSource.NVML
+    write(
+        gpu_row(2, throttle_reasons=""),
+        gpu_row(1, source=nvml, throttle_reasons="hw_slowdown"),
+        gpu_row(1, gpu="1"),
+        gpu_row(1, replica="b"),
+    )
+    columns = ["at_unix_ns", "source", "throttle_reasons"]
+    found = gpu_table(engine, EVER, equals={"replica": "a", "gpu": "0"}, columns=columns)
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (START_NS + S, "nvml", "hw_slowdown"),
+        (START_NS + 2 * S, None, ""),
+    ]
+    assert gpu_table(engine, EVER).num_rows == 4
+    assert gpu_table(engine, Window(START_NS, START_NS + 2 * S)).num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -267,7 +291,11 @@ def test_simulated_data_is_known_from_a_request_or_a_sample_in_the_window(
 def test_a_window_is_answered_from_the_index(sqlite: Engine) -> None:
     """A quarter of an hour must not cost a month."""
     with sqlite.connect() as connection:
-        for table, instant in (("requests", "received_unix_ns"), ("engine_samples", "at_unix_ns")):
+        for table, instant in (
+            ("requests", "received_unix_ns"),
+            ("engine_samples", "at_unix_ns"),
+            ("gpu_samples", "at_unix_ns"),
+        ):
             plan = connection.exec_driver_sql(
                 f"EXPLAIN QUERY PLAN SELECT * FROM {table} WHERE {instant} >= 1 ORDER BY {instant}"
             ).all()

@@ -8,11 +8,12 @@ from sqlalchemy import Engine
 from rig.clickhouse import ClickHouses
 from store.database import open_database
 from store.errors import StoreUnavailable
-from store.queries import Window, request_table, sample_table
+from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import forget_older
 from store.slo_counts import Counted, SloCount, keep_counts, read_counts
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 
 S = 1_000_000_000
@@ -26,6 +27,7 @@ BY_SQL = pytest.mark.parametrize(
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
+Gpus = Callable[..., GpuSample]
 Write = Callable[..., None]
 
 
@@ -37,15 +39,20 @@ def pauses() -> tuple[list[None], Callable[[], None]]:
 
 @BY_SQL
 def test_what_is_older_than_is_kept_is_removed_and_the_rest_stays(
-    engine: Engine, write: Write, request_row: Requests, sample_row: Samples
+    engine: Engine, write: Write, request_row: Requests, sample_row: Samples, gpu_row: Gpus
 ) -> None:
     """Of requests and of samples; the one that is just as old stays."""
-    write(*(request_row(i) for i in range(10)), *(sample_row(i) for i in range(10)))
+    write(
+        *(request_row(i) for i in range(10)),
+        *(sample_row(i) for i in range(10)),
+        *(gpu_row(i) for i in range(10)),
+    )
     _, pause = pauses()
-    assert forget_older(engine, 3 * S, START_NS + 9 * S, pause=pause) == 12
+    assert forget_older(engine, 3 * S, START_NS + 9 * S, pause=pause) == 18
     left = request_table(engine, EVER)["received_unix_ns"].to_pylist()
     assert left == [START_NS + i * S for i in range(6, 10)]
     assert sample_table(engine, EVER).num_rows == 4
+    assert gpu_table(engine, EVER).num_rows == 4
 
 
 @BY_SQL

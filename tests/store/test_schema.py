@@ -4,12 +4,18 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Table
 
-from store.schema import REQUESTS, SAMPLES, STARTS, arrow_type, fields_of, labels_of
+from store.schema import GPUS, REQUESTS, SAMPLES, STARTS, arrow_type, fields_of, labels_of
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
-NOUNS = [(REQUESTS, RequestTimeline), (SAMPLES, EngineSample), (STARTS, EngineStart)]
+NOUNS = [
+    (REQUESTS, RequestTimeline),
+    (SAMPLES, EngineSample),
+    (STARTS, EngineStart),
+    (GPUS, GpuSample),
+]
 
 
 @pytest.mark.parametrize(("table", "noun"), NOUNS)

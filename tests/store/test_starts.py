@@ -8,8 +8,10 @@ from sqlalchemy import Engine
 
 from store.errors import RowRefused
 from store.forgetting import forget_simulated
+from store.queries import Window, gpu_table
 from store.starts import in_force, starts_of
 from store.writer import Writer
+from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart
 
 START_NS = 1_763_634_000_000_000_000
@@ -77,6 +79,15 @@ def test_simulated_starts_are_forgotten_with_the_rest(
     keep(a_start(), a_start(replica="sim-0", simulated=True))
     assert forget_simulated(engine) == 1
     assert in_force(engine) == [a_start()]
+
+
+def test_simulated_gpus_are_forgotten_with_the_rest(
+    engine: Engine, write: Callable[..., None], gpu_row: Callable[..., GpuSample]
+) -> None:
+    """A real GPU's samples stay."""
+    write(gpu_row(1), gpu_row(2, simulated=True))
+    assert forget_simulated(engine) == 1
+    assert gpu_table(engine, Window(0, 2**63 - 1))["simulated"].to_pylist() == [False]
 
 
 def test_a_start_that_cannot_be_kept_is_refused(keep: Callable[..., None]) -> None:

@@ -16,10 +16,18 @@ from sqlalchemy import Engine, event
 
 from store.database import open_database
 from store.errors import RowRefused, StoreBusy, StoreUnavailable
-from store.queries import REQUEST_COLUMNS, Window, request_count, request_table, sample_table
+from store.queries import (
+    REQUEST_COLUMNS,
+    Window,
+    gpu_table,
+    request_count,
+    request_table,
+    sample_table,
+)
 from store.sources import BEST
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, part_s
 
 EVER = Window(-(2**63), 2**63 - 1)
@@ -71,6 +79,8 @@ def key(engine: Engine, row: Any) -> tuple[object, ...]:
     if isinstance(row, RequestTimeline):
         instant = row.received_unix_ns if engine.dialect.name == "clickhousedb" else 0
         return instant, row.trace_id, row.span_id
+    if isinstance(row, GpuSample):
+        return row.replica, row.gpu, row.at_unix_ns
     return row.replica, row.process, row.engine, row.at_unix_ns
 
 
@@ -95,18 +105,23 @@ def everything(row: Any) -> dict[str, Any]:
 @given(
     requests=rows_of(RequestTimeline, "received_unix_ns"),
     samples=rows_of(EngineSample, "at_unix_ns"),
+    gpus=rows_of(GpuSample, "at_unix_ns"),
 )
 def test_what_is_written_is_what_is_read(
-    new_url: Callable[[], str], requests: list[RequestTimeline], samples: list[EngineSample]
+    new_url: Callable[[], str],
+    requests: list[RequestTimeline],
+    samples: list[EngineSample],
+    gpus: list[GpuSample],
 ) -> None:
     """Every field of every row, unknown ones as unknown; of two with one key, the first."""
     engine = open_database(new_url())
     with Writer(engine) as writer:
         for _ in range(2):  # a repeat changes nothing
-            writer.submit(requests, samples).result(10)
+            writer.submit(requests, samples, (), gpus).result(10)
     found: list[tuple[pa.Table, Sequence[Any], str]] = [
         (request_table(engine, EVER), requests, "received_unix_ns"),
         (sample_table(engine, EVER), samples, "at_unix_ns"),
+        (gpu_table(engine, EVER), gpus, "at_unix_ns"),
     ]
     engine.dispose()
     for table, given_rows, instant in found:
