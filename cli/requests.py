@@ -52,6 +52,7 @@ KEYS = (
     "config",
     *QUEUE_PARTS,
     "others_prefill_tokens_max",
+    "handoff_s",
 )
 """The JSON's keys, in its order: a contract with those who read it."""
 

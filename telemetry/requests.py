@@ -87,6 +87,8 @@ class RequestTimeline:
     source: Source
     basis: Basis
     frontend_s: float | None = None
+    handoff_s: float | None = None
+    """The last of `frontend_s`: handed to the engine, which notes it between two steps."""
     queue_s: float | None = None
     prefill_s: float | None = None
     decode_s: float | None = None

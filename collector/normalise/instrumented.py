@@ -52,6 +52,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.PREFILL: ("prefill_s", Reader.seconds),
     names.DECODE: ("decode_s", Reader.seconds),
     names.DELIVERY: ("delivery_s", Reader.seconds),
+    names.HANDOFF: ("handoff_s", Reader.seconds),
     **{
         name: (field, Reader.seconds)
         for name, field in zip(

@@ -48,6 +48,7 @@ QUEUE: Final = "tailspan.phase.queue"
 PREFILL: Final = "tailspan.phase.prefill"
 DECODE: Final = "tailspan.phase.decode"
 DELIVERY: Final = "tailspan.phase.delivery"
+HANDOFF: Final = "tailspan.frontend.handoff"
 QUEUE_PARTS: Final = (
     "tailspan.queue.seats",
     "tailspan.queue.kv",

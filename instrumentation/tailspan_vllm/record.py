@@ -32,6 +32,8 @@ class RequestRecord:
     basis: Basis
     operation: str = "chat"
     arrived: float | None = None
+    handed: float | None = None
+    """When the front end handed it to the engine, which notes it (`queued`) between two steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None

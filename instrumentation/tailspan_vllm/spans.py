@@ -143,6 +143,11 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         names.PREFILL: split.prefill_s,
         names.DECODE: split.decode_s,
         names.DELIVERY: split.delivery_s,
+        names.HANDOFF: (
+            record.queued - record.handed
+            if record.queued is not None and record.handed is not None
+            else None
+        ),
         **_parts(names.QUEUE_PARTS, record.queue_parts, split.queue_s),
         **_parts(names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
         **_parts(names.DECODE_PARTS, record.decode_parts, split.decode_s),

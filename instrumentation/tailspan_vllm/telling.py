@@ -149,6 +149,8 @@ def _tell_instants(
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended
     shift = 0.0 if same_clock else ended - latest
     record.queued = max(record.arrived, facts.queued + shift)
+    if same_clock:
+        record.handed = min(max(record.received, flight.added), record.queued)
     record.scheduled = _reached(facts.scheduled, shift)
     record.first_token = _reached(facts.first_token, shift)
     record.last_token = _reached(facts.last_token, shift)

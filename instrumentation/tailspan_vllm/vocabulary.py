@@ -147,6 +147,13 @@ SPAN_ATTRIBUTES: Final = (
         "last token → delivered: detokenisation, writing to the client.",
         _INSTANTS,
     ),
+    Term(
+        names.HANDOFF,
+        "s",
+        "Of the front end: handed to the engine → noted by it, which it does between two steps;"
+        " a long step or a pause of the engine holds a request up here.",
+        _STATS,
+    ),
     *(
         Term(name, "s", f"Of the queue: {meaning}", _LEDGER)
         for name, meaning in zip(

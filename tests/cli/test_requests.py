@@ -61,6 +61,7 @@ KEYS = [
     "config",
     *QUEUE_PARTS,
     "others_prefill_tokens_max",
+    "handoff_s",
 ]
 
 
@@ -104,6 +105,7 @@ def test_json_has_the_contracts_keys_in_its_order(
         "config": "f00",
         **dict.fromkeys(QUEUE_PARTS, 0.05),
         "others_prefill_tokens_max": 512,
+        "handoff_s": 0.1,
     }
     fill(request_row(1, **about))
     (found,) = objects(run("requests", "--format", "json"))

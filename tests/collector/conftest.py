@@ -51,6 +51,7 @@ def record() -> Callable[..., RequestRecord]:
         given: dict[str, Any] = {
             "received": 100.0,
             "arrived": 100.01,
+            "handed": 100.046,
             "queued": 100.05,
             "scheduled": 100.25,
             "first_token": 100.5,

@@ -136,6 +136,24 @@ def test_an_offline_request_needs_no_exchange(server: Server) -> None:
     assert record.received <= (record.arrived or 0) <= record.delivered
 
 
+def test_the_front_ends_own_time_ends_where_the_engine_was_handed_the_request(
+    server: Server, exchange: Exchange
+) -> None:
+    """The engine notes it between two steps: that wait is told apart, and is no CPU's fault."""
+    flight = server.capture.flight_began(None)
+    state = a_state()
+    state.stats.queued_ts = state.stats.last_token_ts = flight.added + 1e-3
+    state.stats.scheduled_ts = state.stats.first_token_ts = flight.added + 1e-3
+    while time.monotonic() < flight.added + 2e-3:
+        pass
+    server.capture.flight_ended(flight, state, "stop")
+    exchange.delivered = time.monotonic()
+    server.capture.exchange_ended(exchange)
+    (record,) = server.records
+    assert record.handed == flight.added
+    assert (record.queued or 0) - record.handed == pytest.approx(1e-3)
+
+
 def test_the_load_is_that_of_the_arrival(server: Server) -> None:
     """Not that of the time when it is told."""
     state = EngineState(0, 0, gauges={WAITING: 2, RUNNING: 1})

@@ -15,6 +15,7 @@ NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM}
 FULL = RequestRecord(
     received=1.0,
     arrived=1.1,
+    handed=1.15,
     queued=1.2,
     scheduled=1.3,
     preempted_at=[1.4],
