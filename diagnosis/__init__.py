@@ -1,0 +1,1 @@
+"""Why the tail grew, for whom, because of what, and what to change."""

@@ -1,0 +1,139 @@
+"""Who is to blame for a queue: what raised the demand for what the queue waits for.
+
+Pure. A queue's own cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower
+steps. What multiplies is told by logarithms, and each driver gets its share of their sum. Where
+nothing grew, the server was at its capacity already: that is the load's.
+"""
+
+from collections.abc import Mapping
+from math import log
+from typing import Final
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.requests import FloatArray, Requests
+from diagnosis.terms import TERM
+
+LOAD, FLOOD, SKEW = "load", "flood", "skew"
+PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
+STALL, PREEMPTION = "stall", "preemption"
+
+Blame = Mapping[str, float]
+"""By driver, shares that sum to 1."""
+
+_NOISE: Final = 0.08
+"""A logarithm that an ordinary hour shows by chance."""
+
+_FLOOD_SHARE: Final = 0.6
+_FLOOD_RISE: Final = 1.5
+_SKEW: Final = 0.15
+
+
+def for_prefill(case: Case) -> Blame:
+    """Of prefill work that stood in the way: rate × prompt × share not cached × pace."""
+    demand = case.demand
+    return _shares(
+        case,
+        demand.log_victims,
+        {
+            PROMPTS: demand.log_prompt,
+            MISSES: demand.log_uncached,
+            PACE: _log_pace(case.pace[0]),
+        },
+    )
+
+
+def for_seats(case: Case) -> Blame:
+    """Of places in the batch: rate × time that a request keeps its place."""
+    before, now = _residence_s(case)
+    longer = log(now / before) if before > 0 and now > 0 else 0.0
+    grown = _why_longer(case)
+    return _shares(
+        case,
+        case.demand.log_victims,
+        {driver: max(longer, 0.0) * share for driver, share in grown.items()},
+    )
+
+
+def flooded(case: Case) -> bool:
+    """Whether one tenant alone makes the traffic grow."""
+    tenant = case.demand.tenant
+    return (
+        tenant is not None
+        and tenant.share_of_growth >= _FLOOD_SHARE
+        and tenant.now_per_s >= _FLOOD_RISE * tenant.before_per_s
+        and case.demand.log_fleet > _NOISE
+        and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
+        > 1.3 * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
+    )
+
+
+def few_long_prompts(case: Case) -> bool:
+    """Whether prompts grew by a few very long ones, rather than all of them."""
+    before = _known(case.before.number("prompt_tokens"))
+    now = _known(case.hot_requests.number("prompt_tokens"))
+    if before.size < 10 or now.size < 10:
+        return False
+    middle = log(max(np.median(now), 1.0) / max(np.median(before), 1.0))
+    return middle < case.demand.log_prompt / 2.0
+
+
+def _known(values: FloatArray) -> FloatArray:
+    return values[np.isfinite(values)]
+
+
+def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
+    logs = {name: value for name, value in others.items() if value > _NOISE}
+    rate = max(log_rate, 0.0)
+    if rate > _NOISE or not logs:
+        for name, share in _of_rate(case).items():
+            logs[name] = share * max(rate, _NOISE)
+    whole = sum(logs.values())
+    return {name: value / whole for name, value in logs.items()}
+
+
+def _of_rate(case: Case) -> Blame:
+    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's."""
+    demand = case.demand
+    skew = 0.0
+    if demand.log_skew > _SKEW and demand.log_victims > 0:
+        skew = min(1.0, demand.log_skew / demand.log_victims)
+    return {SKEW: skew, FLOOD if flooded(case) else LOAD: 1.0 - skew}
+
+
+def _log_pace(pace: float | None) -> float:
+    return log(pace) if pace is not None and pace > 0 else 0.0
+
+
+def _residence_s(case: Case) -> tuple[float, float]:
+    return _engine_s(case.before), _engine_s(case.hot_requests)
+
+
+def _engine_s(requests: Requests) -> float:
+    """How long a request is in the batch, in the mean."""
+    seconds = np.nan_to_num(requests.number("prefill_s")) + np.nan_to_num(
+        requests.number("decode_s")
+    )
+    return float(seconds.mean()) if seconds.size else 0.0
+
+
+def _why_longer(case: Case) -> Blame:
+    """What made a request keep its place longer, by the ordinary request's own terms."""
+    body = case.body
+
+    def grown(*terms: str) -> float:
+        return max(0.0, float(sum(body[TERM[term]] for term in terms)))
+
+    prefill = for_prefill(case)
+    others = grown("prefill_others_prefill", "decode_others_prefill")
+    found = {
+        PROMPTS: grown("prefill_longer") + others * prefill.get(PROMPTS, 0.0),
+        MISSES: grown("prefill_uncached") + others * prefill.get(MISSES, 0.0),
+        OUTPUTS: grown("decode_longer"),
+        PACE: grown("prefill_own", "decode_own"),
+        STALL: grown("prefill_stall", "decode_stall"),
+        PREEMPTION: grown("prefill_preempted", "decode_preempted"),
+    }
+    whole = sum(found.values())
+    return {name: value / whole for name, value in found.items()} if whole > 0 else {}

@@ -1,0 +1,46 @@
+"""A server (re)started: requests queue before it is warm, and its first shapes are slow."""
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.causes.restarts import lasting, restarts, since_start_s
+
+ID = "cold_start"
+
+WARM_UP_S = 120.0
+"""After a start, how long its requests may be its own."""
+
+TERMS = (
+    *("frontend", "queue_seats", "queue_kv", "queue_budget", "queue_held", "queue_step"),
+    *("queue_unsplit", "prefill_own", "prefill_others_prefill", "prefill_others_decode"),
+    *("prefill_stall", "prefill_unsplit", "prefill_uncached", "decode_own", "decode_stall"),
+    *("decode_others_decode", "decode_others_prefill"),
+)
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims all but the workload's own growth of the requests received around a start."""
+    started = restarts(case)
+    if not started or lasting(case):
+        return None
+    since = since_start_s(case, started)
+    fresh = np.where(np.abs(since) < WARM_UP_S, 1.0, 0.0)
+    if fresh.mean() < 0.2:
+        return None
+    return Claim(
+        cause=ID,
+        weights=dict.fromkeys(TERMS, fresh),
+        tier=ROOT,
+        evidence=[
+            Evidence("starts of the slow requests' servers", 0.0, float(len(started))),
+            Evidence("share of slow requests within two minutes of one", 0.0, float(fresh.mean())),
+            Evidence("requests waiting, mean", *case.mean("waiting")),
+        ],
+        levers=[
+            Lever("keep the server out of the router until it has answered a few requests"),
+            Lever("a warm pool, or starting before the old server ends"),
+            Lever("load faster", "--load-format runai_streamer"),
+        ],
+        where={"replica": started[-1].replica},
+    )

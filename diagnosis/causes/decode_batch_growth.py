@@ -1,0 +1,26 @@
+"""More sequences, or longer ones, decode in the same steps: each token takes longer."""
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.levers import lever
+
+ID = "decode_batch_growth"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims what the others' decodes add to a step."""
+    if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0:
+        return None
+    return Claim(
+        cause=ID,
+        weights={"prefill_others_decode": 1.0, "decode_others_decode": 1.0},
+        evidence=[
+            Evidence("requests running, mean", *case.mean("running")),
+            Evidence("tokens decoded/s", *case.rate("decode_tokens_total")),
+            Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
+        ],
+        levers=[
+            Lever("add replicas"),
+            lever(case, "a cap on the batch", "--max-num-seqs", factor=0.5),
+        ],
+    )

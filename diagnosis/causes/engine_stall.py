@@ -1,0 +1,47 @@
+"""The engine stood still: all its requests wait at the same instant, whatever their work."""
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.machine import steady_surplus
+from diagnosis.causes.queueing import waiting
+from diagnosis.causes.stalls import stalled_while_queued_s
+
+ID = "engine_stall"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims step time that no work explains, and waiting during it."""
+    if steady_surplus(case):
+        return None
+    standing = stalled_while_queued_s(case)
+    if case.grown_s("prefill_stall", "decode_stall") <= 0 and not (standing > 0).any():
+        return None
+    queued = np.nan_to_num(case.slow.number("queue_s"))
+    while_queued = np.where(queued > 0, np.minimum(standing / np.maximum(queued, 1e-9), 1.0), 0.0)
+    seats = waiting(case, blame.STALL)
+    return Claim(
+        cause=ID,
+        weights={
+            **seats,
+            **{f"queue_{part}": while_queued for part in ("step", "seats", "budget", "unsplit")},
+            "prefill_stall": 1.0,
+            "decode_stall": 1.0,
+        },
+        evidence=[
+            Evidence(
+                "seconds that the engine stood still, per second", *case.rate("stall_s_total")
+            ),
+            Evidence("longest step of a second, s", *case.most("longest_step_s")),
+            Evidence("preemptions/s", *case.rate("preemptions_total")),
+        ],
+        levers=[
+            Lever(
+                "look for pauses of the process: garbage collection, paging, a debugger, a "
+                "snapshot of the machine"
+            ),
+            Lever("give the engine's process cores of its own"),
+        ],
+    )

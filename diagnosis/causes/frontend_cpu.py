@@ -1,0 +1,34 @@
+"""The API server's own work (parsing, templates, tokenising) holds requests up."""
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.requests import FloatArray
+
+ID = "frontend_cpu"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the time before the engine, and the writing of answers where it grew with it."""
+    frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
+    if frontend <= 0:
+        return None
+    weights: dict[str, float | FloatArray] = {"frontend": 1.0}
+    if frontend > delivery:
+        weights["delivery"] = 1.0
+    return Claim(
+        cause=ID,
+        weights=weights,
+        evidence=[
+            Evidence("CPUs that the API server uses", *case.rate("process_cpu_s_total")),
+            Evidence(
+                "prompt tokens, mean",
+                case.demand.prompt_before_tokens,
+                case.demand.prompt_now_tokens,
+            ),
+            Evidence(
+                "seconds before the engine, mean over the slow requests",
+                *case.of_usual_and_slow("frontend_s"),
+            ),
+        ],
+        levers=[Lever("more API servers before the same engine", "--api-server-count 2")],
+    )

@@ -1,0 +1,19 @@
+"""Requests held back although the batch has room: which of the reasons it was.
+
+Pure.
+"""
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.requests import FloatArray
+
+
+def by_adapter(case: Case) -> FloatArray:
+    """(n,) 1 for slow requests that need an adapter."""
+    return np.where(case.slow.label("lora").codes >= 0, 1.0, 0.0)
+
+
+def by_fetched_kv(case: Case) -> FloatArray:
+    """(n,) 1 for slow requests whose keys and values came from outside the engine."""
+    return np.where(np.nan_to_num(case.slow.number("external_cached_tokens")) > 0, 1.0, 0.0)

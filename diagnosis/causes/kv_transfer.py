@@ -1,0 +1,30 @@
+"""Requests wait for keys and values that another server or store sends."""
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.held import by_adapter, by_fetched_kv
+
+ID = "kv_transfer"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the time held back of requests that fetch what they need."""
+    fetching_before, fetching_now = case.mean("fetching_kv")
+    fetched = by_fetched_kv(case)
+    fetching = (fetching_now or 0.0) > (fetching_before or 0.0)
+    if case.grown_s("queue_held") <= 0 or not (fetching or fetched.any()):
+        return None
+    return Claim(
+        cause=ID,
+        weights={"queue_held": 1.0 - by_adapter(case) if fetching else fetched},
+        evidence=[
+            Evidence("requests fetching KV, mean", fetching_before, fetching_now),
+            Evidence("seconds of transfer, per second", *case.rate("kv_transfer_s_total")),
+            Evidence("bytes transferred/s", *case.rate("kv_transfer_bytes_total")),
+            Evidence("failed transfers/s", *case.rate("kv_transfer_failures_total")),
+        ],
+        levers=[
+            Lever("look at the link between the servers; place prefill and decode closer"),
+            Lever("compute short prompts here instead of fetching them"),
+        ],
+    )

@@ -1,0 +1,32 @@
+"""More requests than the servers have places for: a queue for every size of request."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.levers import lever
+from diagnosis.causes.queueing import waiting
+
+ID = "load_exceeds_capacity"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the queue that the rate's growth is to blame for."""
+    weights = waiting(case, blame.LOAD)
+    if not weights:
+        return None
+    demand = case.demand
+    return Claim(
+        cause=ID,
+        weights=weights,
+        evidence=[
+            Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
+            Evidence("requests waiting, mean", *case.mean("waiting")),
+            Evidence("requests running, mean", *case.mean("running")),
+            Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
+        ],
+        levers=[
+            Lever("add replicas, or send less here"),
+            lever(case, "more places in the batch", "--max-num-seqs", factor=2.0),
+            Lever("refuse early what cannot be served in time", "--max-num-queued-reqs"),
+        ],
+    )

@@ -1,0 +1,30 @@
+"""The answers became longer: each token is as quick as before, there are more of them."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+
+ID = "longer_outputs"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the time of the additional tokens, and the places they keep."""
+    seats = blame.for_seats(case).get(blame.OUTPUTS, 0.0)
+    if case.demand.log_output <= 0:
+        return None
+    return Claim(
+        cause=ID,
+        weights={"decode_longer": 1.0, "queue_seats": seats, "queue_unsplit": seats},
+        evidence=[
+            Evidence("output tokens, median", *case.quantiles("output_tokens", 0.5)),
+            Evidence("output tokens, longest of a hundred", *case.quantiles("output_tokens", 0.99)),
+            Evidence(
+                "output tokens, mean over the slow requests",
+                *case.of_usual_and_slow("output_tokens"),
+            ),
+        ],
+        levers=[
+            Lever("cap the answer's length in the request (max_tokens)"),
+            Lever("promise time per token (TPOT) rather than the whole answer's"),
+        ],
+    )

@@ -1,0 +1,38 @@
+"""The prompts themselves became longer: the servers do as before, with more to do."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+
+ID = "longer_prompts"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims own prefill of more tokens; where all prompts grew, what they cost each other too."""
+    weights = {"prefill_longer": 1.0}
+    if not blame.few_long_prompts(case):
+        prefill = blame.for_prefill(case).get(blame.PROMPTS, 0.0)
+        seats = blame.for_seats(case).get(blame.PROMPTS, 0.0)
+        weights |= {"queue_budget": prefill, "queue_step": prefill}
+        weights |= {"prefill_others_prefill": prefill, "queue_seats": seats}
+        weights |= {"queue_unsplit": seats}
+    elif case.grown_s("prefill_longer") <= 0:
+        return None
+    if case.demand.log_prompt <= 0 and case.grown_s("prefill_longer") <= 0:
+        return None
+    return Claim(
+        cause=ID,
+        weights=weights,
+        evidence=[
+            Evidence("prompt tokens, median", *case.quantiles("prompt_tokens", 0.5)),
+            Evidence("prompt tokens, longest of a hundred", *case.quantiles("prompt_tokens", 0.99)),
+            Evidence(
+                "prompt tokens, mean over the slow requests",
+                *case.of_usual_and_slow("prompt_tokens"),
+            ),
+        ],
+        levers=[
+            Lever("an objective and servers of their own for long prompts"),
+            Lever("shorter prompts: fewer retrieved passages, a summary of the conversation"),
+        ],
+    )

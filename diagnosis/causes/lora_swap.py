@@ -1,0 +1,28 @@
+"""Requests for rare adapters wait until theirs is loaded in another's place."""
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, Evidence
+from diagnosis.causes.held import by_adapter
+from diagnosis.causes.levers import lever
+
+ID = "lora_swap"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the time held back of requests that need an adapter."""
+    adapter = by_adapter(case)
+    if case.grown_s("queue_held") <= 0 or not adapter.any():
+        return None
+    return Claim(
+        cause=ID,
+        weights={"queue_held": adapter},
+        evidence=[
+            Evidence("requests deferred, mean", *case.mean("deferred")),
+            Evidence("adapters waited for, mean", *case.mean("waiting_loras")),
+            Evidence("adapters running, mean", *case.mean("running_loras")),
+        ],
+        levers=[
+            lever(case, "more adapters on the GPU", "--max-loras", factor=2.0),
+            lever(case, "more adapters in host memory", "--max-cpu-loras", factor=2.0),
+        ],
+    )

@@ -1,0 +1,62 @@
+"""The machine's pace: what a slower GPU or CPU does to every part of a step alike.
+
+Pure. Which of the causes of a slow machine it is, its detectors tell from clocks, from the
+pattern of its GPUs and from who else is at work.
+"""
+
+from math import log
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.queueing import waiting
+from diagnosis.causes.stalls import share_of_samples_stalled, surplus_ratio
+from diagnosis.requests import FloatArray
+
+_SLOWER = 1.08
+"""Times the baseline's pace: what two quiet hours differ by."""
+_STEADY = 0.5
+"""Of the seconds at work, how many show a surplus, for it to be no stall but the pace."""
+
+
+def slowness(case: Case) -> float | None:
+    """How many times slower the machine is; None where it is not, or nobody can tell.
+
+    Prefill and decode must agree: a pace of decode alone is not the machine's.
+    """
+    prefill, decode = case.pace
+    known = [pace for pace in (prefill, decode) if pace is not None]
+    slowest = min(known, default=None)
+    if slowest is not None and slowest > _SLOWER:
+        return slowest
+    if steady_surplus(case):
+        surplus = surplus_ratio(case)
+        return 1.0 + surplus if surplus is not None and surplus > _SLOWER - 1.0 else None
+    return None
+
+
+def steady_surplus(case: Case) -> bool:
+    """Whether steps take more than their work explains nearly all the time: a model of steps
+    that has not yet learnt the new pace calls a slow machine a stall."""
+    share = share_of_samples_stalled(case)
+    return share is not None and share > _STEADY
+
+
+def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:
+    """The weights of a machine so many times slower."""
+    beyond = 1.0 - 1.0 / times
+    _, decode = case.pace
+    weights = waiting(case, blame.PACE)
+    weights |= {"prefill_own": 1.0, "decode_own": 1.0}
+    # A batch that is slower is also fuller: what it grew by, beyond the traffic's growth, is
+    # the pace's too.
+    load = max(case.demand.log_victims, 0.0)
+    fuller = log(times) / (log(times) + load) if load > 0 else 1.0
+    for term in ("prefill_others_decode", "decode_others_decode"):
+        weights[term] = max(beyond, fuller)
+    for term in ("prefill_others_prefill", "decode_others_prefill"):
+        weights[term] = max(beyond, float(np.max(weights.get(term, 0.0))))
+    if steady_surplus(case):
+        weights |= {"prefill_stall": 1.0, "decode_stall": 1.0}
+    return weights

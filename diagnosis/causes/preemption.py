@@ -1,0 +1,29 @@
+"""Running requests lose their blocks to others and are computed again."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.levers import lever
+from diagnosis.causes.queueing import waiting
+
+ID = "preemption"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the time spent evicted and computing again."""
+    if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
+        return None
+    seats = waiting(case, blame.PREEMPTION)
+    return Claim(
+        cause=ID,
+        weights={**seats, "prefill_preempted": 1.0, "decode_preempted": 1.0},
+        evidence=[
+            Evidence("preemptions/s", *case.rate("preemptions_total")),
+            Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
+        ],
+        levers=[
+            lever(case, "fewer sequences at a time", "--max-num-seqs", factor=0.5),
+            Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8"),
+            lever(case, "leave more memory to the cache", "--gpu-memory-utilization"),
+        ],
+    )

@@ -1,0 +1,35 @@
+"""Prefills of other requests share the steps of running decodes and stretch them."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.levers import lever
+
+ID = "prefill_interference"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims what others' prefills cost the decodes, where longer prompts brought it about."""
+    prompts = blame.for_prefill(case).get(blame.PROMPTS, 0.0)
+    if case.grown_s("decode_others_prefill") <= 0 or not prompts:
+        return None
+    return Claim(
+        cause=ID,
+        weights={"decode_others_prefill": prompts},
+        evidence=[
+            Evidence(
+                "prompt tokens of others in one step, at most, mean over the slow requests",
+                *case.of_usual_and_slow("others_prefill_tokens_max"),
+            ),
+            Evidence(
+                "prompt tokens, mean",
+                case.demand.prompt_before_tokens,
+                case.demand.prompt_now_tokens,
+            ),
+            Evidence("prompt tokens computed/s", *case.rate("prefill_tokens_total")),
+        ],
+        levers=[
+            lever(case, "smaller steps", "--max-num-batched-tokens", factor=0.25),
+            Lever("a class of servers of its own for long prompts, or prefill apart from decode"),
+        ],
+    )

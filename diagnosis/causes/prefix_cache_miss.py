@@ -1,0 +1,37 @@
+"""Prompts of the same length are found less in the prefix cache and are computed instead."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.levers import lever_if
+from diagnosis.causes.queueing import waiting
+
+ID = "prefix_cache_miss"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims own prefill of tokens no longer cached, and what others' misses cost."""
+    if case.demand.log_uncached <= 0.02:
+        return None
+    return Claim(
+        cause=ID,
+        weights={**waiting(case, blame.MISSES), "prefill_uncached": 1.0},
+        evidence=[
+            Evidence(
+                "prompt tokens found in the cache, ratio",
+                1.0 - case.demand.uncached_before_ratio,
+                1.0 - case.demand.uncached_now_ratio,
+            ),
+            Evidence(
+                "hits per query of the engine's cache, tokens",
+                *case.ratio("prefix_cache_hits_tokens_total", "prefix_cache_queries_tokens_total"),
+            ),
+            Evidence("prompt tokens computed/s", *case.rate("prefill_tokens_total")),
+        ],
+        levers=[
+            Lever("route a conversation to the replica that has its prefix"),
+            Lever("keep what changes (time, user) out of the beginning of the prompt"),
+            Lever("keep evicted blocks in host memory", "--kv-offloading-size"),
+            *lever_if(case, "turn the cache on", "--enable-prefix-caching", False),
+        ],
+    )

@@ -1,0 +1,60 @@
+"""All detectors, by the id that `tailspan explain` prints."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from diagnosis.causes import (
+    cold_start,
+    config_change,
+    decode_batch_growth,
+    engine_stall,
+    frontend_cpu,
+    gpu_throttling,
+    kv_cache_exhausted,
+    kv_transfer,
+    load_exceeds_capacity,
+    long_prompt_blocking,
+    longer_outputs,
+    longer_prompts,
+    lora_swap,
+    network_or_client,
+    noisy_neighbour,
+    preemption,
+    prefill_interference,
+    prefix_cache_miss,
+    replica_imbalance,
+    slow_rank,
+    spec_decode_rejection,
+    tenant_flood,
+)
+from diagnosis.causes.claim import Detector
+
+_MODULES = (
+    load_exceeds_capacity,
+    kv_cache_exhausted,
+    preemption,
+    prefill_interference,
+    long_prompt_blocking,
+    longer_prompts,
+    longer_outputs,
+    prefix_cache_miss,
+    decode_batch_growth,
+    frontend_cpu,
+    engine_stall,
+    cold_start,
+    lora_swap,
+    spec_decode_rejection,
+    gpu_throttling,
+    noisy_neighbour,
+    slow_rank,
+    kv_transfer,
+    network_or_client,
+    tenant_flood,
+    replica_imbalance,
+    config_change,
+)
+
+DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
+    {module.ID: module.detect for module in _MODULES}
+)

@@ -1,0 +1,74 @@
+"""Starts of engines that bear on the slow requests.
+
+Pure.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.requests import FloatArray
+from telemetry.starts import EngineStart
+
+_LEAD_S = 120.0
+"""How long before the window a start may still be felt in it."""
+_WARM_S = 120.0
+
+
+def restarts(case: Case) -> list[EngineStart]:
+    """Starts in or just before the window of replicas that had been there in the baseline."""
+    window, baseline = case.question.window, case.question.baseline
+    earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
+    replica = case.before.label("replica")
+    there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    return sorted(
+        (
+            start
+            for start in case.servers.starts
+            if earliest <= start.at_unix_ns < window.to_unix_ns
+            and (start.replica in there or start.replica in case.victims)
+        ),
+        key=lambda start: start.at_unix_ns,
+    )
+
+
+def since_start_s(case: Case, started: Sequence[EngineStart]) -> FloatArray:
+    """(n,) seconds from the nearest start of its own replica, or of any where that has none, to
+    each slow request; negative for those that came while the server was starting."""
+    at = case.slow.received_unix_ns
+    replica = case.slow.label("replica")
+    nearest = np.full(at.size, np.inf)
+    for start in started:
+        own = replica.is_value(start.replica)
+        apart = (at - start.at_unix_ns) / 1e9
+        # While one server is away, its requests are the others' load.
+        felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
+        nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
+    return nearest
+
+
+def new_configs(case: Case) -> tuple[str, ...]:
+    """Configurations of slow requests that the baseline did not know."""
+    slow, before = case.slow.label("config"), case.before.label("config")
+    known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
+    found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
+    return tuple(name for name in found if name not in known)
+
+
+def lasting(case: Case) -> bool:
+    """Whether the slow requests with a new configuration go on past its warm-up."""
+    configs = new_configs(case)
+    if not configs:
+        return False
+    new = np.zeros(len(case.slow), dtype=np.bool_)
+    for config in configs:
+        new |= case.slow.label("config").is_value(config)
+    first = min(
+        (start.at_unix_ns for start in restarts(case) if start.config in configs),
+        default=case.question.window.from_unix_ns,
+    )
+    late = (case.slow.received_unix_ns - first) / 1e9
+    span_s = (case.question.window.to_unix_ns - first) / 1e9
+    # In a short window the warm-up is the whole of it: half of what there is must do.
+    return bool((new & (late > min(_WARM_S, span_s / 2))).mean() > 0.25)

@@ -1,0 +1,36 @@
+"""One GPU of a replica lags, and the others of its group wait for it in every step."""
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.hardware import gpu_apart, gpu_mean
+from diagnosis.causes.machine import slowed, slowness
+
+ID = "slow_rank"
+
+_APART = 0.15
+"""How much busier or idler, as a ratio of its peers, a rank is that is not like them."""
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims the slower pace, where one GPU's pattern stands apart from its peers'."""
+    times = slowness(case)
+    apart_before, apart_now, gpu = gpu_apart(case, "sm_active_ratio")
+    if times is None or apart_now is None or gpu is None:
+        return None
+    if apart_now < (apart_before or 0.0) + _APART:
+        return None
+    return Claim(
+        cause=ID,
+        weights=slowed(case, times),
+        evidence=[
+            Evidence("times longer for the same work", 1.0, times),
+            Evidence(f"SM activity of GPU {gpu} off its peers', ratio", apart_before, apart_now),
+            Evidence("SM clock, Hz", *gpu_mean(case, "sm_clock_hz")),
+        ],
+        levers=[
+            Lever(
+                f"check GPU {gpu} and its link (nvidia-smi nvlink -e, dcgmi diag), or replace it"
+            ),
+        ],
+        where={"replica": case.victims[0], "gpu": gpu} if case.victims else {"gpu": gpu},
+    )

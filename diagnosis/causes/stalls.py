@@ -1,0 +1,63 @@
+"""Where the engine's steps took longer than their work explains.
+
+Pure.
+"""
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.requests import FloatArray
+
+_NAME = "stall_s_total"
+_NOTICEABLE = 0.02
+"""Of a sample's time: less is the fit's noise."""
+
+
+def stalled_while_queued_s(case: Case) -> FloatArray:
+    """(n,) seconds that its replica's engines stood still while a slow request was queued."""
+    engines = case.servers.engines
+    rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s())
+    queued_s = np.nan_to_num(case.slow.number("queue_s"))
+    stalled = np.zeros(len(case.slow))
+    replica = case.slow.label("replica")
+    for code, name in enumerate(replica.values):
+        mine = np.flatnonzero(replica.codes == code)
+        if name not in engines.replica.values or not mine.size:
+            continue
+        rows = np.flatnonzero(engines.replica.codes == engines.replica.values.index(name))
+        rows = rows[rise[rows] > _NOTICEABLE * np.maximum(span[rows], 0.1)]
+        if not rows.size:
+            continue
+        at_s = engines.at_unix_ns[rows] / 1e9
+        order = np.argsort(at_s)
+        at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
+        begun = case.slow.received_unix_ns[mine] / 1e9
+        # A stall is told with the sample after it.
+        until = np.searchsorted(at_s, begun + queued_s[mine] + 1.5, side="right")
+        since = np.searchsorted(at_s, begun, side="left")
+        stalled[mine] = np.minimum(total[until] - total[since], queued_s[mine])
+    return stalled
+
+
+def share_of_samples_stalled(case: Case) -> float | None:
+    """Of the hot samples with steps in them, how many show a surplus; None without any."""
+    rise, busy = _hot(case)
+    at_work = busy > 0.05
+    if at_work.sum() < 5:
+        return None
+    return float((rise[at_work] > _NOTICEABLE * busy[at_work]).mean())
+
+
+def surplus_ratio(case: Case) -> float | None:
+    """The surplus over the time that the work explains, in the hot samples."""
+    rise, busy = _hot(case)
+    explained = float(busy.sum() - rise.sum())
+    return float(rise.sum()) / explained if explained > 0 else None
+
+
+def _hot(case: Case) -> tuple[FloatArray, FloatArray]:
+    engines = case.servers.engines
+    rows = case.rows_now(engines)
+    rise, busy = engines.rises(_NAME)[rows], engines.rises("busy_s_total")[rows]
+    known = np.isfinite(rise) & np.isfinite(busy)
+    return rise[known], busy[known]

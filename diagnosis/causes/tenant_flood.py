@@ -1,0 +1,37 @@
+"""One tenant sends many times its usual traffic, and the others wait behind it."""
+
+from diagnosis.case import Case
+from diagnosis.causes import blame
+from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.queueing import waiting
+
+ID = "tenant_flood"
+
+
+def detect(case: Case) -> Claim | None:
+    """Claims what the rate's growth is to blame for, where it is one tenant's."""
+    tenant = case.demand.tenant
+    if tenant is None or not blame.flooded(case):
+        return None
+    weights = waiting(case, blame.FLOOD)
+    if not weights:
+        return None
+    share = tenant.share_of_growth
+    return Claim(
+        cause=ID,
+        weights={**weights, "queue_kv": share, "prefill_others_decode": share},
+        evidence=[
+            Evidence(f"requests/s of {tenant.tenant}", tenant.before_per_s, tenant.now_per_s),
+            Evidence(
+                "requests/s of the other tenants",
+                case.demand.fleet_before_per_s - tenant.before_per_s,
+                case.demand.fleet_now_per_s - tenant.now_per_s,
+            ),
+            Evidence("requests waiting, mean", *case.mean("waiting")),
+        ],
+        levers=[
+            Lever(f"limit the rate of {tenant.tenant} at the gateway"),
+            Lever("let the other tenants go first", "--scheduling-policy priority"),
+        ],
+        where={"tenant": tenant.tenant},
+    )

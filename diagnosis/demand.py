@@ -1,0 +1,150 @@
+"""How the traffic changed: more requests, of whom, to where, and larger ones.
+
+Pure. Growth is told as a logarithm of a ratio, so that what multiplies (rate × prompt × share
+not cached) adds.
+"""
+
+from dataclasses import dataclass
+from math import log
+from typing import Final
+
+import numpy as np
+
+from diagnosis.requests import FloatArray, Requests
+from diagnosis.work import uncached_tokens
+
+_FEWEST: Final = 5
+"""Requests of a kind, for its rate to be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantGrowth:
+    """The tenant whose own traffic grew most."""
+
+    tenant: str
+    before_per_s: float
+    now_per_s: float
+    share_of_growth: float
+    """Of all tenants' growth, in (0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Rates are requests per second; `log_*` are logarithms of now over before."""
+
+    fleet_before_per_s: float
+    fleet_now_per_s: float
+    victims_before_per_s: float
+    victims_now_per_s: float
+    prompt_before_tokens: float
+    prompt_now_tokens: float
+    output_before_tokens: float
+    output_now_tokens: float
+    uncached_before_ratio: float
+    uncached_now_ratio: float
+    replicas: int
+    tenant: TenantGrowth | None
+
+    @property
+    def log_fleet(self) -> float:
+        """Of the whole fleet's rate."""
+        return _log_ratio(self.fleet_now_per_s, self.fleet_before_per_s)
+
+    @property
+    def log_victims(self) -> float:
+        """Of the rate at the slow requests' replicas."""
+        return _log_ratio(self.victims_now_per_s, self.victims_before_per_s)
+
+    @property
+    def log_skew(self) -> float:
+        """Of the victims' share of the fleet's rate."""
+        return self.log_victims - self.log_fleet if self.replicas > 1 else 0.0
+
+    @property
+    def log_prompt(self) -> float:
+        """Of the mean prompt's tokens."""
+        return _log_ratio(self.prompt_now_tokens, self.prompt_before_tokens)
+
+    @property
+    def log_output(self) -> float:
+        """Of the mean answer's tokens."""
+        return _log_ratio(self.output_now_tokens, self.output_before_tokens)
+
+    @property
+    def log_uncached(self) -> float:
+        """Of the share of prompt tokens that had to be computed."""
+        return _log_ratio(self.uncached_now_ratio, self.uncached_before_ratio)
+
+
+def _log_ratio(now: float, before: float) -> float:
+    return log(now / before) if now > 0 and before > 0 else 0.0
+
+
+def demand_of(
+    before: Requests, before_s: float, now: Requests, now_s: float, victims: tuple[str, ...]
+) -> Demand:
+    """Hold the traffic of two stretches against each other."""
+    at_before, at_now = _at(before, victims), _at(now, victims)
+    return Demand(
+        fleet_before_per_s=len(before) / before_s,
+        fleet_now_per_s=len(now) / now_s,
+        victims_before_per_s=len(at_before) / before_s,
+        victims_now_per_s=len(at_now) / now_s,
+        prompt_before_tokens=_mean(at_before.number("prompt_tokens")),
+        prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
+        output_before_tokens=_mean(at_before.number("output_tokens")),
+        output_now_tokens=_mean(at_now.number("output_tokens")),
+        uncached_before_ratio=_uncached_ratio(at_before),
+        uncached_now_ratio=_uncached_ratio(at_now),
+        replicas=_different(before, now),
+        tenant=_tenant(before, before_s, now, now_s),
+    )
+
+
+def _at(requests: Requests, victims: tuple[str, ...]) -> Requests:
+    replica = requests.label("replica")
+    wanted = [place for place, name in enumerate(replica.values) if name in victims]
+    return requests.rows(np.isin(replica.codes, wanted)) if wanted else requests
+
+
+def _mean(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else 0.0
+
+
+def _uncached_ratio(requests: Requests) -> float:
+    prompt, uncached = requests.number("prompt_tokens"), uncached_tokens(requests)
+    total = float(np.nansum(prompt))
+    return float(np.nansum(uncached)) / total if total else 0.0
+
+
+def _different(before: Requests, now: Requests) -> int:
+    names = set()
+    for requests in (before, now):
+        replica = requests.label("replica")
+        names |= {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
+    return len(names)
+
+
+def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> TenantGrowth | None:
+    rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
+    growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
+    whole = sum(rise for rise in growth.values() if rise > 0)
+    if not whole:
+        return None
+    tenant = max(growth, key=lambda each: growth[each])
+    if rates_now[tenant] * now_s < _FEWEST:
+        return None
+    return TenantGrowth(
+        tenant, rates_before.get(tenant, 0.0), rates_now[tenant], growth[tenant] / whole
+    )
+
+
+def _rates(requests: Requests, seconds: float) -> dict[str, float]:
+    tenant = requests.label("tenant")
+    counts = np.bincount(tenant.codes[tenant.codes >= 0], minlength=len(tenant.values))
+    return {
+        name: int(count) / seconds
+        for name, count in zip(tenant.values, counts, strict=True)
+        if count
+    }

@@ -1,0 +1,198 @@
+"""Why did this latency grow? The whole way from columns to an explanation.
+
+Pure. No clock, no socket, no SQL; the same columns give the same answer.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from diagnosis.case import Case, case_of
+from diagnosis.causes.claim import Claim, settled
+from diagnosis.causes.registry import DETECTORS
+from diagnosis.dimensions import hardest_hit
+from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
+from diagnosis.onset import onset_unix_ns
+from diagnosis.parts import PARTS, latency_s, split_s
+from diagnosis.question import Question
+from diagnosis.requests import FloatArray, Requests
+from diagnosis.servers import Servers
+from diagnosis.tail import (
+    Stretch,
+    block_sums,
+    drawn_blocks,
+    interval,
+    needed,
+    share_for,
+    stretch,
+    tail_means,
+)
+from diagnosis.terms import TERMS
+from diagnosis.work import learn
+
+GROWN: Final = 1.10
+"""The slow requests' mean has grown where even its interval's low end is above this, times the
+baseline's: two quiet hours differ by less."""
+
+WORTH_NAMING: Final = 0.05
+"""The least share of a cause that is named."""
+
+
+def explain(requests: Requests, servers: Servers, question: Question) -> Explanation:
+    """Explain a latency's growth from one stretch of time to another.
+
+    Args:
+        requests: at least those of window and baseline; others are left out.
+        servers: what the servers told in both, and their starts before.
+        question: which latency, window and baseline.
+    """
+    window, baseline = question.window, question.baseline
+    now = requests.within(window.from_unix_ns, window.to_unix_ns)
+    before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
+    tails = (
+        stretch(
+            latency_s(now, question.metric),
+            now.received_unix_ns,
+            window.from_unix_ns,
+            window.seconds,
+        ),
+        stretch(
+            latency_s(before, question.metric),
+            before.received_unix_ns,
+            baseline.from_unix_ns,
+            baseline.seconds,
+        ),
+    )
+    share = share_for(*tails)
+    if share is None:
+        return Explanation(
+            question, Verdict.INSUFFICIENT_DATA, len(tails[0]), len(tails[1]), needed()
+        )
+    return _explained(question, servers, now, before, tails, share)
+
+
+def _explained(
+    question: Question,
+    servers: Servers,
+    now: Requests,
+    before: Requests,
+    tails: tuple[Stretch, Stretch],
+    share: float,
+) -> Explanation:
+    slow, usual = tails
+    drawn = drawn_blocks(slow.block_count), drawn_blocks(usual.block_count, seed=1)
+    means_now = tail_means(slow, share, drawn[0])
+    means_before = tail_means(usual, share, drawn[1])
+    now_s = float(slow.latency_s[: slow.tail(share)].mean())
+    baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
+    low_s, high_s = interval(means_now - means_before)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low_ratio, _ = interval(means_now / np.maximum(means_before, 1e-9))
+    case = case_of(question, servers, now, before, tails, share, learn(before))
+    grown = low_ratio > GROWN and now_s > GROWN * baseline_s
+    causes: Sequence[Cause] = ()
+    unexplained = None
+    if grown:
+        causes, unexplained = _causes(case, usual, share, drawn)
+    slow_mask = np.zeros(len(now), dtype=np.bool_)
+    slow_mask[case.slow_rows] = True
+    hits, tested = hardest_hit(now, slow_mask) if grown else ([], 0)
+    return Explanation(
+        question=question,
+        verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,
+        requests=len(slow),
+        baseline_requests=len(usual),
+        needed=needed(),
+        tail_share=share,
+        baseline_s=baseline_s,
+        now_s=now_s,
+        excess_low_s=low_s,
+        excess_high_s=high_s,
+        onset_unix_ns=onset_unix_ns(slow, usual, share, question.window) if grown else None,
+        causes=causes,
+        unexplained=unexplained,
+        parts=_parts(case),
+        dimensions=hits,
+        dimensions_tested=tested,
+    )
+
+
+def _parts(case: Case) -> list[PartGrowth]:
+    metric = case.question.metric
+    was, now = split_s(case.usual, metric).mean(axis=0), split_s(case.slow, metric).mean(axis=0)
+    return [
+        PartGrowth(part, float(was[place]), float(now[place])) for place, part in enumerate(PARTS)
+    ]
+
+
+def _causes(
+    case: Case, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
+) -> tuple[list[Cause], float]:
+    """The causes worth naming, largest first, and what no claim takes."""
+    claims = [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
+    terms = case.terms
+    added = np.maximum(terms.mean(axis=0), 0.0)
+    grew = added > 0
+    weights = settled(claims, len(case.slow))
+    # What a claim takes of each slow request's terms that grew, and their whole.
+    seconds = np.einsum("cnt,nt->nc", weights[:, :, grew], terms[:, grew])
+    columns = np.column_stack([seconds, terms[:, grew].sum(axis=1)])
+    replicates = _replicates(case, columns, drawn[0])
+    replicates -= _baseline_shift(case, weights, grew, usual, share, drawn[1])
+    point = columns.mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = point[:-1] / point[-1]
+        drawn_shares = np.where(
+            replicates[:, -1:] > 0, replicates[:, :-1] / replicates[:, -1:], np.nan
+        )
+    causes = [
+        _cause(claim, float(shares[place]), drawn_shares[:, place])
+        for place, claim in enumerate(claims)
+    ]
+    named = [cause for cause in causes if cause.share >= WORTH_NAMING and cause.low > 0]
+    named.sort(key=lambda cause: -cause.share)
+    return named, float(1.0 - sum(cause.share for cause in named))
+
+
+def _replicates(case: Case, columns: FloatArray, drawn: FloatArray) -> FloatArray:
+    """(replicates, k) the slow requests' means with their blocks drawn anew."""
+    sums = block_sums(columns, case.slow_blocks, case.block_count)
+    sizes = np.bincount(case.slow_blocks, minlength=case.block_count)
+    number = drawn @ sizes
+    result: FloatArray = (drawn @ sums) / np.maximum(number, 1.0)[:, None]
+    return result
+
+
+def _baseline_shift(
+    case: Case,
+    weights: FloatArray,
+    grew: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    usual: Stretch,
+    share: float,
+    drawn: FloatArray,
+) -> FloatArray:
+    """(replicates, claims + 1) how the drawn baselines move each claim's mean."""
+    parts = split_s(case.usual, case.question.metric)
+    blocks = usual.blocks[: usual.tail(share)]
+    sums = block_sums(parts, blocks, usual.block_count)
+    sizes = np.bincount(blocks, minlength=usual.block_count)
+    number = np.maximum(drawn @ sizes, 1.0)[:, None]
+    moved = np.zeros((drawn.shape[0], len(TERMS)))
+    moved[:, : len(PARTS)] = (drawn @ sums) / number - parts.mean(axis=0)
+    taken = weights.mean(axis=1) * grew  # (claims, terms)
+    return np.column_stack([moved @ taken.T, moved @ grew.astype(float)])
+
+
+def _cause(claim: Claim, share: float, drawn: FloatArray) -> Cause:
+    known = drawn[np.isfinite(drawn)]
+    low, high = interval(known) if known.size else (share, share)
+    return Cause(
+        id=claim.cause,
+        share=share,
+        low=min(low, share),
+        high=max(high, share),
+        evidence=claim.evidence,
+        levers=claim.levers,
+        where=claim.where,
+    )

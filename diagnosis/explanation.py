@@ -1,0 +1,95 @@
+"""What an explanation says.
+
+Pure. Seconds are of the slow requests' mean; shares are of what was added to it: the sum of the
+terms that grew.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diagnosis.causes.claim import Evidence, Lever
+from diagnosis.question import Question
+
+
+class Verdict(StrEnum):
+    """Whether there is something to explain."""
+
+    INCIDENT = "incident"
+    NO_INCIDENT = "no_incident"
+    INSUFFICIENT_DATA = "insufficient_data"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One cause, with the interval that 95 of 100 draws of the window's minutes give its share."""
+
+    id: str
+    share: float
+    low: float
+    high: float
+    evidence: Sequence[Evidence]
+    levers: Sequence[Lever]
+    where: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartGrowth:
+    """One part of the latency: its mean over the baseline's slow requests and the window's."""
+
+    part: str
+    baseline_s: float
+    now_s: float
+
+    @property
+    def excess_s(self) -> float:
+        """What it grew by; negative where it shrank."""
+        return self.now_s - self.baseline_s
+
+
+@dataclass(frozen=True, slots=True)
+class HardHit:
+    """Requests of one kind that are slow more often than the others."""
+
+    dimension: str
+    value: str
+    risk_ratio: float
+    low: float
+    high: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer to a question.
+
+    `tail_share` is how much of each stretch counts as slow, `excess_s` how much the slow
+    requests' mean grew (the parts' excesses sum to it), `unexplained` the share of it that no
+    cause takes. `needed` is how many requests each stretch needs for a verdict.
+    """
+
+    question: Question
+    verdict: Verdict
+    requests: int
+    baseline_requests: int
+    needed: int
+    tail_share: float | None = None
+    baseline_s: float | None = None
+    now_s: float | None = None
+    excess_low_s: float | None = None
+    excess_high_s: float | None = None
+    onset_unix_ns: int | None = None
+    causes: Sequence[Cause] = ()
+    unexplained: float | None = None
+    parts: Sequence[PartGrowth] = ()
+    dimensions: Sequence[HardHit] = ()
+    dimensions_tested: int = 0
+    doubts: Sequence[str] = ()
+    """What the data says against itself, in sentences."""
+
+    @property
+    def excess_s(self) -> float | None:
+        """How much the slow requests' mean grew."""
+        if self.now_s is None or self.baseline_s is None:
+            return None
+        return self.now_s - self.baseline_s

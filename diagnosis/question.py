@@ -1,0 +1,55 @@
+"""What is asked: which latency, of which stretch of time, against which other.
+
+Pure.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Metric(StrEnum):
+    """The latencies that can be explained."""
+
+    TTFT = "ttft"
+    TPOT = "tpot"
+    ITL_MAX = "itl_max"
+    E2E = "e2e"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The instants t with from ≤ t < to, in unix nanoseconds.
+
+    Raises:
+        ValueError: it ends before it begins, or at once.
+    """
+
+    from_unix_ns: int
+    to_unix_ns: int
+
+    def __post_init__(self) -> None:
+        if not self.from_unix_ns < self.to_unix_ns:
+            raise ValueError(
+                f"a stretch of time must end after it begins: {self.from_unix_ns} to "
+                f"{self.to_unix_ns}"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return (self.to_unix_ns - self.from_unix_ns) / 1e9
+
+    @property
+    def before(self) -> "Span":
+        """The stretch of the same length just before."""
+        return Span(2 * self.from_unix_ns - self.to_unix_ns, self.from_unix_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Why is `metric` slower in `window` than in `baseline`?"""
+
+    metric: Metric
+    window: Span
+    baseline: Span

@@ -1,0 +1,101 @@
+"""The requests of a stretch of time as columns.
+
+Pure. Arrays in, arrays out; a million requests are thirty arrays, never a million objects.
+An unknown number is NaN here and only here: it takes part in no sum.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
+"""What a request is known by; a caller may leave any out."""
+
+NUMBERS = (
+    *("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
+    *("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s"),
+    *(f"prefill_{part}_s" for part in ("own", "others_prefill", "others_decode")),
+    *("prefill_preempted_s", "prefill_stall_s"),
+    *(f"decode_{part}_s" for part in ("own", "others_prefill", "others_decode")),
+    *("decode_preempted_s", "decode_stall_s"),
+    *("ttft_s", "itl_max_s", "e2e_s", "streamed"),
+    *("prompt_tokens", "cached_tokens", "external_cached_tokens", "output_tokens"),
+    *("preemptions", "waiting_at_arrival", "running_at_arrival", "kv_usage_at_arrival"),
+    "others_prefill_tokens_max",
+)
+"""What is measured of a request, in the unit its name says; a caller may leave any out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A column of names: `values[codes[i]]` is the i-th; −1 is unknown."""
+
+    codes: NDArray[np.int32]
+    values: tuple[str, ...]
+
+    def is_value(self, value: str) -> BoolArray:
+        """Which rows bear it."""
+        if value not in self.values:
+            return np.zeros(self.codes.size, dtype=np.bool_)
+        return np.asarray(self.codes == self.values.index(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in any order, each column of the same length.
+
+    Raises:
+        ValueError: columns of different lengths, or one of no known name.
+    """
+
+    received_unix_ns: IntArray
+    numbers: Mapping[str, FloatArray] = field(default_factory=dict)
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.numbers:
+            if name not in NUMBERS:
+                raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
+        for name in self.labels:
+            if name not in LABELS:
+                raise ValueError(f"label: {name!r}; allowed: {', '.join(LABELS)}")
+        sizes = {name: values.size for name, values in self.numbers.items()}
+        sizes |= {name: label.codes.size for name, label in self.labels.items()}
+        for name, size in sizes.items():
+            if size != self.received_unix_ns.size:
+                raise ValueError(f"{name} has {size} rows, received_unix_ns {len(self)}")
+
+    def __len__(self) -> int:
+        return int(self.received_unix_ns.size)
+
+    def number(self, name: str) -> FloatArray:
+        """A column of numbers; all NaN where the caller has none of that name."""
+        found = self.numbers.get(name)
+        return np.full(len(self), np.nan) if found is None else found
+
+    def label(self, name: str) -> Labels:
+        """A column of names; all unknown where the caller has none of that name."""
+        found = self.labels.get(name)
+        return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
+
+    def rows(self, chosen: BoolArray | IntArray) -> "Requests":
+        """Some of them, in the order asked for."""
+        return Requests(
+            self.received_unix_ns[chosen],
+            {name: values[chosen] for name, values in self.numbers.items()},
+            {
+                name: Labels(label.codes[chosen], label.values)
+                for name, label in self.labels.items()
+            },
+        )
+
+    def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
+        """Those received in [from, to)."""
+        at = self.received_unix_ns
+        return self.rows((at >= from_unix_ns) & (at < to_unix_ns))

@@ -1,0 +1,82 @@
+"""What each slow request has beyond the baseline's slow ones, by mechanism.
+
+Pure. The parts of a row, with three told apart further: own prefill into more prompt, fewer
+hits and a slower machine; own decode into longer answers and slower tokens. Each request's
+terms sum to its latency less the mean of the baseline's tail, so their means sum to the gap.
+
+Why tail against tail: against the baseline's middle, the usual tail (its long prompts, its
+long answers) would be explained along with what is new.
+Source: the decode split is Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from diagnosis.parts import AT, INSIDE, PARTS, split_s
+from diagnosis.question import Metric
+from diagnosis.requests import FloatArray, Requests
+from diagnosis.work import OwnWork, uncached_tokens
+
+NEW: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
+"""Terms beside the parts: more prompt tokens, fewer of them cached, more output tokens.
+`prefill_own` and `decode_own` then hold what is left of them: the machine's pace."""
+
+TERMS: Final = (*PARTS, *NEW)
+TERM: Final = {term: place for place, term in enumerate(TERMS)}
+
+_DECODE: Final = tuple(AT[f"decode_{part}"] for part in (*INSIDE, "unsplit"))
+
+
+def excess_s(now: Requests, baseline: Requests, metric: Metric, work: OwnWork) -> FloatArray:
+    """(n, len(TERMS)) seconds of each term of each request of `now`'s tail.
+
+    Args:
+        now: the slow requests to explain.
+        baseline: the baseline's slow requests.
+        metric: of which latency.
+        work: learnt from all of the baseline's requests.
+    """
+    terms = np.zeros((len(now), len(TERMS)))
+    usual = split_s(baseline, metric)
+    terms[:, : len(PARTS)] = split_s(now, metric) - usual.mean(axis=0)
+    if metric in (Metric.TTFT, Metric.E2E):
+        _tell_prefill_apart(terms, now, baseline, work)
+    if metric is Metric.E2E:
+        _tell_longer_answers_apart(terms, now, baseline, usual)
+    return terms
+
+
+def _tell_prefill_apart(
+    terms: FloatArray, now: Requests, baseline: Requests, work: OwnWork
+) -> None:
+    if work.prefill is None:
+        return
+
+    def by_prompt_and_by_hits(requests: Requests) -> tuple[FloatArray, FloatArray]:
+        prompt = requests.number("prompt_tokens")
+        expected = work.prefill_s(prompt, prompt - work.expected_cached_tokens(prompt))
+        actual = work.prefill_s(prompt, uncached_tokens(requests))
+        split = np.isfinite(requests.number("prefill_own_s")) & np.isfinite(expected)
+        return np.where(split, expected, 0.0), np.where(split, actual - expected, 0.0)
+
+    longer, missed = by_prompt_and_by_hits(now)
+    usual_longer, usual_missed = by_prompt_and_by_hits(baseline)
+    longer, missed = longer - usual_longer.mean(), missed - usual_missed.mean()
+    terms[:, TERM["prefill_longer"]] = longer
+    terms[:, TERM["prefill_uncached"]] = missed
+    terms[:, TERM["prefill_own"]] -= longer + missed
+
+
+def _tell_longer_answers_apart(
+    terms: FloatArray, now: Requests, baseline: Requests, usual: FloatArray
+) -> None:
+    gaps = np.maximum(np.nan_to_num(now.number("output_tokens")) - 1.0, 0.0)
+    usual_gaps = np.maximum(np.nan_to_num(baseline.number("output_tokens")) - 1.0, 0.0)
+    if not usual_gaps.sum() > 0:
+        return
+    for place in _DECODE:
+        each_s = usual[:, place].sum() / usual_gaps.sum()
+        longer = (gaps - usual_gaps.mean()) * each_s
+        terms[:, TERM["decode_longer"]] += longer
+        terms[:, place] -= longer
