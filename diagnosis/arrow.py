@@ -36,6 +36,8 @@ def samples_of(table: pa.Table) -> Samples:
         return no_samples()
     numbers, texts = {}, {}
     for name in table.column_names:
+        if name.endswith("_unix_ns"):
+            continue  # a float would round it
         kind = table.schema.field(name).type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             numbers[name] = _floats(table[name])
@@ -58,7 +60,7 @@ def servers_of(
 
 
 def _floats(column: pa.ChunkedArray) -> FloatArray:
-    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
 def _labels(column: pa.ChunkedArray) -> Labels:

@@ -175,6 +175,7 @@ class Case:
             self.hot_requests,
             self.hot_s,
             self.victims,
+            self.work,
         )
 
     @cached_property

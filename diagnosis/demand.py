@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from diagnosis.requests import FloatArray, Requests
-from diagnosis.work import uncached_tokens
+from diagnosis.work import OwnWork, uncached_tokens
 
 _FEWEST: Final = 5
 """Requests of a kind, for its rate to be one."""
@@ -40,7 +40,7 @@ class Demand:
     prompt_now_tokens: float
     output_before_tokens: float
     output_now_tokens: float
-    uncached_before_ratio: float
+    uncached_expected_ratio: float
     uncached_now_ratio: float
     replicas: int
     tenant: TenantGrowth | None
@@ -72,8 +72,9 @@ class Demand:
 
     @property
     def log_uncached(self) -> float:
-        """Of the share of prompt tokens that had to be computed."""
-        return _log_ratio(self.uncached_now_ratio, self.uncached_before_ratio)
+        """Of the share of prompt tokens computed, over what the baseline's hits would have left
+        to compute of these very prompts: a long prompt hits less, and that is no miss."""
+        return _log_ratio(self.uncached_now_ratio, self.uncached_expected_ratio)
 
 
 def _log_ratio(now: float, before: float) -> float:
@@ -81,7 +82,12 @@ def _log_ratio(now: float, before: float) -> float:
 
 
 def demand_of(
-    before: Requests, before_s: float, now: Requests, now_s: float, victims: tuple[str, ...]
+    before: Requests,
+    before_s: float,
+    now: Requests,
+    now_s: float,
+    victims: tuple[str, ...],
+    work: OwnWork,
 ) -> Demand:
     """Hold the traffic of two stretches against each other."""
     at_before, at_now = _at(before, victims), _at(now, victims)
@@ -94,7 +100,7 @@ def demand_of(
         prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
-        uncached_before_ratio=_uncached_ratio(at_before),
+        uncached_expected_ratio=_expected_ratio(at_now, work),
         uncached_now_ratio=_uncached_ratio(at_now),
         replicas=_different(before, now),
         tenant=_tenant(before, before_s, now, now_s),
@@ -116,6 +122,13 @@ def _uncached_ratio(requests: Requests) -> float:
     prompt, uncached = requests.number("prompt_tokens"), uncached_tokens(requests)
     total = float(np.nansum(prompt))
     return float(np.nansum(uncached)) / total if total else 0.0
+
+
+def _expected_ratio(requests: Requests, work: OwnWork) -> float:
+    prompt = requests.number("prompt_tokens")
+    total = float(np.nansum(prompt))
+    cached = float(np.nansum(work.expected_cached_tokens(prompt)))
+    return (total - cached) / total if total else 0.0
 
 
 def _different(before: Requests, now: Requests) -> int:

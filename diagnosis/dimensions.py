@@ -10,7 +10,7 @@ Hochberg 1995.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import exp, log, sqrt
 from statistics import NormalDist
 from typing import Final
@@ -65,7 +65,7 @@ def hardest_hit(requests: Requests, slow: BoolArray) -> tuple[list[HardHit], int
 
     Returns: them, and how many kinds were tested.
     """
-    columns = {name: values for name, values in _columns(requests)}
+    columns = dict(_columns(requests))
     names = {name: labels for name, (_, labels) in columns.items()}
     codes = {name: values for name, (values, _) in columns.items()}
     slow_rows = np.flatnonzero(slow)
@@ -112,7 +112,7 @@ def _columns(requests: Requests) -> Iterator[tuple[str, tuple[Codes, tuple[str, 
 def _sized(values: FloatArray, bounds: tuple[int, ...]) -> tuple[Codes, tuple[str, ...]]:
     codes = (np.searchsorted(bounds, np.nan_to_num(values), side="right") - 1).astype(np.int32)
     codes[~np.isfinite(values)] = -1
-    texts = [f"{low}–{high - 1}" for low, high in zip(bounds, bounds[1:], strict=False)]
+    texts = [f"{low}–{high - 1}" for low, high in pairwise(bounds)]
     return codes, (*texts, f"≥ {bounds[-1]}")
 
 

@@ -17,8 +17,9 @@ from diagnosis.tail import Stretch
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
     """When the window's slow requests became more; None where they were so all along."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
-    bad = np.bincount(now.blocks[now.latency_s > threshold_s], minlength=now.block_count)
-    whole = np.bincount(now.blocks, minlength=now.block_count)
+    slow = now.blocks[now.latency_s > threshold_s]
+    bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
+    whole = np.bincount(now.blocks, minlength=now.block_count).astype(np.float64)
     bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
     bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before
     gain = (

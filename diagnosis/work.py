@@ -34,13 +34,15 @@ class OwnWork:
         """(n,) own prefill on the baseline's machine; NaN where it is not known."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
-        return _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
+        seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
+        return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
         """(n,) own decode on the baseline's machine; NaN where it is not known."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
-        return _decode_columns(prompt_tokens, output_tokens) @ self.decode
+        seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
+        return seconds
 
     def expected_cached_tokens(self, prompt_tokens: FloatArray) -> FloatArray:
         """(n,) what the baseline's hits would have spared of such prompts."""
@@ -136,4 +138,5 @@ def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
         if error < best_error:
             best, best_error = np.zeros(x.shape[1]), error
             best[used] = part
-    return best / scale
+    result: FloatArray = best / scale
+    return result

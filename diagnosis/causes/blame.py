@@ -44,6 +44,20 @@ def for_prefill(case: Case) -> Blame:
     )
 
 
+def for_step(case: Case) -> Blame:
+    """Of the step under way, that had to end first: what made the ordinary step longer."""
+    body = case.body
+
+    def grown(*terms: str) -> float:
+        return max(0.0, float(sum(body[TERM[term]] for term in terms)))
+
+    others = grown("prefill_others_prefill", "decode_others_prefill")
+    found = {driver: others * share for driver, share in for_prefill(case).items()}
+    found[STALL] = grown("prefill_stall", "decode_stall")
+    found[PACE] = found.get(PACE, 0.0) + grown("prefill_own", "decode_own")
+    return _summing_to_one(found)
+
+
 def for_seats(case: Case) -> Blame:
     """Of places in the batch: rate × time that a request keeps its place."""
     before, now = _residence_s(case)
@@ -88,9 +102,8 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
     rate = max(log_rate, 0.0)
     if rate > _NOISE or not logs:
         for name, share in _of_rate(case).items():
-            logs[name] = share * max(rate, _NOISE)
-    whole = sum(logs.values())
-    return {name: value / whole for name, value in logs.items()}
+            logs[name] = logs.get(name, 0.0) + share * max(rate, _NOISE)
+    return _summing_to_one(logs)
 
 
 def _of_rate(case: Case) -> Blame:
@@ -127,13 +140,19 @@ def _why_longer(case: Case) -> Blame:
 
     prefill = for_prefill(case)
     others = grown("prefill_others_prefill", "decode_others_prefill")
-    found = {
-        PROMPTS: grown("prefill_longer") + others * prefill.get(PROMPTS, 0.0),
-        MISSES: grown("prefill_uncached") + others * prefill.get(MISSES, 0.0),
-        OUTPUTS: grown("decode_longer"),
-        PACE: grown("prefill_own", "decode_own"),
-        STALL: grown("prefill_stall", "decode_stall"),
-        PREEMPTION: grown("prefill_preempted", "decode_preempted"),
-    }
+    found = {driver: others * share for driver, share in prefill.items()}
+    for driver, terms in {
+        PROMPTS: ("prefill_longer",),
+        MISSES: ("prefill_uncached",),
+        OUTPUTS: ("decode_longer",),
+        PACE: ("prefill_own", "decode_own"),
+        STALL: ("prefill_stall", "decode_stall"),
+        PREEMPTION: ("prefill_preempted", "decode_preempted"),
+    }.items():
+        found[driver] = found.get(driver, 0.0) + grown(*terms)
+    return _summing_to_one(found)
+
+
+def _summing_to_one(found: Mapping[str, float]) -> Blame:
     whole = sum(found.values())
     return {name: value / whole for name, value in found.items()} if whole > 0 else {}

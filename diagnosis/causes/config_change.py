@@ -6,7 +6,7 @@ from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
 from diagnosis.causes.restarts import lasting, new_configs
-from telemetry.starts import differences
+from telemetry.starts import Difference, differences
 
 ID = "config_change"
 
@@ -42,7 +42,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _changed(case: Case, configs: tuple[str, ...]) -> list[tuple[str, object, object]]:
+def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns)
     after = next((start for start in reversed(starts) if start.config in configs), None)
     if after is None:
@@ -57,4 +57,4 @@ def _changed(case: Case, configs: tuple[str, ...]) -> list[tuple[str, object, ob
     )
     if before is None:
         return []
-    return [tuple(each) for each in differences(before.arguments, after.arguments)]
+    return differences(before.arguments, after.arguments)

@@ -1,6 +1,7 @@
 """More sequences, or longer ones, decode in the same steps: each token takes longer."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
 
@@ -9,11 +10,12 @@ ID = "decode_batch_growth"
 
 def detect(case: Case) -> Claim | None:
     """Claims what the others' decodes add to a step."""
-    if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0:
+    share = blame.for_seats(case).get(blame.LOAD, 0.0)
+    if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
     return Claim(
         cause=ID,
-        weights={"prefill_others_decode": 1.0, "decode_others_decode": 1.0},
+        weights={"prefill_others_decode": share, "decode_others_decode": share},
         evidence=[
             Evidence("requests running, mean", *case.mean("running")),
             Evidence("tokens decoded/s", *case.rate("decode_tokens_total")),

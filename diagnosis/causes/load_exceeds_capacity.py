@@ -11,7 +11,11 @@ ID = "load_exceeds_capacity"
 
 def detect(case: Case) -> Claim | None:
     """Claims the queue that the rate's growth is to blame for."""
-    weights = waiting(case, blame.LOAD)
+    weights = {
+        name: share
+        for name, share in waiting(case, blame.LOAD).items()
+        if not name.endswith("_others_decode")  # that is decode_batch_growth's
+    }
     if not weights:
         return None
     demand = case.demand

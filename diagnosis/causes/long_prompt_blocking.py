@@ -3,23 +3,20 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.queueing import waiting
 
 ID = "long_prompt_blocking"
 
 
 def detect(case: Case) -> Claim | None:
     """Claims the wait for others' prefill before the first token, if few prompts make it up."""
-    prompts = blame.for_prefill(case).get(blame.PROMPTS, 0.0)
-    if not prompts or not blame.few_long_prompts(case):
+    weights = waiting(case, blame.PROMPTS)
+    before = {name: share for name, share in weights.items() if not name.startswith("decode_")}
+    if not before or not blame.few_long_prompts(case):
         return None
-    weights = {"queue_budget": prompts, "queue_step": prompts, "prefill_others_prefill": prompts}
-    weights |= {
-        term: blame.for_seats(case).get(blame.PROMPTS, 0.0)
-        for term in ("queue_seats", "queue_unsplit")
-    }
     return Claim(
         cause=ID,
-        weights=weights,
+        weights=before,
         evidence=[
             Evidence(
                 "prompt tokens, longest of a hundred",

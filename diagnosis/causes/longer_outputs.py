@@ -3,18 +3,18 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.queueing import waiting
 
 ID = "longer_outputs"
 
 
 def detect(case: Case) -> Claim | None:
     """Claims the time of the additional tokens, and the places they keep."""
-    seats = blame.for_seats(case).get(blame.OUTPUTS, 0.0)
     if case.demand.log_output <= 0:
         return None
     return Claim(
         cause=ID,
-        weights={"decode_longer": 1.0, "queue_seats": seats, "queue_unsplit": seats},
+        weights={**waiting(case, blame.OUTPUTS), "decode_longer": 1.0},
         evidence=[
             Evidence("output tokens, median", *case.quantiles("output_tokens", 0.5)),
             Evidence("output tokens, longest of a hundred", *case.quantiles("output_tokens", 0.99)),

@@ -3,22 +3,23 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.queueing import waiting
+from diagnosis.requests import FloatArray
 
 ID = "longer_prompts"
 
 
 def detect(case: Case) -> Claim | None:
     """Claims own prefill of more tokens; where all prompts grew, what they cost each other too."""
-    weights = {"prefill_longer": 1.0}
+    weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     if not blame.few_long_prompts(case):
-        prefill = blame.for_prefill(case).get(blame.PROMPTS, 0.0)
-        seats = blame.for_seats(case).get(blame.PROMPTS, 0.0)
-        weights |= {"queue_budget": prefill, "queue_step": prefill}
-        weights |= {"prefill_others_prefill": prefill, "queue_seats": seats}
-        weights |= {"queue_unsplit": seats}
-    elif case.grown_s("prefill_longer") <= 0:
-        return None
-    if case.demand.log_prompt <= 0 and case.grown_s("prefill_longer") <= 0:
+        # The decodes that they stretch are prefill_interference's.
+        weights |= {
+            name: share
+            for name, share in waiting(case, blame.PROMPTS).items()
+            if not name.startswith("decode_")
+        }
+    if len(weights) == 1 and case.grown_s("prefill_longer") <= 0:
         return None
     return Claim(
         cause=ID,

@@ -46,7 +46,6 @@ def steady_surplus(case: Case) -> bool:
 def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:
     """The weights of a machine so many times slower."""
     beyond = 1.0 - 1.0 / times
-    _, decode = case.pace
     weights = waiting(case, blame.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0}
     # A batch that is slower is also fuller: what it grew by, beyond the traffic's growth, is

@@ -4,18 +4,20 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.queueing import waiting
 
 ID = "prefill_interference"
 
 
 def detect(case: Case) -> Claim | None:
     """Claims what others' prefills cost the decodes, where longer prompts brought it about."""
-    prompts = blame.for_prefill(case).get(blame.PROMPTS, 0.0)
-    if case.grown_s("decode_others_prefill") <= 0 or not prompts:
+    weights = waiting(case, blame.PROMPTS)
+    decodes = {name: share for name, share in weights.items() if name.startswith("decode_")}
+    if case.grown_s("decode_others_prefill") <= 0 or not decodes:
         return None
     return Claim(
         cause=ID,
-        weights={"decode_others_prefill": prompts},
+        weights=decodes,
         evidence=[
             Evidence(
                 "prompt tokens of others in one step, at most, mean over the slow requests",

@@ -19,7 +19,7 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             Evidence(
                 "prompt tokens found in the cache, ratio",
-                1.0 - case.demand.uncached_before_ratio,
+                1.0 - case.demand.uncached_expected_ratio,
                 1.0 - case.demand.uncached_now_ratio,
             ),
             Evidence(

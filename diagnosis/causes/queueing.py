@@ -3,24 +3,31 @@
 Pure.
 """
 
+from typing import Final
+
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.requests import FloatArray
 
+OF_SEATS: Final = (
+    *("queue_seats", "queue_unsplit"),
+    *("prefill_others_decode", "decode_others_decode"),
+)
+"""What more sequences at a time bring: a wait for a place, and longer steps for those in one."""
+
+OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
+"""What more prefill brings: a wait for a share of the step, and for others' in it."""
+
 
 def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     """Weights of the queue's and of others' prefill's terms that these drivers brought about."""
-    seats, prefill = blame.for_seats(case), blame.for_prefill(case)
-    by_seats = sum(seats.get(driver, 0.0) for driver in drivers)
-    by_prefill = sum(prefill.get(driver, 0.0) for driver in drivers)
     weights: dict[str, float | FloatArray] = {}
-    if by_seats:
-        weights |= {"queue_seats": by_seats, "queue_unsplit": by_seats}
-    if by_prefill:
-        weights |= {
-            "queue_budget": by_prefill,
-            "queue_step": by_prefill,
-            "prefill_others_prefill": by_prefill,
-            "decode_others_prefill": by_prefill,
-        }
+    for terms, blamed in (
+        (OF_SEATS, blame.for_seats(case)),
+        (OF_PREFILL, blame.for_prefill(case)),
+        (("queue_step",), blame.for_step(case)),
+    ):
+        share = sum(blamed.get(driver, 0.0) for driver in drivers)
+        if share:
+            weights |= dict.fromkeys(terms, share)
     return weights

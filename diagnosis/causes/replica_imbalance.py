@@ -14,8 +14,7 @@ def detect(case: Case) -> Claim | None:
     if not weights or not case.victims:
         return None
     demand = case.demand
-    skew = max(blame.for_seats(case).get(blame.SKEW, 0.0), blame.for_prefill(case)[blame.SKEW])
-    weights |= {"queue_kv": skew, "decode_others_decode": skew, "prefill_others_decode": skew}
+    weights["queue_kv"] = blame.for_seats(case).get(blame.SKEW, 0.0)
     before = demand.victims_before_per_s / max(demand.fleet_before_per_s, 1e-9)
     now = demand.victims_now_per_s / max(demand.fleet_now_per_s, 1e-9)
     return Claim(
