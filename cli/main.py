@@ -13,6 +13,7 @@ import click
 
 from cli.config import config
 from cli.doctor import doctor
+from cli.explain import explain
 from cli.requests import requests
 from cli.simulate import simulate
 from cli.slo import slo
@@ -44,7 +45,7 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, requests, stats, slo, config, doctor, simulate):
+for _verb in (up, requests, stats, explain, slo, config, doctor, simulate):
     tailspan.add_command(_verb)
 
 

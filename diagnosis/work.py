@@ -53,7 +53,7 @@ class OwnWork:
         # A size never seen has the hits of the nearest that was.
         nearest = known[np.abs(known[None, :] - np.arange(_SIZES)[:, None]).argmin(axis=1)]
         cached = self.cached_by_size[nearest][size]
-        return np.minimum(cached, np.nan_to_num(prompt_tokens))
+        return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
 
 _SIZES: Final = 32

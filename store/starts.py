@@ -32,6 +32,17 @@ def in_force(engine: Engine, at_unix_ns: int = _INT64_LAST) -> list[EngineStart]
         return _starts(connection.execute(statement).all())
 
 
+def starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[EngineStart]:
+    """The starts t with from ≤ t < to, in the order of time."""
+    statement = (
+        select(STARTS)
+        .where(STARTS.c.at_unix_ns >= from_unix_ns, STARTS.c.at_unix_ns < to_unix_ns)
+        .order_by(STARTS.c.at_unix_ns)
+    )
+    with reading(engine) as connection:
+        return _starts(connection.execute(statement).all())
+
+
 def starts_of(engine: Engine, config: str) -> list[EngineStart]:
     """The latest start with each configuration whose fingerprint begins so, by fingerprint."""
     latest = func.row_number().over(

@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.starts",
         "tailspan_vllm.metrics",
     },
+    "diagnosis": {"telemetry"},
     "ui": {"telemetry", "store"},
     "rig": set(),
     "cli": {
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "collector",
         "exporters",
         "alerts",
+        "diagnosis",
         "simulator",
         "ui",
         "tailspan_vllm",

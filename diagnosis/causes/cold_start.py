@@ -7,6 +7,7 @@ from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.restarts import lasting, restarts, since_start_s
 
 ID = "cold_start"
+SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
 
 WARM_UP_S = 120.0
 """After a start, how long its requests may be its own."""

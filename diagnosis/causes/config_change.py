@@ -9,6 +9,7 @@ from diagnosis.causes.restarts import lasting, new_configs
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
+SUMMARY = "the servers run with other arguments since a deploy"
 
 _PREEMPTED = ("prefill_preempted", "decode_preempted")
 

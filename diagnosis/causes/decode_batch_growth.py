@@ -6,6 +6,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
 
 ID = "decode_batch_growth"
+SUMMARY = "more sequences, or longer ones, decode in the same steps: each token takes longer"
 
 
 def detect(case: Case) -> Claim | None:

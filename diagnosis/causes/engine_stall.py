@@ -10,6 +10,7 @@ from diagnosis.causes.queueing import waiting
 from diagnosis.causes.stalls import stalled_while_queued_s
 
 ID = "engine_stall"
+SUMMARY = "the engine stood still: all its requests wait at the same instant, whatever their work"
 
 
 def detect(case: Case) -> Claim | None:

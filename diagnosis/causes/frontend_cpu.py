@@ -5,6 +5,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.requests import FloatArray
 
 ID = "frontend_cpu"
+SUMMARY = "the API server's own work (parsing, templates, tokenising) holds requests up"
 
 
 def detect(case: Case) -> Claim | None:

@@ -6,6 +6,7 @@ from diagnosis.causes.hardware import gpu_mean, gpu_share_with
 from diagnosis.causes.machine import slowed, slowness
 
 ID = "gpu_throttling"
+SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down alike"
 
 _CLOCK = 0.95
 """Of the baseline's clock: less than that is no boost's whim."""

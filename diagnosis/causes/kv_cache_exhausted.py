@@ -5,6 +5,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
 
 ID = "kv_cache_exhausted"
+SUMMARY = "the KV cache is full: requests wait for blocks although the batch has places"
 
 
 def detect(case: Case) -> Claim | None:

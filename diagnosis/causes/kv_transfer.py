@@ -5,6 +5,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.held import by_adapter, by_fetched_kv
 
 ID = "kv_transfer"
+SUMMARY = "requests wait for keys and values that another server or store sends"
 
 
 def detect(case: Case) -> Claim | None:

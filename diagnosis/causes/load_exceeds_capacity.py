@@ -7,6 +7,7 @@ from diagnosis.causes.levers import lever
 from diagnosis.causes.queueing import waiting
 
 ID = "load_exceeds_capacity"
+SUMMARY = "more requests than the servers have places for: a queue for every size of request"
 
 
 def detect(case: Case) -> Claim | None:

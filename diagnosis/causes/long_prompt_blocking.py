@@ -6,6 +6,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
 
 ID = "long_prompt_blocking"
+SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:

@@ -6,6 +6,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
 
 ID = "longer_outputs"
+SUMMARY = "the answers became longer: each token is as quick as before, there are more of them"
 
 
 def detect(case: Case) -> Claim | None:

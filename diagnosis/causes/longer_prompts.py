@@ -7,6 +7,7 @@ from diagnosis.causes.queueing import waiting
 from diagnosis.requests import FloatArray
 
 ID = "longer_prompts"
+SUMMARY = "the prompts themselves became longer: the servers do as before, with more to do"
 
 
 def detect(case: Case) -> Claim | None:

@@ -6,6 +6,7 @@ from diagnosis.causes.held import by_adapter
 from diagnosis.causes.levers import lever
 
 ID = "lora_swap"
+SUMMARY = "requests for rare adapters wait until theirs is loaded in another's place"
 
 
 def detect(case: Case) -> Claim | None:

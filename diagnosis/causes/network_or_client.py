@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 
 ID = "network_or_client"
+SUMMARY = "the answer is ready, and the client or the network takes it slowly"
 
 
 def detect(case: Case) -> Claim | None:

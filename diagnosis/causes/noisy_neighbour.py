@@ -6,6 +6,7 @@ from diagnosis.causes.hardware import foreign_cpus, gpu_mean
 from diagnosis.causes.machine import slowed, slowness
 
 ID = "noisy_neighbour"
+SUMMARY = "someone else works on the same GPU or the same CPUs, whose clocks are as ever"
 
 _FOREIGN_CPUS = 0.3
 """CPUs that others use beyond the baseline, for them to be in the way."""

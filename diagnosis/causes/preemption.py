@@ -7,6 +7,7 @@ from diagnosis.causes.levers import lever
 from diagnosis.causes.queueing import waiting
 
 ID = "preemption"
+SUMMARY = "running requests lose their blocks to others and are computed again"
 
 
 def detect(case: Case) -> Claim | None:

@@ -7,6 +7,7 @@ from diagnosis.causes.levers import lever
 from diagnosis.causes.queueing import waiting
 
 ID = "prefill_interference"
+SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
 
 
 def detect(case: Case) -> Claim | None:

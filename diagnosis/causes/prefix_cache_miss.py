@@ -7,6 +7,7 @@ from diagnosis.causes.levers import lever_if
 from diagnosis.causes.queueing import waiting
 
 ID = "prefix_cache_miss"
+SUMMARY = "prompts of the same length are found less in the prefix cache and are computed instead"
 
 
 def detect(case: Case) -> Claim | None:

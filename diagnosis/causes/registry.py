@@ -58,3 +58,8 @@ _MODULES = (
 DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
     {module.ID: module.detect for module in _MODULES}
 )
+
+SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
+    {module.ID: module.SUMMARY for module in _MODULES}
+)
+"""What each cause is, in a sentence's words."""

@@ -6,6 +6,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
 
 ID = "replica_imbalance"
+SUMMARY = "the router sends one replica more than its share, and only there requests wait"
 
 
 def detect(case: Case) -> Claim | None:

@@ -6,6 +6,7 @@ from diagnosis.causes.hardware import gpu_apart, gpu_mean
 from diagnosis.causes.machine import slowed, slowness
 
 ID = "slow_rank"
+SUMMARY = "one GPU of a replica lags, and the others of its group wait for it in every step"
 
 _APART = 0.15
 """How much busier or idler, as a ratio of its peers, a rank is that is not like them."""

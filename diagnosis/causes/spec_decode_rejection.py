@@ -5,6 +5,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
 
 ID = "spec_decode_rejection"
+SUMMARY = "fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer"
 
 _FELL = 0.9
 

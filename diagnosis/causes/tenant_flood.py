@@ -6,6 +6,7 @@ from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
 
 ID = "tenant_flood"
+SUMMARY = "one tenant sends many times its usual traffic, and the others wait behind it"
 
 
 def detect(case: Case) -> Claim | None:

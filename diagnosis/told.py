@@ -1,0 +1,76 @@
+"""An explanation as JSON: the shape that others read.
+
+Pure.
+"""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from diagnosis.explanation import Cause, Explanation
+from diagnosis.parts import PHASE
+from diagnosis.question import Span
+
+PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit")
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """The explanation's JSON object; instants are unix seconds, unknown is null."""
+    question = explanation.question
+    return {
+        "verdict": explanation.verdict.value,
+        "metric": question.metric.value,
+        "window": _span(question.window),
+        "baseline": _span(question.baseline),
+        "requests": explanation.requests,
+        "baseline_requests": explanation.baseline_requests,
+        "requests_needed": explanation.needed,
+        "slowest_share": explanation.tail_share,
+        "baseline_s": explanation.baseline_s,
+        "now_s": explanation.now_s,
+        "excess_s": explanation.excess_s,
+        "excess_low_s": explanation.excess_low_s,
+        "excess_high_s": explanation.excess_high_s,
+        "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
+        "causes": [_cause(cause) for cause in explanation.causes],
+        "unexplained_share": explanation.unexplained,
+        "phases": _phases(explanation),
+        "parts": [
+            {
+                "part": each.part,
+                "baseline_s": each.baseline_s,
+                "now_s": each.now_s,
+                "excess_s": each.excess_s,
+            }
+            for each in explanation.parts
+            if each.baseline_s or each.now_s
+        ],
+        "dimensions": [asdict(hit) for hit in explanation.dimensions],
+        "dimensions_tested": explanation.dimensions_tested,
+        "doubts": list(explanation.doubts),
+    }
+
+
+def _span(span: Span) -> dict[str, float]:
+    return {"from": span.from_unix_ns / 1e9, "to": span.to_unix_ns / 1e9}
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {
+        "id": cause.id,
+        "share": cause.share,
+        "share_low": cause.low,
+        "share_high": cause.high,
+        "evidence": [asdict(each) for each in cause.evidence],
+        "levers": [asdict(each) for each in cause.levers],
+        "where": dict(cause.where),
+    }
+
+
+def _phases(explanation: Explanation) -> list[dict[str, Any]]:
+    found = []
+    for phase in PHASES:
+        parts = [part for part in explanation.parts if PHASE[part.part] == phase]
+        was, now = sum(p.baseline_s for p in parts), sum(p.now_s for p in parts)
+        if was or now:
+            found.append({"phase": phase, "baseline_s": was, "now_s": now, "excess_s": now - was})
+    return found
