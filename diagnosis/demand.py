@@ -77,6 +77,15 @@ class Demand:
         return _log_ratio(self.uncached_now_ratio, self.uncached_expected_ratio)
 
 
+def grew(before: FloatArray, now: FloatArray) -> bool:
+    """Whether a mean rose by more than chance and by more than a little: 3 standard errors, 5 %."""
+    before, now = before[np.isfinite(before)], now[np.isfinite(now)]
+    if min(before.size, now.size) < _FEWEST:
+        return False
+    error = np.sqrt(before.var() / before.size + now.var() / now.size)
+    return bool(now.mean() - before.mean() > max(3.0 * error, 0.05 * before.mean()))
+
+
 def _log_ratio(now: float, before: float) -> float:
     return log(now / before) if now > 0 and before > 0 else 0.0
 

@@ -16,7 +16,7 @@ from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.onset import onset_unix_ns
 from diagnosis.parts import PARTS, latency_s, split_s
 from diagnosis.question import Question
-from diagnosis.requests import FloatArray, Requests
+from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Servers
 from diagnosis.tail import (
     Stretch,
@@ -34,6 +34,8 @@ from diagnosis.work import learn
 GROWN: Final = 1.10
 """The slow requests' mean has grown where even its interval's low end is above this, times the
 baseline's: two quiet hours differ by less."""
+
+_MOST_HIT: Final = 0.10
 
 WORTH_NAMING: Final = 0.05
 """The least share of a cause that is named."""
@@ -95,9 +97,7 @@ def _explained(
     unexplained = None
     if grown:
         causes, unexplained = _causes(case, usual, share, drawn)
-    slow_mask = np.zeros(len(now), dtype=np.bool_)
-    slow_mask[case.slow_rows] = True
-    hits, tested = hardest_hit(now, slow_mask) if grown else ([], 0)
+    hits, tested = hardest_hit(now, _hit(now, slow, usual, share)) if grown else ([], 0)
     return Explanation(
         question=question,
         verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,
@@ -116,6 +116,15 @@ def _explained(
         dimensions=hits,
         dimensions_tested=tested,
     )
+
+
+def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
+    """(n,) the requests slower than the baseline's tail begins; the slowest tenth at most, for
+    where all are hit it is the hardest hit that tell something."""
+    over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
+    hit = np.zeros(len(now), dtype=np.bool_)
+    hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MOST_HIT))]] = True
+    return hit
 
 
 def _parts(case: Case) -> list[PartGrowth]:

@@ -60,14 +60,13 @@ def for_step(case: Case) -> Blame:
 
 def for_seats(case: Case) -> Blame:
     """Of places in the batch: rate × time that a request keeps its place."""
-    before, now = _residence_s(case)
-    longer = log(now / before) if before > 0 and now > 0 else 0.0
-    grown = _why_longer(case)
-    return _shares(
-        case,
-        case.demand.log_victims,
-        {driver: max(longer, 0.0) * share for driver, share in grown.items()},
-    )
+    before_s, now_s = _residence_s(case)
+    longer = {}
+    if 0 < before_s < now_s:
+        # What the others' decodes added is the batch's growth itself: it blames nobody.
+        of_growth = log(now_s / before_s) / (now_s - before_s)
+        longer = {name: grown_s * of_growth for name, grown_s in _why_longer_s(case).items()}
+    return _shares(case, case.demand.log_victims, longer)
 
 
 def flooded(case: Case) -> bool:
@@ -131,8 +130,8 @@ def _engine_s(requests: Requests) -> float:
     return float(seconds.mean()) if seconds.size else 0.0
 
 
-def _why_longer(case: Case) -> Blame:
-    """What made a request keep its place longer, by the ordinary request's own terms."""
+def _why_longer_s(case: Case) -> dict[str, float]:
+    """What made a request keep its place longer, by the ordinary request's own terms: seconds."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -150,7 +149,7 @@ def _why_longer(case: Case) -> Blame:
         PREEMPTION: ("prefill_preempted", "decode_preempted"),
     }.items():
         found[driver] = found.get(driver, 0.0) + grown(*terms)
-    return _summing_to_one(found)
+    return found
 
 
 def _summing_to_one(found: Mapping[str, float]) -> Blame:

@@ -1,0 +1,230 @@
+"""The whole way: growth is found and divided among causes; where there is none, nothing is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.explanation import Verdict
+from diagnosis.question import Metric
+from diagnosis.requests import Requests
+from tests.diagnosis.making import ALPHA_S, S, asked, labels, later, quiet, summed
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("seed", range(8))
+def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) -> None:
+    """A diagnoser that always finds something is not believed when there is something."""
+    assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
+
+
+def test_too_few_requests_are_said_to_be_too_few() -> None:
+    """And how many would be enough."""
+    answer = asked(quiet(300))
+    assert answer.verdict is Verdict.INSUFFICIENT_DATA
+    assert answer.requests < answer.needed == 250
+    assert not answer.causes
+
+
+def test_nothing_at_all_is_insufficient_data() -> None:
+    """An empty store asks for data, and does not divide by zero."""
+    assert asked(Requests(np.zeros(0, dtype=np.int64))).verdict is Verdict.INSUFFICIENT_DATA
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
+def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
+    """To rounding, whatever the metric and the data."""
+    answer = asked(later(quiet(3_000, seed), queue_kv_s=0.3, decode_stall_s=0.2), metric)
+    assert answer.excess_s is not None
+    assert sum(part.excess_s for part in answer.parts) == pytest.approx(answer.excess_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
+    """Shares have no unit: a fleet a thousand times slower has the same causes."""
+    requests = later(quiet(), queue_kv_s=lambda s: s + 0.4, frontend_s=lambda s: s + 0.2)
+    scaled = summed(
+        replace(
+            requests,
+            numbers={
+                name: values * factor if name.endswith("_s") else values
+                for name, values in requests.numbers.items()
+            },
+        )
+    )
+    # TTFT's own millisecond of delivery is not scaled by `summed`: the queue has none.
+    plain, large = asked(requests, Metric.QUEUE), asked(scaled, Metric.QUEUE)
+    assert large.excess_s == pytest.approx((plain.excess_s or 0) * factor)
+    assert [cause.id for cause in plain.causes] == [cause.id for cause in large.causes]
+    assert [cause.share for cause in plain.causes] == pytest.approx(
+        [cause.share for cause in large.causes]
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shuffled_labels_hit_nobody(seed: int) -> None:
+    """Who was hit is found only where labels and slowness belong together."""
+    draw = np.random.default_rng(seed)
+    requests = quiet(seed=seed)
+    names = [f"t{number}" for number in draw.integers(0, 12, len(requests))]
+    slow = (requests.received_unix_ns >= 900 * S) & (draw.random(len(requests)) < 0.05)
+    requests = summed(
+        replace(
+            requests,
+            numbers={
+                **requests.numbers,
+                "queue_kv_s": np.where(slow, 1.0, 0.0),
+                # Sizes are labels too.
+                "prompt_tokens": np.full(len(requests), 100.0),
+                "output_tokens": np.full(len(requests), 10.0),
+            },
+            labels={**requests.labels, "tenant": labels(names)},
+        )
+    )
+    answer = asked(requests, Metric.QUEUE)
+    assert answer.verdict is Verdict.INCIDENT
+    assert answer.dimensions_tested > 12
+    assert not answer.dimensions
+
+
+def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
+    """One replica's requests wait: it is named, and its complement is not."""
+    requests = quiet()
+    on_r1 = requests.label("replica").is_value("r1")
+    now = requests.received_unix_ns >= 900 * S
+    draw = np.random.default_rng(1)
+    queued = np.where(on_r1 & now & (draw.random(len(requests)) < 0.2), 2.0, 0.0)
+    requests = summed(replace(requests, numbers={**requests.numbers, "queue_kv_s": queued}))
+    first = asked(requests).dimensions[0]
+    assert (first.dimension, first.value) == ("replica", "r1")
+    assert first.low > 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "metric", "cause"),
+    [
+        ({"queue_kv_s": 0.5}, Metric.TTFT, "kv_cache_exhausted"),
+        ({"queue_seats_s": 0.5}, Metric.QUEUE, "load_exceeds_capacity"),
+        ({"frontend_s": 0.5}, Metric.TTFT, "frontend_cpu"),
+        ({"delivery_s": 30.0}, Metric.E2E, "network_or_client"),
+        ({"decode_preempted_s": 30.0}, Metric.E2E, "preemption"),
+        ({"decode_stall_s": 9.0}, Metric.TPOT, "engine_stall"),
+        ({"decode_others_decode_s": lambda s: s + 9.0}, Metric.TPOT, "decode_batch_growth"),
+    ],
+)
+def test_a_part_that_grows_alone_is_its_cause(
+    changed: dict[str, object], metric: Metric, cause: str
+) -> None:
+    """Accounting does most of the work: each part has a cause where nothing else changed."""
+    answer = asked(later(quiet(), **changed), metric)
+    assert answer.verdict is Verdict.INCIDENT
+    assert answer.causes[0].id == cause
+    assert answer.causes[0].share > 0.85
+    assert answer.causes[0].low > 0.75
+
+
+def test_longer_prompts_are_told_from_a_slower_machine() -> None:
+    """Own prefill that grew as the tokens did is the prompts'; the machine is as it was."""
+    requests = quiet()
+    now = requests.received_unix_ns >= 900 * S
+    prompt = np.where(now, requests.number("prompt_tokens") * 4, requests.number("prompt_tokens"))
+    uncached = prompt - requests.number("cached_tokens")
+    requests = summed(
+        replace(
+            requests,
+            numbers={
+                **requests.numbers,
+                "prompt_tokens": prompt,
+                "prefill_own_s": 0.005 + ALPHA_S * uncached,
+            },
+        )
+    )
+    first = asked(requests).causes[0]
+    assert (first.id, first.share > 0.9) == ("longer_prompts", True)
+
+
+def test_misses_are_told_from_longer_prompts() -> None:
+    """The same prompts, fewer of their tokens cached."""
+    draw = np.random.default_rng(0)
+    requests = quiet()
+    prompt = requests.number("prompt_tokens")
+    before = requests.received_unix_ns < 900 * S
+    cached = np.where(before & (draw.random(len(requests)) < 0.998), prompt * 0.8, 0.0)
+    requests = summed(
+        replace(
+            requests,
+            numbers={
+                **requests.numbers,
+                "cached_tokens": cached,
+                "prefill_own_s": 0.005 + ALPHA_S * (prompt - cached),
+            },
+        )
+    )
+    first = asked(requests).causes[0]
+    assert (first.id, first.share > 0.8) == ("prefix_cache_miss", True)
+
+
+def test_longer_answers_are_told_from_slower_tokens() -> None:
+    """E2E that grew with the tokens, at the same time for each."""
+    requests = quiet()
+    now = requests.received_unix_ns >= 900 * S
+    times = np.where(now, 4.0, 1.0)
+    columns = dict(requests.numbers)
+    columns["output_tokens"] = (columns["output_tokens"] - 1) * times + 1
+    for name in columns:
+        if name.startswith("decode_") and name != "decode_s":
+            columns[name] = columns[name] * times
+    answer = asked(summed(replace(requests, numbers=columns)), Metric.E2E)
+    assert answer.causes[0].id == "longer_outputs"
+    assert answer.causes[0].share > 0.9
+    assert asked(summed(replace(requests, numbers=columns)), Metric.TPOT).verdict is (
+        Verdict.NO_INCIDENT
+    )
+
+
+def test_two_causes_are_both_named() -> None:
+    """With shares as their seconds are."""
+    answer = asked(later(quiet(), queue_kv_s=0.6, frontend_s=0.3))
+    assert [cause.id for cause in answer.causes] == ["kv_cache_exhausted", "frontend_cpu"]
+    shares = [cause.share for cause in answer.causes]
+    assert shares[0] == pytest.approx(2 * shares[1], rel=0.1)
+    assert sum(shares) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
+    """A slower machine without clocks or neighbours to see has no name yet."""
+    answer = asked(
+        later(quiet(), prefill_own_s=lambda s: s * 3, decode_own_s=lambda s: s * 3), Metric.TPOT
+    )
+    assert answer.verdict is Verdict.INCIDENT
+    assert not answer.causes
+    assert answer.unexplained == pytest.approx(1.0)
+
+
+def test_the_onset_is_found_to_the_block() -> None:
+    """The window's slow requests begin ten minutes into it."""
+    requests = quiet()
+    late = requests.received_unix_ns >= 1_500 * S
+    requests = summed(
+        replace(requests, numbers={**requests.numbers, "queue_kv_s": np.where(late, 1.0, 0.0)})
+    )
+    assert asked(requests).onset_unix_ns == 1_500 * S
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_holes_in_the_columns_are_survived(seed: int) -> None:
+    """Rows of mixed sources lack what they lack: no exception, no NaN in the answer."""
+    draw = np.random.default_rng(seed)
+    requests = later(quiet(2_500, seed), queue_seats_s=0.5)
+    holed = {
+        name: np.where(draw.random(len(requests)) < 0.3, np.nan, values)
+        for name, values in requests.numbers.items()
+        if draw.random() < 0.9
+    }
+    answer = asked(replace(requests, numbers=holed))
+    assert all(np.isfinite([cause.share, cause.low, cause.high]).all() for cause in answer.causes)
+    assert all(np.isfinite(part.excess_s) for part in answer.parts)
