@@ -50,6 +50,7 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
 
     cost_s, met = np.zeros(len(requests)), np.zeros(len(requests))
     for columns, from_s, to_s in (
+        (("handoff_s",), begun_s[victim], queued_s[victim]),
         (("queue_budget_s", "queue_step_s"), queued_s[victim], scheduled_s[victim]),
         (("prefill_others_prefill_s",), scheduled_s[victim], first_token_s[victim]),
         (("decode_others_prefill_s",), first_token_s[victim], last_token_s[victim]),

@@ -16,20 +16,19 @@ INSIDE: Final = ("own", "others_prefill", "others_decode", "preempted", "stall")
 
 PARTS: Final = (
     "frontend",
+    "handoff",
     *(f"queue_{part}" for part in (*QUEUE, "unsplit")),
     *(f"prefill_{part}" for part in (*INSIDE, "unsplit")),
     *(f"decode_{part}" for part in (*INSIDE, "unsplit")),
     "delivery",
     "unsplit",
 )
-"""`unsplit` is what no ledger split: of a phase, or of the whole."""
+"""`handoff` is the wait until the engine notes a request, which it does between two steps;
+`unsplit` is what no ledger split: of a phase, or of the whole."""
 
 AT: Final = {part: place for place, part in enumerate(PARTS)}
 
-PHASE: Final = {
-    part: part if part in ("frontend", "delivery", "unsplit") else part.split("_")[0]
-    for part in PARTS
-}
+PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS}
 """The phase that a part lies in."""
 
 
@@ -74,7 +73,9 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
         _fill_gap(requests, total, parts)
     else:
         if metric in (Metric.TTFT, Metric.E2E):
-            _put(parts, "frontend", requests.number("frontend_s"))
+            handoff = np.nan_to_num(requests.number("handoff_s"))
+            parts[:, AT["frontend"]] = np.nan_to_num(requests.number("frontend_s")) - handoff
+            parts[:, AT["handoff"]] = handoff
         if metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
             _fill_phase(requests, "queue", QUEUE, parts)
         if metric in (Metric.TTFT, Metric.E2E):
@@ -90,10 +91,6 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     parts[:, AT["delivery"]] += np.where(known & edge, rest, 0.0)
     parts[:, AT["unsplit"]] += np.where(known & edge, 0.0, rest)
     return parts
-
-
-def _put(parts: FloatArray, name: str, seconds: FloatArray) -> None:
-    parts[:, AT[name]] = np.nan_to_num(seconds)
 
 
 def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: FloatArray) -> None:

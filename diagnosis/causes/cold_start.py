@@ -13,7 +13,7 @@ WARM_UP_S = 120.0
 """After a start, how long its requests may be its own."""
 
 TERMS = (
-    *("frontend", "queue_seats", "queue_kv", "queue_budget", "queue_held", "queue_step"),
+    *("frontend", "handoff", "queue_seats", "queue_kv", "queue_budget", "queue_held", "queue_step"),
     *("queue_unsplit", "prefill_own", "prefill_others_prefill", "prefill_others_decode"),
     *("prefill_stall", "prefill_unsplit", "prefill_uncached", "decode_own", "decode_stall"),
     *("decode_others_decode", "decode_others_prefill"),

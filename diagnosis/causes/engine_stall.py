@@ -20,14 +20,17 @@ def detect(case: Case) -> Claim | None:
     standing = stalled_while_queued_s(case)
     if case.grown_s("prefill_stall", "decode_stall") <= 0 and not (standing > 0).any():
         return None
-    queued = np.nan_to_num(case.slow.number("queue_s"))
-    while_queued = np.where(queued > 0, np.minimum(standing / np.maximum(queued, 1e-9), 1.0), 0.0)
+    while_queued, while_handed = (
+        np.minimum(standing / np.maximum(np.nan_to_num(case.slow.number(waited)), 1e-3), 1.0)
+        for waited in ("queue_s", "handoff_s")
+    )
     seats = waiting(case, blame.STALL)
     return Claim(
         cause=ID,
         weights={
             **seats,
             **{f"queue_{part}": while_queued for part in ("step", "seats", "budget", "unsplit")},
+            "handoff": while_handed,
             "prefill_stall": 1.0,
             "decode_stall": 1.0,
         },

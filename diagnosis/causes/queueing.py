@@ -18,6 +18,9 @@ OF_SEATS: Final = (
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """What more prefill brings: a wait for a share of the step, and for others' in it."""
 
+OF_STEP: Final = ("handoff", "queue_step")
+"""What longer steps bring: the engine looks at what came only when the step under way is over."""
+
 
 def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     """Weights of the queue's and of others' prefill's terms that these drivers brought about."""
@@ -25,7 +28,7 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     for terms, blamed in (
         (OF_SEATS, blame.for_seats(case)),
         (OF_PREFILL, blame.for_prefill(case)),
-        (("queue_step",), blame.for_step(case)),
+        (OF_STEP, blame.for_step(case)),
     ):
         share = sum(blamed.get(driver, 0.0) for driver in drivers)
         if share:

@@ -14,10 +14,11 @@ _NOTICEABLE = 0.02
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """(n,) seconds that its replica's engines stood still while a slow request was queued."""
+    """(n,) seconds that its replica's engines stood still while a slow request waited for them."""
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s())
-    queued_s = np.nan_to_num(case.slow.number("queue_s"))
+    waited_s = np.nan_to_num(case.slow.number("frontend_s"))
+    waited_s = waited_s + np.nan_to_num(case.slow.number("queue_s"))
     stalled = np.zeros(len(case.slow))
     replica = case.slow.label("replica")
     for code, name in enumerate(replica.values):
@@ -33,9 +34,9 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
         at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
         begun = case.slow.received_unix_ns[mine] / 1e9
         # A stall is told with the sample after it.
-        until = np.searchsorted(at_s, begun + queued_s[mine] + 1.5, side="right")
+        until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
         since = np.searchsorted(at_s, begun, side="left")
-        stalled[mine] = np.minimum(total[until] - total[since], queued_s[mine])
+        stalled[mine] = np.minimum(total[until] - total[since], waited_s[mine])
     return stalled
 
 
