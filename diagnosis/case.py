@@ -197,7 +197,8 @@ class Case:
     def pace(self) -> tuple[float | None, float | None]:
         """How many times longer the machine takes than before for the same own work: of prefill
         and of decode, over the ordinary requests of the hot blocks."""
-        now = _some(self._of(self.hot_requests))
+        now = self._of(self.hot_requests)
+        now = _some(now.rows(self.work.seen(now)))
         prompt, output = now.number("prompt_tokens"), now.number("output_tokens")
         prefill = self.work.prefill_s(prompt, uncached_tokens(now))
         decode = self.work.decode_s(prompt, output)
@@ -205,6 +206,12 @@ class Case:
             _over(now.number("prefill_own_s"), prefill),
             _over(now.number("decode_own_s"), decode),
         )
+
+    @property
+    def machine_pace(self) -> float | None:
+        """The pace that prefill and decode share; of the one that is known, where one is: one of
+        them alone slower is not the machine's doing."""
+        return min((pace for pace in self.pace if pace is not None), default=None)
 
 
 def _mean(values: FloatArray) -> float | None:

@@ -5,7 +5,7 @@ not cached) adds.
 """
 
 from dataclasses import dataclass
-from math import log
+from math import copysign, log, sqrt
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,12 @@ class Demand:
     victims_now_per_s: float
     prompt_before_tokens: float
     prompt_now_tokens: float
+    log_prompt: float
+    """Of the mean prompt's own prefill with the baseline's hits: attention makes a long one cost
+    more than its tokens say."""
+    log_uncached: float
+    """Of the mean prefill with now's hits over the same with the baseline's: a prompt that is
+    longer than any before is no miss."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -45,15 +51,11 @@ class Demand:
     replicas: int
     tenant: TenantGrowth | None
 
-    @property
-    def log_fleet(self) -> float:
-        """Of the whole fleet's rate."""
-        return _log_ratio(self.fleet_now_per_s, self.fleet_before_per_s)
-
-    @property
-    def log_victims(self) -> float:
-        """Of the rate at the slow requests' replicas."""
-        return _log_ratio(self.victims_now_per_s, self.victims_before_per_s)
+    log_fleet: float
+    """Of the whole fleet's rate; like the next, less two standard errors of the counts: slow
+    requests lie where there happen to be many."""
+    log_victims: float
+    """Of the rate at the slow requests' replicas."""
 
     @property
     def log_skew(self) -> float:
@@ -61,20 +63,9 @@ class Demand:
         return self.log_victims - self.log_fleet if self.replicas > 1 else 0.0
 
     @property
-    def log_prompt(self) -> float:
-        """Of the mean prompt's tokens."""
-        return _log_ratio(self.prompt_now_tokens, self.prompt_before_tokens)
-
-    @property
     def log_output(self) -> float:
         """Of the mean answer's tokens."""
         return _log_ratio(self.output_now_tokens, self.output_before_tokens)
-
-    @property
-    def log_uncached(self) -> float:
-        """Of the share of prompt tokens computed, over what the baseline's hits would have left
-        to compute of these very prompts: a long prompt hits less, and that is no miss."""
-        return _log_ratio(self.uncached_now_ratio, self.uncached_expected_ratio)
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
@@ -107,6 +98,10 @@ def demand_of(
         victims_now_per_s=len(at_now) / now_s,
         prompt_before_tokens=_mean(at_before.number("prompt_tokens")),
         prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
+        log_prompt=_log_of_prefill(at_before, at_now, work),
+        log_uncached=_log_of_misses(at_now, work),
+        log_fleet=_log_of_rates(len(before), before_s, len(now), now_s),
+        log_victims=_log_of_rates(len(at_before), before_s, len(at_now), now_s),
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
         uncached_expected_ratio=_expected_ratio(at_now, work),
@@ -114,6 +109,29 @@ def demand_of(
         replicas=_different(before, now),
         tenant=_tenant(before, before_s, now, now_s),
     )
+
+
+def _log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
+    """Nearer to 0 by two standard errors."""
+    if not (before and now and now_s > 0):
+        return 0.0
+    found = log(now / now_s / (before / before_s))
+    return copysign(max(abs(found) - 2.0 * sqrt(1 / before + 1 / now), 0.0), found)
+
+
+def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
+    was, is_ = _mean(work.expected_prefill_s(before)), _mean(work.expected_prefill_s(now))
+    if not (was and is_):
+        was, is_ = _mean(before.number("prompt_tokens")), _mean(now.number("prompt_tokens"))
+    return _log_ratio(is_, was)
+
+
+def _log_of_misses(now: Requests, work: OwnWork) -> float:
+    expected = _mean(work.expected_prefill_s(now))
+    actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
+    if not (expected and actual):
+        return _log_ratio(_uncached_ratio(now), _expected_ratio(now, work))
+    return _log_ratio(actual, expected)
 
 
 def _at(requests: Requests, victims: tuple[str, ...]) -> Requests:
@@ -136,7 +154,8 @@ def _uncached_ratio(requests: Requests) -> float:
 def _expected_ratio(requests: Requests, work: OwnWork) -> float:
     prompt = requests.number("prompt_tokens")
     total = float(np.nansum(prompt))
-    cached = float(np.nansum(work.expected_cached_tokens(prompt)))
+    expected = work.expected_cached_tokens(prompt, requests.number("cached_tokens"))
+    cached = float(np.nansum(expected))
     return (total - cached) / total if total else 0.0
 
 

@@ -54,9 +54,8 @@ def _tell_prefill_apart(
         return
 
     def by_prompt_and_by_hits(requests: Requests) -> tuple[FloatArray, FloatArray]:
-        prompt = requests.number("prompt_tokens")
-        expected = work.prefill_s(prompt, prompt - work.expected_cached_tokens(prompt))
-        actual = work.prefill_s(prompt, uncached_tokens(requests))
+        expected = work.expected_prefill_s(requests)
+        actual = work.prefill_s(requests.number("prompt_tokens"), uncached_tokens(requests))
         split = np.isfinite(requests.number("prefill_own_s")) & np.isfinite(expected)
         return np.where(split, expected, 0.0), np.where(split, actual - expected, 0.0)
 
@@ -66,6 +65,14 @@ def _tell_prefill_apart(
     terms[:, TERM["prefill_longer"]] = longer
     terms[:, TERM["prefill_uncached"]] = missed
     terms[:, TERM["prefill_own"]] -= longer + missed
+    # Of more tokens than the baseline ever computed, the estimate is a guess: what it is off by
+    # is not the machine's, but of what made them so many.
+    guessed = uncached_tokens(now) > work.uncached_range[1]
+    long = now.number("prompt_tokens") > work.prompt_range[1]
+    for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
+        rest = np.where(chosen, terms[:, TERM["prefill_own"]], 0.0)
+        terms[:, TERM[term]] += rest
+        terms[:, TERM["prefill_own"]] -= rest
 
 
 def _tell_longer_answers_apart(

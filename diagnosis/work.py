@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnosis.requests import FloatArray, IntArray, Requests
+from diagnosis.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
 """Enough for three coefficients; more would only take longer."""
@@ -28,7 +28,10 @@ class OwnWork:
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean cached tokens of a prompt, by the bit length of its tokens; NaN where none was seen."""
+    """Mean cached tokens of a prompt, by the bit length of its tokens; NaN where few were seen."""
+    prompt_range: tuple[float, float]
+    uncached_range: tuple[float, float]
+    output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
         """(n,) own prefill on the baseline's machine; NaN where it is not known."""
@@ -44,19 +47,35 @@ class OwnWork:
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
         return seconds
 
-    def expected_cached_tokens(self, prompt_tokens: FloatArray) -> FloatArray:
-        """(n,) what the baseline's hits would have spared of such prompts."""
-        known = np.flatnonzero(np.isfinite(self.cached_by_size))
-        if not known.size:
-            return np.zeros(prompt_tokens.size)
-        size = _sizes(prompt_tokens)
-        # A size never seen has the hits of the nearest that was.
-        nearest = known[np.abs(known[None, :] - np.arange(_SIZES)[:, None]).argmin(axis=1)]
-        cached = self.cached_by_size[nearest][size]
+    def expected_cached_tokens(
+        self, prompt_tokens: FloatArray, cached_tokens: FloatArray
+    ) -> FloatArray:
+        """(n,) what the baseline's hits would have spared of such prompts; of a size that the
+        baseline did not have, what was spared: nobody can say that it should have been more."""
+        usual = self.cached_by_size[_sizes(prompt_tokens)]
+        cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
+
+    def expected_prefill_s(self, requests: Requests) -> FloatArray:
+        """(n,) own prefill on the baseline's machine with the baseline's hits."""
+        prompt = requests.number("prompt_tokens")
+        expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
+        return self.prefill_s(prompt, prompt - expected)
+
+    def seen(self, requests: Requests) -> BoolArray:
+        """(n,) whether the baseline had requests of such a prompt and such an answer: outside of
+        what was seen the coefficients are a guess."""
+        uncached, output = uncached_tokens(requests), requests.number("output_tokens")
+        return np.asarray(
+            (uncached >= self.uncached_range[0])
+            & (uncached <= self.uncached_range[1])
+            & (output >= self.output_range[0])
+            & (output <= self.output_range[1])
+        )
 
 
 _SIZES: Final = 32
+_SEEN: Final = 5
 
 
 def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
@@ -80,7 +99,18 @@ def learn(baseline: Requests) -> OwnWork:
         prefill=_fit(_prefill_columns(prompt, uncached), some.number("prefill_own_s")),
         decode=_fit(_decode_columns(prompt, output), some.number("decode_own_s")),
         cached_by_size=_cached_by_size(prompt, some.number("cached_tokens")),
+        prompt_range=_range(prompt),
+        uncached_range=_range(uncached),
+        output_range=_range(output),
     )
+
+
+def _range(values: FloatArray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return np.inf, -np.inf
+    low, high = np.quantile(known, [0.01, 0.99])
+    return float(low), float(high)
 
 
 def _spread(rows: IntArray) -> IntArray:
@@ -104,7 +134,7 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
     number = np.bincount(size, minlength=_SIZES)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(
-            number > 0, np.bincount(size, cached[known], minlength=_SIZES) / number, np.nan
+            number >= _SEEN, np.bincount(size, cached[known], minlength=_SIZES) / number, np.nan
         )
 
 

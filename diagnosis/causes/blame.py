@@ -39,7 +39,7 @@ def for_prefill(case: Case) -> Blame:
         {
             PROMPTS: demand.log_prompt,
             MISSES: demand.log_uncached,
-            PACE: _log_pace(case.pace[0]),
+            PACE: _log_pace(case.machine_pace),
         },
     )
 
@@ -89,7 +89,8 @@ def few_long_prompts(case: Case) -> bool:
     if before.size < 10 or now.size < 10:
         return False
     middle = log(max(np.median(now), 1.0) / max(np.median(before), 1.0))
-    return middle < case.demand.log_prompt / 2.0
+    mean = log(max(now.mean(), 1.0) / max(before.mean(), 1.0))
+    return middle < mean / 2.0
 
 
 def _known(values: FloatArray) -> FloatArray:

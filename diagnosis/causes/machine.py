@@ -11,25 +11,20 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.queueing import waiting
-from diagnosis.causes.stalls import share_of_samples_stalled, surplus_ratio
+from diagnosis.causes.stalls import steadiness, surplus_ratio
 from diagnosis.requests import FloatArray
 
 _SLOWER = 1.08
 """Times the baseline's pace: what two quiet hours differ by."""
 _STEADY = 0.5
-"""Of the seconds at work, how many show a surplus, for it to be no stall but the pace."""
+"""The median second's surplus over the mean's, for it to be no stall but the pace."""
 
 
 def slowness(case: Case) -> float | None:
-    """How many times slower the machine is; None where it is not, or nobody can tell.
-
-    Prefill and decode must agree: a pace of decode alone is not the machine's.
-    """
-    prefill, decode = case.pace
-    known = [pace for pace in (prefill, decode) if pace is not None]
-    slowest = min(known, default=None)
-    if slowest is not None and slowest > _SLOWER:
-        return slowest
+    """How many times slower the machine is; None where it is not, or nobody can tell."""
+    pace = case.machine_pace
+    if pace is not None and pace > _SLOWER:
+        return pace
     if steady_surplus(case):
         surplus = surplus_ratio(case)
         return 1.0 + surplus if surplus is not None and surplus > _SLOWER - 1.0 else None
@@ -39,8 +34,8 @@ def slowness(case: Case) -> float | None:
 def steady_surplus(case: Case) -> bool:
     """Whether steps take more than their work explains nearly all the time: a model of steps
     that has not yet learnt the new pace calls a slow machine a stall."""
-    share = share_of_samples_stalled(case)
-    return share is not None and share > _STEADY
+    steady = steadiness(case)
+    return steady is not None and steady > _STEADY
 
 
 def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:

@@ -40,13 +40,16 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
     return stalled
 
 
-def share_of_samples_stalled(case: Case) -> float | None:
-    """Of the hot samples with steps in them, how many show a surplus; None without any."""
+def steadiness(case: Case) -> float | None:
+    """The surplus of the median hot sample over that of the mean one: near 1 where every second
+    shows the same, near 0 where few show all of it; None where there is none to speak of."""
     rise, busy = _hot(case)
     at_work = busy > 0.05
     if at_work.sum() < 5:
         return None
-    return float((rise[at_work] > _NOTICEABLE * busy[at_work]).mean())
+    ratios = rise[at_work] / busy[at_work]
+    mean = float(ratios.mean())
+    return float(np.median(ratios)) / mean if mean > _NOTICEABLE else None
 
 
 def surplus_ratio(case: Case) -> float | None:

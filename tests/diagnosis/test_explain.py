@@ -164,7 +164,7 @@ def test_misses_are_told_from_longer_prompts() -> None:
         )
     )
     first = asked(requests).causes[0]
-    assert (first.id, first.share > 0.7) == ("prefix_cache_miss", True)
+    assert (first.id, first.share > 0.6) == ("prefix_cache_miss", True)
 
 
 def test_longer_answers_are_told_from_slower_tokens() -> None:
