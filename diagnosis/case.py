@@ -10,12 +10,12 @@ from functools import cached_property
 
 import numpy as np
 
-from diagnosis.demand import Demand, demand_of
+from diagnosis.demand import Demand, demand_of, grew
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import BoolArray, FloatArray, IntArray, Requests
 from diagnosis.servers import Samples, Servers
 from diagnosis.tail import Stretch
-from diagnosis.terms import TERM, TERMS, excess_s
+from diagnosis.terms import TERM, TERMS, Workload, excess_s
 from diagnosis.work import OwnWork, uncached_tokens
 
 _BODY_ROWS = 20_000
@@ -54,7 +54,7 @@ class Case:
     @cached_property
     def terms(self) -> FloatArray:
         """(n, len(TERMS)) what each slow request has beyond the usual tail."""
-        return excess_s(self.slow, self.usual, self.question.metric, self.work)
+        return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
         """Mean growth of terms over the slow requests, seconds; negative where they shrank."""
@@ -179,12 +179,23 @@ class Case:
         )
 
     @cached_property
+    def workload(self) -> Workload:
+        """Whether prompts and answers became longer."""
+        before, now = self.before, self.hot_requests
+        return Workload(
+            *(
+                grew(before.number(tokens), now.number(tokens))
+                for tokens in ("prompt_tokens", "output_tokens")
+            )
+        )
+
+    @cached_property
     def body(self) -> FloatArray:
         """(len(TERMS),) what the ordinary request of the hot blocks has beyond the baseline's."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
-        found = excess_s(now, before, Metric.E2E, self.work).mean(axis=0)
+        found = excess_s(now, before, Metric.E2E, self.work, self.workload).mean(axis=0)
         return np.asarray(found)
 
     def _of(self, requests: Requests) -> Requests:

@@ -9,6 +9,7 @@ long answers) would be explained along with what is new.
 Source: the decode split is Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,19 @@ TERM: Final = {term: place for place, term in enumerate(TERMS)}
 _DECODE: Final = tuple(AT[f"decode_{part}"] for part in (*INSIDE, "unsplit"))
 
 
-def excess_s(now: Requests, baseline: Requests, metric: Metric, work: OwnWork) -> FloatArray:
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Whether the traffic's prompts and answers became longer, over all its requests. Where they
+    did not, slow requests that are longer than the baseline's slow ones are so by what slows long
+    ones down: their length is then told with that."""
+
+    prompts_grew: bool
+    outputs_grew: bool
+
+
+def excess_s(
+    now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: Workload
+) -> FloatArray:
     """(n, len(TERMS)) seconds of each term of each request of `now`'s tail.
 
     Args:
@@ -36,13 +49,16 @@ def excess_s(now: Requests, baseline: Requests, metric: Metric, work: OwnWork) -
         baseline: the baseline's slow requests.
         metric: of which latency.
         work: learnt from all of the baseline's requests.
+        workload: how the traffic changed.
     """
     terms = np.zeros((len(now), len(TERMS)))
     usual = split_s(baseline, metric)
     terms[:, : len(PARTS)] = split_s(now, metric) - usual.mean(axis=0)
     if metric in (Metric.TTFT, Metric.E2E):
         _tell_prefill_apart(terms, now, baseline, work)
-    if metric is Metric.E2E:
+        if not workload.prompts_grew:
+            _tell_length_with_its_price(terms)
+    if metric is Metric.E2E and workload.outputs_grew:
         _tell_longer_answers_apart(terms, now, baseline, usual)
     return terms
 
@@ -73,6 +89,19 @@ def _tell_prefill_apart(
         rest = np.where(chosen, terms[:, TERM["prefill_own"]], 0.0)
         terms[:, TERM[term]] += rest
         terms[:, TERM["prefill_own"]] -= rest
+
+
+def _tell_length_with_its_price(terms: FloatArray) -> None:
+    """Give the prompts' length to misses and pace, as far as these grew."""
+    missed, slower = (
+        max(float(terms[:, TERM[term]].mean()), 0.0) for term in ("prefill_uncached", "prefill_own")
+    )
+    if not missed + slower > 0:
+        return
+    longer = terms[:, TERM["prefill_longer"]].copy()
+    terms[:, TERM["prefill_longer"]] = 0.0
+    terms[:, TERM["prefill_uncached"]] += longer * missed / (missed + slower)
+    terms[:, TERM["prefill_own"]] += longer * slower / (missed + slower)
 
 
 def _tell_longer_answers_apart(

@@ -4,7 +4,6 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
-from diagnosis.demand import grew
 
 ID = "longer_outputs"
 SUMMARY = "the answers became longer: each token is as quick as before, there are more of them"
@@ -12,7 +11,7 @@ SUMMARY = "the answers became longer: each token is as quick as before, there ar
 
 def detect(case: Case) -> Claim | None:
     """Claims the time of the additional tokens, and the places they keep."""
-    if not grew(case.before.number("output_tokens"), case.hot_requests.number("output_tokens")):
+    if not case.workload.outputs_grew:
         return None
     return Claim(
         cause=ID,

@@ -4,7 +4,6 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.queueing import waiting
-from diagnosis.demand import grew
 from diagnosis.requests import FloatArray
 
 ID = "longer_prompts"
@@ -13,7 +12,7 @@ SUMMARY = "the prompts themselves became longer: the servers do as before, with 
 
 def detect(case: Case) -> Claim | None:
     """Claims own prefill of more tokens; where all prompts grew, what they cost each other too."""
-    if not grew(case.before.number("prompt_tokens"), case.hot_requests.number("prompt_tokens")):
+    if not case.workload.prompts_grew:
         return None  # the slow ones happen to be longer than the baseline's slow ones
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     if not blame.few_long_prompts(case):

@@ -22,9 +22,9 @@ def test_two_ordinary_stretches_have_nothing_to_find(metric: Metric, seed: int) 
 
 def test_too_few_requests_are_said_to_be_too_few() -> None:
     """And how many would be enough."""
-    answer = asked(quiet(300))
+    answer = asked(quiet(150))
     assert answer.verdict is Verdict.INSUFFICIENT_DATA
-    assert answer.requests < answer.needed == 250
+    assert answer.requests < answer.needed == 80
     assert not answer.causes
 
 
@@ -164,7 +164,7 @@ def test_misses_are_told_from_longer_prompts() -> None:
         )
     )
     first = asked(requests).causes[0]
-    assert (first.id, first.share > 0.6) == ("prefix_cache_miss", True)
+    assert (first.id, first.share > 0.9) == ("prefix_cache_miss", True)
 
 
 def test_longer_answers_are_told_from_slower_tokens() -> None:
