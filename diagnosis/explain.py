@@ -25,8 +25,10 @@ from diagnosis.tail import (
     interval,
     needed,
     share_for,
+    shares_over,
     stretch,
     tail_means,
+    tail_starts,
 )
 from diagnosis.terms import TERMS
 from diagnosis.work import learn
@@ -34,6 +36,12 @@ from diagnosis.work import learn
 GROWN: Final = 1.10
 """The slow requests' mean has grown where even its interval's low end is above this, times the
 baseline's: two quiet hours differ by less."""
+
+MORE_SLOW: Final = 1.6
+MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
+"""Times as many requests beyond where the baseline's tail begins; its slower quarter and half."""
+_FEW: Final = 20_000
+"""With more requests the tail alone is certain enough."""
 
 _MOST_HIT: Final = 0.10
 
@@ -89,10 +97,11 @@ def _explained(
     now_s = float(slow.latency_s[: slow.tail(share)].mean())
     baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
     low_s, high_s = interval(means_now - means_before)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        low_ratio, _ = interval(means_now / np.maximum(means_before, 1e-9))
     case = case_of(question, servers, now, before, tails, share, learn(before))
-    grown = low_ratio > GROWN and now_s > GROWN * baseline_s
+    grown = now_s > GROWN * baseline_s and (
+        interval(means_now / np.maximum(means_before, 1e-9))[0] > GROWN
+        or _many_more(slow, usual, share, drawn)
+    )
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown:
@@ -116,6 +125,23 @@ def _explained(
         dimensions=hits,
         dimensions_tested=tested,
     )
+
+
+def _many_more(
+    slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
+) -> bool:
+    """Whether surely more requests are as slow as the baseline's slow ones, its slower quarter or
+    its slower half. A few outliers in the baseline leave its tail's mean uncertain; these they do
+    not move."""
+    levels = {share: MORE_SLOW}
+    if len(usual) <= _FEW:
+        levels = {**MORE_OF_ALL, **levels}
+    for level, more in levels.items():
+        _, threshold_s = interval(tail_starts(usual, level, drawn[1]))
+        low, _ = interval(shares_over(slow, threshold_s, drawn[0]))
+        if low > more * level:
+            return True
+    return False
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
@@ -169,7 +195,9 @@ def _replicates(case: Case, columns: FloatArray, drawn: FloatArray) -> FloatArra
     sums = block_sums(columns, case.slow_blocks, case.block_count)
     sizes = np.bincount(case.slow_blocks, minlength=case.block_count)
     number = drawn @ sizes
-    result: FloatArray = (drawn @ sums) / np.maximum(number, 1.0)[:, None]
+    # A replicate that draws none of the blocks with slow requests says nothing of them.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result: FloatArray = np.where(number > 0, (drawn @ sums).T / number, np.nan).T
     return result
 
 

@@ -96,6 +96,22 @@ def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
         return np.where(total > 0, taken @ of.latency_s[:reach] / total, np.nan)
 
 
+def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
+    """(replicates,) the latency at which the tail begins, found anew in each replicate."""
+    reach = min(len(of), 8 * of.tail(share) + ENOUGH)
+    sizes = np.bincount(of.blocks, minlength=of.block_count)
+    held = np.cumsum(drawn[:, of.blocks[:reach]], axis=1)
+    place = (held < (share * (drawn @ sizes))[:, None]).sum(axis=1)
+    return np.asarray(of.latency_s[np.minimum(place, reach - 1)])
+
+
+def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
+    """(replicates,) the share of requests slower than a threshold."""
+    over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
+    sizes = np.bincount(of.blocks, minlength=of.block_count)
+    return np.asarray((drawn @ over) / np.maximum(drawn @ sizes, 1.0))
+
+
 def block_sums(values: FloatArray, blocks: IntArray, count: int) -> FloatArray:
     """(count, k) sums of the rows of each block."""
     sums = np.zeros((count, values.shape[1]))

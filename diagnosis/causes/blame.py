@@ -19,6 +19,10 @@ LOAD, FLOOD, SKEW = "load", "flood", "skew"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION = "stall", "preemption"
 
+MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
+"""The drivers that fill a batch with more to do; the others keep the same work in it longer, or
+send it elsewhere."""
+
 Blame = Mapping[str, float]
 """By driver, shares that sum to 1."""
 
@@ -70,16 +74,25 @@ def for_seats(case: Case) -> Blame:
 
 
 def flooded(case: Case) -> bool:
-    """Whether one tenant alone makes the traffic grow."""
+    """Whether one tenant alone makes the traffic grow, and others wait behind it."""
     tenant = case.demand.tenant
     return (
         tenant is not None
         and tenant.share_of_growth >= _FLOOD_SHARE
         and tenant.now_per_s >= _FLOOD_RISE * tenant.before_per_s
         and case.demand.log_fleet > _NOISE
+        and _others_wait(case)
         and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
         > 1.3 * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
     )
+
+
+def _others_wait(case: Case) -> bool:
+    """A tenant's growth that nobody waits behind is a fuller batch, and no flood."""
+    before, now = case.mean("waiting")
+    if now is None:
+        return case.grown_s("queue_seats", "queue_budget", "queue_unsplit") > 0
+    return now > max(1.0, 2.0 * (before or 0.0))
 
 
 def few_long_prompts(case: Case) -> bool:

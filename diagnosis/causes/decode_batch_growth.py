@@ -11,12 +11,19 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 def detect(case: Case) -> Claim | None:
     """Claims what the others' decodes add to a step."""
-    share = blame.for_seats(case).get(blame.LOAD, 0.0)
+    blamed = blame.for_seats(case)
+    share = sum(blamed.get(driver, 0.0) for driver in blame.MORE_WORK)
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
+    # More requests at a time bring their prefills into the decodes' steps, too.
+    prefills = blame.for_prefill(case).get(blame.LOAD, 0.0)
     return Claim(
         cause=ID,
-        weights={"prefill_others_decode": share, "decode_others_decode": share},
+        weights={
+            "prefill_others_decode": share,
+            "decode_others_decode": share,
+            "decode_others_prefill": prefills,
+        },
         evidence=[
             Evidence("requests running, mean", *case.mean("running")),
             Evidence("tokens decoded/s", *case.rate("decode_tokens_total")),

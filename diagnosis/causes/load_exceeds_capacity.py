@@ -13,9 +13,9 @@ SUMMARY = "more requests than the servers have places for: a queue for every siz
 def detect(case: Case) -> Claim | None:
     """Claims the queue that the rate's growth is to blame for."""
     weights = {
-        name: share
-        for name, share in waiting(case, blame.LOAD).items()
-        if not name.endswith("_others_decode")  # that is decode_batch_growth's
+        term: share
+        for term, share in waiting(case, blame.LOAD).items()
+        if not term.startswith("decode_")  # that is decode_batch_growth's
     }
     if not weights:
         return None

@@ -9,11 +9,12 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.requests import FloatArray
 
-OF_SEATS: Final = (
-    *("queue_seats", "queue_unsplit"),
-    *("prefill_others_decode", "decode_others_decode"),
-)
-"""What more sequences at a time bring: a wait for a place, and longer steps for those in one."""
+OF_SEATS: Final = ("queue_seats", "queue_unsplit")
+"""What more sequences at a time bring: a wait for a place."""
+
+OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
+"""And longer steps for those in one. That is decode_batch_growth's, whatever filled the batch
+with more work; it is another's where the same work merely stays longer, or is sent here."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """What more prefill brings: a wait for a share of the step, and for others' in it."""
@@ -25,8 +26,11 @@ OF_STEP: Final = ("handoff", "queue_step")
 def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     """Weights of the queue's and of others' prefill's terms that these drivers brought about."""
     weights: dict[str, float | FloatArray] = {}
+    of_seats = blame.for_seats(case)
+    of_batch = {name: share for name, share in of_seats.items() if name not in blame.MORE_WORK}
     for terms, blamed in (
-        (OF_SEATS, blame.for_seats(case)),
+        (OF_SEATS, of_seats),
+        (OF_BATCH, of_batch),
         (OF_PREFILL, blame.for_prefill(case)),
         (OF_STEP, blame.for_step(case)),
     ):

@@ -20,7 +20,7 @@ def detect(case: Case) -> Claim | None:
     share = tenant.share_of_growth
     return Claim(
         cause=ID,
-        weights={**weights, "queue_kv": share, "prefill_others_decode": share},
+        weights={**weights, "queue_kv": share},
         evidence=[
             Evidence(f"requests/s of {tenant.tenant}", tenant.before_per_s, tenant.now_per_s),
             Evidence(
