@@ -5,8 +5,9 @@ now is the part of the window in which its slow requests lie (the hot blocks), s
 incident of five minutes in an hour is held against its own five minutes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class Case:
     slow_blocks: IntArray
     block_count: int
     work: OwnWork
+    known: dict[str, Any] = field(default_factory=dict)
+    """What detectors share, by who found it out: several ask for the same."""
 
     @cached_property
     def slow(self) -> Requests:

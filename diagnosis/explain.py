@@ -15,10 +15,11 @@ from diagnosis.dimensions import hardest_hit
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.onset import onset_unix_ns
 from diagnosis.parts import PARTS, latency_s, split_s
-from diagnosis.question import Question
+from diagnosis.question import Metric, Question
 from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Servers
 from diagnosis.tail import (
+    FEW,
     Stretch,
     block_sums,
     drawn_blocks,
@@ -40,10 +41,17 @@ baseline's: two quiet hours differ by less."""
 MORE_SLOW: Final = 1.6
 MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
 """Times as many requests beyond where the baseline's tail begins; its slower quarter and half."""
-_FEW: Final = 20_000
-"""With more requests the tail alone is certain enough."""
 
 _MOST_HIT: Final = 0.10
+
+LEAST_S: Final = {
+    Metric.TTFT: 1e-3,
+    Metric.QUEUE: 1e-3,
+    Metric.ITL_MAX: 1e-3,
+    Metric.E2E: 1e-3,
+    Metric.TPOT: 1e-4,
+}
+"""A growth that nobody can feel is none."""
 
 WORTH_NAMING: Final = 0.05
 """The least share of a cause that is named."""
@@ -98,7 +106,8 @@ def _explained(
     baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
     low_s, high_s = interval(means_now - means_before)
     case = case_of(question, servers, now, before, tails, share, learn(before))
-    grown = now_s > GROWN * baseline_s and (
+    enough_s = max((GROWN - 1.0) * baseline_s, LEAST_S[question.metric])
+    grown = now_s - baseline_s > enough_s and (
         interval(means_now / np.maximum(means_before, 1e-9))[0] > GROWN
         or _many_more(slow, usual, share, drawn)
     )
@@ -134,7 +143,7 @@ def _many_more(
     its slower half. A few outliers in the baseline leave its tail's mean uncertain; these they do
     not move."""
     levels = {share: MORE_SLOW}
-    if len(usual) <= _FEW:
+    if len(usual) <= FEW:
         levels = {**MORE_OF_ALL, **levels}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]))

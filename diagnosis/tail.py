@@ -20,7 +20,12 @@ SHARES: Final = (0.01, 0.05, 0.10, 0.25)
 ENOUGH: Final = 20
 """Slow requests, for their mean to be more than an anecdote."""
 
+FEW: Final = 20_000
+"""Up to so many are sorted to the last; of more, `SORTED`."""
+SORTED: Final = 0.12
+
 REPLICATES: Final = 400
+GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 FEWEST_BLOCKS: Final = 12
 """A stretch shorter than twelve minutes is cut in twelve."""
@@ -28,7 +33,8 @@ FEWEST_BLOCKS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The latencies of a stretch of time, known ones only, slowest first.
+    """The latencies of a stretch of time, known ones only, slowest first as far as a tail of one
+    of the `SHARES` can reach.
 
     `rows` are their places in the requests; `blocks` number the minutes they lie in.
     """
@@ -58,11 +64,21 @@ def stretch(
         seconds: how long it is.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
-    rows = rows[np.argsort(-latency_s[rows], kind="stable")]
+    rows = rows[_slowest_first(latency_s[rows])]
     block_s = min(BLOCK_S, seconds / FEWEST_BLOCKS)
     count = max(1, int(np.ceil(seconds / block_s)))
     blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / block_s).astype(np.int64)
     return Stretch(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
+
+
+def _slowest_first(latency_s: FloatArray) -> IntArray:
+    """The order of descending latency; past where it matters, any order."""
+    sorted_ = int(np.ceil(latency_s.size * SORTED))
+    if latency_s.size <= FEW:
+        return np.argsort(-latency_s, kind="stable")
+    slowest = np.argpartition(-latency_s, sorted_)
+    slowest[:sorted_] = slowest[:sorted_][np.argsort(-latency_s[slowest[:sorted_]], kind="stable")]
+    return slowest
 
 
 def share_for(now: Stretch, baseline: Stretch) -> float | None:
@@ -84,32 +100,54 @@ def drawn_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> Flo
 
 def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
     """(replicates,) the tail's mean latency, its threshold found anew in each replicate."""
-    # A tail drawn anew reaches at most so far down: what is below is never in it.
-    reach = min(len(of), 8 * of.tail(share) + ENOUGH)
-    sizes = np.bincount(of.blocks, minlength=of.block_count)
-    wanted = share * (drawn @ sizes)
-    weights = drawn[:, of.blocks[:reach]]
-    before = np.cumsum(weights, axis=1) - weights
-    taken = np.clip(wanted[:, None] - before, 0.0, weights)
-    total = taken.sum(axis=1)
+    held, summed_s, _ = _ranked(of, share, drawn)
+    wanted = share * (drawn @ _sizes(of))
+    before = np.cumsum(held, axis=1) - held
+    taken = np.clip(wanted[:, None] - before, 0.0, held)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(total > 0, taken @ of.latency_s[:reach] / total, np.nan)
+        means = np.where(held > 0, summed_s / held, 0.0)
+        return np.asarray((taken * means).sum(axis=1) / taken.sum(axis=1))
 
 
 def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
     """(replicates,) the latency at which the tail begins, found anew in each replicate."""
+    held, _, lowest_s = _ranked(of, share, drawn)
+    wanted = share * (drawn @ _sizes(of))
+    place = (np.cumsum(held, axis=1) < wanted[:, None]).sum(axis=1)
+    return np.asarray(lowest_s[np.minimum(place, lowest_s.size - 1)])
+
+
+def _ranked(
+    of: Stretch, share: float, drawn: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The slowest requests in groups of neighbouring rank: how many of each group the replicates
+    hold and the sums of their latencies, (replicates, groups), and each group's least latency.
+
+    A group of one where they are few; where they are many, the tail's mean is off by less than
+    the spread within the one group that its threshold falls in.
+    """
+    # A tail drawn anew reaches at most so far down: what is below is never in it.
     reach = min(len(of), 8 * of.tail(share) + ENOUGH)
-    sizes = np.bincount(of.blocks, minlength=of.block_count)
-    held = np.cumsum(drawn[:, of.blocks[:reach]], axis=1)
-    place = (held < (share * (drawn @ sizes))[:, None]).sum(axis=1)
-    return np.asarray(of.latency_s[np.minimum(place, reach - 1)])
+    latency_s, blocks = of.latency_s[:reach], of.blocks[:reach]
+    count = min(reach, GROUPS)
+    group = np.arange(reach) * count // reach
+    cell = group * of.block_count + blocks
+    cells = count * of.block_count
+    shape = (count, of.block_count)
+    number = np.bincount(cell, minlength=cells).reshape(shape).astype(np.float64)
+    seconds = np.bincount(cell, latency_s, minlength=cells).reshape(shape)
+    lowest = latency_s[np.searchsorted(group, np.arange(count), side="right") - 1]
+    return drawn @ number.T, drawn @ seconds.T, lowest
+
+
+def _sizes(of: Stretch) -> IntArray:
+    return np.bincount(of.blocks, minlength=of.block_count)
 
 
 def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
     """(replicates,) the share of requests slower than a threshold."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
-    sizes = np.bincount(of.blocks, minlength=of.block_count)
-    return np.asarray((drawn @ over) / np.maximum(drawn @ sizes, 1.0))
+    return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 
 
 def block_sums(values: FloatArray, blocks: IntArray, count: int) -> FloatArray:

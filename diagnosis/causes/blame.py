@@ -5,15 +5,18 @@ steps. What multiplies is told by logarithms, and each driver gets its share of 
 nothing grew, the server was at its capacity already: that is the load's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from math import log
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.requests import FloatArray, Requests
 from diagnosis.terms import TERM
+
+_Found = TypeVar("_Found")
 
 LOAD, FLOOD, SKEW = "load", "flood", "skew"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
@@ -34,6 +37,20 @@ _FLOOD_RISE: Final = 1.5
 _SKEW: Final = 0.15
 
 
+def _once(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
+    """Found out once for a case, however many detectors ask."""
+
+    @wraps(find)
+    def found(case: Case) -> _Found:
+        if find.__name__ not in case.known:
+            case.known[find.__name__] = find(case)
+        result: _Found = case.known[find.__name__]
+        return result
+
+    return found
+
+
+@_once
 def for_prefill(case: Case) -> Blame:
     """Of prefill work that stood in the way: rate × prompt × share not cached × pace."""
     demand = case.demand
@@ -48,6 +65,7 @@ def for_prefill(case: Case) -> Blame:
     )
 
 
+@_once
 def for_step(case: Case) -> Blame:
     """Of the step under way, that had to end first: what made the ordinary step longer."""
     body = case.body
@@ -62,6 +80,7 @@ def for_step(case: Case) -> Blame:
     return _summing_to_one(found)
 
 
+@_once
 def for_seats(case: Case) -> Blame:
     """Of places in the batch: rate × time that a request keeps its place."""
     before_s, now_s = _residence_s(case)
@@ -73,6 +92,7 @@ def for_seats(case: Case) -> Blame:
     return _shares(case, case.demand.log_victims, longer)
 
 
+@_once
 def flooded(case: Case) -> bool:
     """Whether one tenant alone makes the traffic grow, and others wait behind it."""
     tenant = case.demand.tenant
@@ -95,6 +115,7 @@ def _others_wait(case: Case) -> bool:
     return now > max(1.0, 2.0 * (before or 0.0))
 
 
+@_once
 def few_long_prompts(case: Case) -> bool:
     """Whether prompts grew by a few very long ones, rather than all of them."""
     before = _known(case.before.number("prompt_tokens"))

@@ -42,7 +42,7 @@ def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
     assert sum(part.excess_s for part in answer.parts) == pytest.approx(answer.excess_s, abs=1e-9)
 
 
-@pytest.mark.parametrize("factor", [1e-3, 1e3])
+@pytest.mark.parametrize("factor", [0.1, 1e3])
 def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
     """Shares have no unit: a fleet a thousand times slower has the same causes."""
     requests = later(quiet(), queue_kv_s=lambda s: s + 0.4, frontend_s=lambda s: s + 0.2)
