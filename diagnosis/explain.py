@@ -12,6 +12,7 @@ from diagnosis.case import Case, case_of
 from diagnosis.causes.claim import Claim, settled
 from diagnosis.causes.registry import DETECTORS
 from diagnosis.dimensions import hardest_hit
+from diagnosis.doubts import doubts
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.onset import onset_unix_ns
 from diagnosis.parts import PARTS, latency_s, split_s
@@ -133,6 +134,7 @@ def _explained(
         parts=_parts(case),
         dimensions=hits,
         dimensions_tested=tested,
+        doubts=doubts(now, servers.engines, question.window),
     )
 
 
