@@ -7,7 +7,7 @@ are missing or clocks are wrong, and no explanation from them is to be trusted.
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from diagnosis.requests import BoolArray, Requests
 from diagnosis.servers import Samples
 
 OFF: Final = 0.20
-"""Of the larger one, how far the two may be apart."""
+"""Of the larger one, how far the two may be apart, beyond what samples miss between them."""
+ERRORS: Final = 4.0
+"""Standard errors of the samples' mean; neighbours are alike, so each is worth less than one."""
 WAITING: Final = 1.0
 """Requests waiting in the mean: of fewer, a sample each second says too little."""
 
@@ -32,24 +34,32 @@ def doubts(requests: Requests, engines: Samples, window: Span) -> list[str]:
     for name in replica.values:
         told = _waiting(engines, inside, name)
         counted = float(waited_s[replica.is_value(name)].sum()) / window.seconds
-        if told is None or max(told, counted) < WAITING:
+        if told is None or max(told.mean, counted) < WAITING:
             continue
-        if abs(told - counted) > OFF * max(told, counted):
+        if abs(told.mean - counted) > OFF * max(told.mean, counted) + ERRORS * told.error:
             found.append(
-                f"{name} says that {told:.1f} requests waited in the mean, its requests add up to"
+                f"{name} says that {told.mean:.1f} requests waited in the mean, its requests add up to"
                 f" {counted:.1f}: some are missing, still running, or a clock is off."
             )
     return found
 
 
-def _waiting(engines: Samples, inside: BoolArray, replica: str) -> float | None:
+class _Told(NamedTuple):
+    mean: float
+    error: float
+
+
+def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _Told | None:
     """Requests waiting at a replica, in the mean of time, over all its engines."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))
     values, series = engines.number("waiting")[rows], engines.series[rows]
-    means = [
-        float(np.mean(values[(series == each) & np.isfinite(values)]))
-        for each in np.unique(series[np.isfinite(values)])
-    ]
-    return sum(means) if means else None
+    known = np.isfinite(values)
+    of_each = [values[known & (series == each)] for each in np.unique(series[known])]
+    if not of_each:
+        return None
+    return _Told(
+        sum(float(each.mean()) for each in of_each),
+        float(np.sqrt(sum(each.var() / each.size for each in of_each))),
+    )
