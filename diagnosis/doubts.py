@@ -38,8 +38,8 @@ def doubts(requests: Requests, engines: Samples, window: Span) -> list[str]:
             continue
         if abs(told.mean - counted) > OFF * max(told.mean, counted) + ERRORS * told.error:
             found.append(
-                f"{name} says that {told.mean:.1f} requests waited in the mean, its requests add up to"
-                f" {counted:.1f}: some are missing, still running, or a clock is off."
+                f"{name} says that {told.mean:.1f} requests waited in the mean, its requests add up"
+                f" to {counted:.1f}: some are missing, still running, or a clock is off."
             )
     return found
 
