@@ -54,8 +54,10 @@ LEAST_S: Final = {
 }
 """A growth that nobody can feel is none."""
 
-WORTH_NAMING: Final = 0.05
-"""The least share of a cause that is named."""
+LEAST_SHARE: Final = 0.01
+MOST_SHARE: Final = 0.05
+"""A cause is named where it alone would have been a growth worth telling; at a share between
+these two at least."""
 
 
 def explain(requests: Requests, servers: Servers, question: Question) -> Explanation:
@@ -196,7 +198,9 @@ def _causes(
         _cause(claim, float(shares[place]), drawn_shares[:, place])
         for place, claim in enumerate(claims)
     ]
-    named = [cause for cause in causes if cause.share >= WORTH_NAMING and cause.low > 0]
+    baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
+    worth = min(max((GROWN - 1.0) * baseline_s / float(point[-1]), LEAST_SHARE), MOST_SHARE)
+    named = [cause for cause in causes if cause.share >= worth and cause.low > 0]
     named.sort(key=lambda cause: -cause.share)
     return named, float(1.0 - sum(cause.share for cause in named))
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from diagnosis.requests import FloatArray, IntArray
 
-SHARES: Final = (0.01, 0.05, 0.10, 0.25)
+SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
 """The tail is the first of these that leaves at least `ENOUGH` requests in it."""
 
-ENOUGH: Final = 20
+ENOUGH: Final = 15
 """Slow requests, for their mean to be more than an anecdote."""
 
 FEW: Final = 20_000

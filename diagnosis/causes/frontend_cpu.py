@@ -2,6 +2,7 @@
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.question import Metric
 from diagnosis.requests import FloatArray
 
 ID = "frontend_cpu"
@@ -11,10 +12,11 @@ SUMMARY = "the API server's own work (parsing, templates, tokenising) holds requ
 def detect(case: Case) -> Claim | None:
     """Claims the time before the engine, and the writing of answers where it grew with it."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
-    if frontend <= 0:
+    to_first_byte = case.question.metric is Metric.TTFT
+    if max(frontend, delivery if to_first_byte else 0.0) <= 0:
         return None
     weights: dict[str, float | FloatArray] = {"frontend": 1.0}
-    if frontend > delivery:
+    if to_first_byte or frontend > delivery:
         weights["delivery"] = 1.0
     return Claim(
         cause=ID,

@@ -2,6 +2,7 @@
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.question import Metric
 
 ID = "network_or_client"
 SUMMARY = "the answer is ready, and the client or the network takes it slowly"
@@ -10,7 +11,12 @@ SUMMARY = "the answer is ready, and the client or the network takes it slowly"
 def detect(case: Case) -> Claim | None:
     """Claims what lies between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    if delivery <= 0 or delivery <= case.grown_s("frontend"):
+    # To the first byte nobody else can hold a server up: that one is the API server's.
+    if (
+        case.question.metric is not Metric.E2E
+        or delivery <= 0
+        or delivery <= case.grown_s("frontend")
+    ):
         return None
     return Claim(
         cause=ID,

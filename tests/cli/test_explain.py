@@ -1,0 +1,193 @@
+"""`tailspan explain`."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from diagnosis.causes.registry import DETECTORS
+from telemetry.requests import RequestTimeline
+
+START_S = 1_763_634_000
+BEFORE = f"{START_S - 600}/{START_S}"
+
+
+@pytest.fixture
+def queued(
+    fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> Callable[[float], None]:
+    """Four hundred requests each before and after the start; the later wait so long for blocks."""
+
+    def put(waited_s: float) -> None:
+        rows = []
+        for number in range(800):
+            late = waited_s if number >= 400 else 0.0
+            common: dict[str, Any] = {
+                "request_id": f"chatcmpl-{number}",
+                "replica": "r0",
+                "tenant": ("acme", "globex")[number % 2],
+                "streamed": True,
+                "frontend_s": 0.01,
+                "queue_s": late,
+                **dict.fromkeys(
+                    ("queue_seats_s", "queue_budget_s", "queue_held_s", "queue_step_s"), 0.0
+                ),
+                "queue_kv_s": late,
+                "prefill_s": 0.05,
+                "decode_s": 0.5,
+                "delivery_s": 0.01,
+                "ttft_s": 0.07 + late + 0.001 * (number % 10),
+                "e2e_s": 0.57 + late,
+                "prompt_tokens": 100 + number % 50,
+                "output_tokens": 20,
+            }
+            common["received_unix_ns"] = (START_S - 600) * 10**9 + number * 15 * 10**8
+            rows.append(request_row(number, **common))
+        fill(*rows)
+
+    return put
+
+
+def test_a_grown_tail_is_explained(
+    queued: Callable[[float], None],
+    run: Callable[..., Result],
+) -> None:
+    """With its cause, and an exit status that stops a pipeline."""
+    queued(2.0)
+    result = run("explain", "--baseline", BEFORE, "--format", "json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert told["verdict"] == "incident"
+    assert told["causes"][0]["id"] == "kv_cache_exhausted"
+    assert told["causes"][0]["share"] == pytest.approx(1.0, abs=0.01)
+    assert set(told["causes"][0]) == {
+        *("id", "share", "share_low", "share_high", "evidence", "levers", "where")
+    }
+    assert sum(phase["excess_s"] for phase in told["phases"]) == pytest.approx(told["excess_s"])
+    assert told["excess_s"] == pytest.approx(2.0, abs=0.01)
+
+
+def test_the_text_has_the_sentence_the_reason_and_the_way_out(
+    queued: Callable[[float], None], run: Callable[..., Result]
+) -> None:
+    """In this order, for a tired reader; without a baseline, against the stretch before."""
+    queued(2.0)
+    shown = run("explain").stdout
+    assert "rose from" in shown.splitlines()[0]
+    reason = shown.index("kv_cache_exhausted: the KV cache is full")
+    assert reason < shown.index("Try: store keys and values in 8 bits, --kv-cache-dtype fp8.")
+
+
+def test_nothing_to_find_is_an_answer(
+    queued: Callable[[float], None], run: Callable[..., Result]
+) -> None:
+    """Exit status 0, and the two figures that were held against each other."""
+    queued(0.0)
+    result = run("explain")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Nothing to find: TTFT of the slowest 5% is ")
+
+
+def test_too_few_requests_are_told_with_how_many_it_takes(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    run: Callable[..., Result],
+) -> None:
+    """Rather than a verdict on an anecdote."""
+    fill(*(request_row(number, ttft_s=0.1, streamed=True) for number in range(5)))
+    result = run("explain")
+    assert (result.exit_code, result.stdout.split(":")[0]) == (0, "Too little data")
+    assert "each needs 30" in result.stdout
+
+
+def test_an_empty_window_says_what_to_do(
+    fill: Callable[..., None], run: Callable[..., Result]
+) -> None:
+    """As the other verbs do."""
+    fill()
+    assert "holds no request yet" in run("explain").stderr
+
+
+def test_one_request_tells_its_parts_and_who_delayed_it(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    run: Callable[..., Result],
+) -> None:
+    """The seconds that others' prefill cost it are divided among those who prefilled then."""
+    phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
+    victim = request_row(
+        0,
+        request_id="victim",
+        replica="r0",
+        e2e_s=3.0,
+        prefill_s=1.0,
+        prefill_own_s=0.4,
+        prefill_others_prefill_s=0.6,
+        prefill_others_decode_s=0.0,
+        prefill_preempted_s=0.0,
+        prefill_stall_s=0.0,
+        decode_s=2.0,
+        prompt_tokens=10,
+        output_tokens=5,
+        **phases,
+    )
+    large, small, elsewhere = (
+        request_row(
+            number,
+            received_unix_ns=START_S * 10**9 + number * 10**8,
+            request_id=name,
+            replica=replica,
+            e2e_s=1.0,
+            prefill_s=0.5,
+            decode_s=0.5,
+            prompt_tokens=tokens,
+            output_tokens=5,
+            **phases,
+        )
+        for number, (name, replica, tokens) in enumerate(
+            [("large", "r0", 9000), ("small", "r0", 1000), ("elsewhere", "r1", 9000)], start=1
+        )
+    )
+    fill(victim, large, small, elsewhere)
+    told = json.loads(run("explain", "--request", "victim", "--format", "json").stdout)
+    assert [each["request_id"] for each in told["delayed_by"]] == ["large", "small"]
+    assert [each["cost_s"] for each in told["delayed_by"]] == pytest.approx([0.54, 0.06])
+    assert sum(each["seconds"] for each in told["parts"]) == pytest.approx(3.0)
+    assert "large" in run("explain", "--request", "victim").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--baseline", "yesterday"), "it must be FROM/TO"),
+        (("--baseline", "2/1"), "it must end after it begins"),
+        (("--baseline", "a/b"), "'a' is no instant"),
+        (("--metric", "speed"), "'ttft', 'tpot', 'itl_max', 'e2e', 'queue'"),
+        (("--request", "nobody"), "no such request in the database"),
+        (("--where", "colour=red"), "is no label"),
+    ],
+)
+def test_wrong_usage_names_the_option_and_what_is_allowed(
+    fill: Callable[..., None], run: Callable[..., Result], words: tuple[str, ...], said: str
+) -> None:
+    """Exit status 2."""
+    fill()
+    result = run("explain", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr.replace("\n", " ")
+
+
+def test_every_cause_of_the_catalogue_has_a_detector() -> None:
+    """The ids are a contract: `tailspan explain` prints them, and nothing else."""
+    assert sorted(DETECTORS) == sorted(
+        (
+            *("load_exceeds_capacity", "kv_cache_exhausted", "preemption", "prefill_interference"),
+            *("long_prompt_blocking", "longer_prompts", "longer_outputs", "prefix_cache_miss"),
+            *("decode_batch_growth", "frontend_cpu", "engine_stall", "cold_start", "lora_swap"),
+            *("spec_decode_rejection", "gpu_throttling", "noisy_neighbour", "slow_rank"),
+            *("kv_transfer", "network_or_client", "tenant_flood", "replica_imbalance"),
+            "config_change",
+        )
+    )
