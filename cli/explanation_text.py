@@ -20,6 +20,8 @@ NAMES = {
 }
 
 _MOST_HITS = 6
+_SHOWN_S = 5e-5
+"""A part of less is shown as nothing."""
 
 
 def of_explanation(told: Explanation) -> Iterator[str]:
@@ -100,7 +102,7 @@ def _parts(told: Explanation) -> Iterator[str]:
             f"{'+' if each.excess_s >= 0 else ''}{text.seconds(each.excess_s)}",
         ]
         for each in told.parts
-        if each.baseline_s or each.now_s
+        if max(each.baseline_s, each.now_s) >= _SHOWN_S
     ]
     rows.append(
         [

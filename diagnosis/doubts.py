@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from diagnosis.question import Span
-from diagnosis.requests import BoolArray, Requests
+from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Samples
 
 OFF: Final = 0.20
@@ -24,11 +24,15 @@ WAITING: Final = 1.0
 
 
 def doubts(requests: Requests, engines: Samples, window: Span) -> list[str]:
-    """Sentences, one for each replica whose queue does not add up."""
+    """Sentences, one for each replica whose queue does not add up.
+
+    Args:
+        requests: those of the window, and those before that may have waited into it.
+        engines: their samples.
+        window: what is held against each other.
+    """
     found = []
-    waited_s = np.nan_to_num(requests.number("queue_s")) + np.nan_to_num(
-        requests.number("handoff_s")
-    )
+    waited_s = _waited_within_s(requests, window)
     inside = (engines.at_unix_ns >= window.from_unix_ns) & (engines.at_unix_ns < window.to_unix_ns)
     replica = requests.label("replica")
     for name in replica.values:
@@ -42,6 +46,18 @@ def doubts(requests: Requests, engines: Samples, window: Span) -> list[str]:
                 f" to {counted:.1f}: some are missing, still running, or a clock is off."
             )
     return found
+
+
+def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
+    """(n,) how much of its wait lies in the window; what lies outside the samples don't tell."""
+    received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
+    handoff_s = np.nan_to_num(requests.number("handoff_s"))
+    begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
+    ended_s = begun_s + handoff_s + np.nan_to_num(requests.number("queue_s"))
+    within: FloatArray = np.clip(ended_s, 0.0, window.seconds) - np.clip(
+        begun_s, 0.0, window.seconds
+    )
+    return within
 
 
 class _Told(NamedTuple):

@@ -4,6 +4,7 @@ Pure. No clock, no socket, no SQL; the same columns give the same answer.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -90,7 +91,9 @@ def explain(requests: Requests, servers: Servers, question: Question) -> Explana
         return Explanation(
             question, Verdict.INSUFFICIENT_DATA, len(tails[0]), len(tails[1]), needed()
         )
-    return _explained(question, servers, now, before, tails, share)
+    answer = _explained(question, servers, now, before, tails, share)
+    # Those of the baseline too: some of them may have waited into the window.
+    return replace(answer, doubts=doubts(requests, servers.engines, window))
 
 
 def _explained(
@@ -136,7 +139,6 @@ def _explained(
         parts=_parts(case),
         dimensions=hits,
         dimensions_tested=tested,
-        doubts=doubts(now, servers.engines, question.window),
     )
 
 
