@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the li
 
 from store import dialects  # noqa: E402
 from store.buckets import nearest_ranks  # noqa: E402
+from store.columns import IDS, request_columns, slow_because  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.label_sets import LabelSets  # noqa: E402
-from store.queries import Window, request_table  # noqa: E402
+from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
 from store.reaching import writing  # noqa: E402
 from store.rollup_marks import begin, mark, mark_minutes  # noqa: E402
 from store.rollup_queries import rollups  # noqa: E402
@@ -49,6 +51,7 @@ ROUNDS = 7
 BATCH_ROWS = 5_000
 MOST_S = 0.2
 ROWS_MOST_S = 1.0
+MANY = 35
 MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
@@ -191,8 +194,18 @@ def rows(number: int, folder: Path) -> None:
         f" {made:,} rollups"
     )
     ever = Window(0, 2**63 - 1)
-    took = best(lambda: request_table(engine, ever, columns=stores.PAGE), rounds=3)
-    line(f"{number:,} rows of {len(stores.PAGE)} columns as Arrow", took, ROWS_MOST_S)
+    page = tuple(stores.PAGE)
+    many = tuple(dict.fromkeys([*page, *(c for c in REQUEST_COLUMNS if c not in IDS)]))[:MANY]
+    print(f"columns come the quick way: {slow_because(engine) or 'yes'}")
+    engine.dispose()  # and with it the reader: the first question starts one
+    began = time.perf_counter()
+    request_columns(engine, ever, page)
+    print(f"the first question, which starts the reader: {time.perf_counter() - began:.2f} s")
+    for columns in (page, many):
+        took = best(partial(request_columns, engine, ever, columns), rounds=5)
+        line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MOST_S)
+    took = best(lambda: request_table(engine, ever, columns=page), rounds=3)
+    line("the same 8, row by row (request_table)", took, ROWS_MOST_S)
     engine.dispose()
 
 

@@ -33,6 +33,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         url: a SQLAlchemy URL; None for the default.
         server_expected: a server is said to report, so old telemetry is a failure.
     """
+    from store.columns import slow_because
     from store.database import open_database, shown
     from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
@@ -41,6 +42,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     try:
         engine = open_database(url, create=False)
         newest = newest_unix_ns(engine)
+        slow = slow_because(engine)
     except DatabaseMissing as error:
         yield Finding("database", False, str(error), "start tailspan up, or correct --database")
         return
@@ -51,6 +53,13 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         if engine is not None:
             engine.dispose()
     yield Finding("database", True, f"{shown(engine)} opens and has the schema of this version")
+    if slow:
+        yield Finding(
+            "columns",
+            None,
+            f"many requests are read the slow way, about four times slower: {slow}",
+            "install what is missing, or go on without it: the answers are the same",
+        )
     yield _freshness(newest, time.time_ns(), server_expected)
 
 

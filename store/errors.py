@@ -20,3 +20,7 @@ class StoreUnavailable(StoreError):
 
 class RowRefused(StoreError, ValueError):
     """A row that the database cannot hold; sending it again will not help."""
+
+
+class NotQuick(StoreError):
+    """Columns cannot be had the quick way here; there is a slower one."""

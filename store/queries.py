@@ -93,10 +93,8 @@ def request_table(
     Raises:
         ValueError: an unknown column or label, or a negative limit.
     """
-    wanted = _known(columns, REQUEST_COLUMNS)
-    statement = select(*(_request_column(name) for name in wanted)).where(
-        *_requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
-    )
+    wanted = known_columns(columns)
+    statement = select_requests(wanted, window, equals)
     if ended_after_unix_ns is not None:
         statement = statement.where(
             REQUESTS.c.e2e_s * 1e9
@@ -113,10 +111,37 @@ def request_table(
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
         statement = statement.limit(limit)
-    types = [
-        pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline) for name in wanted
-    ]
-    return _fetch(engine, statement, pa.schema(list(zip(wanted, types, strict=True))))
+    return _fetch(engine, statement, request_schema(wanted))
+
+
+def known_columns(given: Sequence[str] | None) -> Sequence[str]:
+    """All columns where None are given; raises ValueError where one is not of them."""
+    return _known(given, REQUEST_COLUMNS)
+
+
+def select_requests(
+    wanted: Sequence[str],
+    window: Window,
+    equals: Mapping[str, str | None],
+    part: Window | None = None,
+) -> Select[Any]:
+    """Some columns of a window's requests, or of those of a part of it, in no order.
+
+    Which of two rows tells of a request is decided in the whole window, whatever the part.
+    """
+    return select(*(_request_column(name) for name in wanted)).where(
+        _in(part or window, REQUESTS.c.received_unix_ns),
+        counts(window.from_unix_ns, window.to_unix_ns),
+        *_conditions(REQUESTS, equals, REQUEST_LABELS),
+    )
+
+
+def request_schema(wanted: Sequence[str]) -> pa.Schema:
+    """Columns as Arrow has them."""
+    return pa.schema(
+        (name, pa.float64() if name in DERIVED else arrow_type(name, RequestTimeline))
+        for name in wanted
+    )
 
 
 def sample_table(

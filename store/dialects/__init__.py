@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Table
+import pyarrow as pa
+from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
 from store.bulk import Insert
 
@@ -20,6 +21,8 @@ class Dialect(Protocol):
     """The schemes of its URLs."""
     ADDITIVE: bool
     """Its schema grows by what is missing, rather than through the revisions' steps."""
+    READERS: int
+    """How many parts of a window it is worth to read side by side."""
 
     def refusal(self, url: URL) -> str | None:
         """What is wrong with a URL of this driver; None where nothing is."""
@@ -47,6 +50,14 @@ class Dialect(Protocol):
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
         """How rows are added to a table."""
+
+    def read_columns(
+        self, engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema
+    ) -> pa.Table:
+        """The answers, one after another, past Python's objects; texts may be dictionaries.
+
+        Raises: NotQuick where the way is not there, or did not work.
+        """
 
     def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, in place of those with the same key."""

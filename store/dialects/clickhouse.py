@@ -20,6 +20,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     MetaData,
+    Select,
     Table,
     create_engine,
     func,
@@ -29,10 +30,11 @@ from sqlalchemy.exc import ArgumentError
 
 from store.bulk import Insert, arrow_schema
 from store.dialects import clickhouse_tables as tables
-from store.errors import StoreError
+from store.errors import NotQuick, StoreError
 
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")
 ADDITIVE: bool = True
+READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")
 """What may follow the ?; a password may not, because there it would be shown."""
@@ -126,6 +128,23 @@ def inserting(engine: Engine, table: Table) -> Insert:
         driver.client.insert_arrow(table.name, pa.table(columns, schema=schema))
 
     return add
+
+
+def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
+    """In Arrow's format, which ClickHouse speaks itself."""
+    answers = []
+    try:
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            for question in questions:
+                compiled = question.compile(engine, compile_kwargs={"render_postcompile": True})
+                found = driver.client.query_arrow(
+                    str(compiled), parameters=compiled.construct_params(), use_strings=True
+                )
+                answers.append(pa.table(found.columns, names=schema.names).cast(schema))
+    except (engine.dialect.loaded_dbapi.Error, pa.ArrowException) as error:
+        raise NotQuick(reason(error)) from error
+    return pa.concat_tables(answers)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import psycopg
+import pyarrow as pa
 from psycopg.adapt import Buffer, Dumper
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import Format
 from sqlalchemy import (
     URL,
@@ -18,6 +20,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     MetaData,
+    Select,
     Table,
     create_engine,
     delete,
@@ -26,9 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from store.bulk import IN_BULK, Insert
+from store.errors import NotQuick
 
 DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
 ADDITIVE: bool = False
+READERS: int = 1
 
 OPTIONS: Final = (
     *("application_name", "host", "options", "port", "sslcert", "sslcrl", "sslkey", "sslmode"),
@@ -149,6 +154,48 @@ def inserting(engine: Engine, table: Table) -> Insert:
             cursor.execute(move)
 
     return add
+
+
+def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
+    """By ADBC, which reads COPY's binary format; over a connection of its own."""
+    try:
+        import adbc_driver_manager
+        import adbc_driver_postgresql
+    except ImportError as error:
+        raise NotQuick("adbc-driver-postgresql is not installed") from error
+    url = engine.url
+    conninfo = make_conninfo(
+        host=url.host,
+        port=url.port,
+        user=url.username,
+        password=url.password,
+        dbname=url.database,
+        application_name="tailspan",
+        **{key: value for key, value in url.query.items() if isinstance(value, str)},
+    )
+    answers = []
+    try:
+        with (
+            adbc_driver_postgresql.connect(conninfo) as database,
+            adbc_driver_manager.AdbcConnection(database) as connection,
+        ):
+            for question in questions:
+                with adbc_driver_manager.AdbcStatement(connection) as asked:
+                    asked.set_sql_query(_with_values(engine, question))
+                    stream, _ = asked.execute_query()
+                    found = pa.RecordBatchReader.from_stream(stream).read_all()
+                    answers.append(found.cast(schema))
+    except (adbc_driver_manager.Error, pa.ArrowException) as error:
+        raise NotQuick(" ".join(str(error).split())[:300]) from error
+    return pa.concat_tables(answers)
+
+
+def _with_values(engine: Engine, question: Select[Any]) -> str:
+    """As one text, for COPY binds nothing: psycopg quotes each value."""
+    compiled = question.compile(engine, compile_kwargs={"render_postcompile": True})
+    with engine.connect() as connection:
+        driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        return psycopg.ClientCursor(driver).mogrify(str(compiled), compiled.construct_params())
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -5,6 +5,7 @@ NORMAL a power cut may take the last commits back. The writer commits in groups,
 flush to disk serves all who wait.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,14 @@ from pathlib import Path
 from sqlite3 import Connection as SQLiteConnection
 from typing import Any, Final
 
+import pyarrow as pa
 from sqlalchemy import (
     URL,
     ColumnElement,
     Connection,
     Engine,
     MetaData,
+    Select,
     Table,
     create_engine,
     delete,
@@ -28,12 +31,16 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError
 
 from store.bulk import Insert
+from store.column_reader import ColumnReader
 from store.errors import DatabaseMissing, StoreError
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
+READERS: int = min(4, os.cpu_count() or 1)
+"""SQLite reads with one core a connection."""
 
 CACHE_KIB: Final = 32 * 1024
+_READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
 """Ids are random, so each insert meets another page of the index: with SQLite's own 2 MB and
 1,000 pages most of them are read, and written twice over, for every row (benchmarks/ingest.py)."""
@@ -70,7 +77,11 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
             raise StoreError(f"cannot make the folder of the database {path}: {error}") from error
     elif not path.is_file():
         raise DatabaseMissing(f"there is no database at {path}")
-    engine = create_engine(url, connect_args={"timeout": timeout_s})
+    reader = ColumnReader(str(path.absolute()))
+    engine = create_engine(
+        url, connect_args={"timeout": timeout_s}, execution_options={_READER: reader}
+    )
+    event.listen(engine, "engine_disposed", lambda _engine: reader.close())
 
     @event.listens_for(engine, "connect")
     def _configure(connection: SQLiteConnection, _record: object) -> None:
@@ -131,6 +142,17 @@ def inserting(engine: Engine, table: Table) -> Insert:
         connection.exec_driver_sql(statement, sorted(rows, key=key))
 
     return add
+
+
+def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Schema) -> pa.Table:
+    """By a process that has ADBC in it, with a connection for each question."""
+    reader: ColumnReader = engine.get_execution_options()[_READER]
+    statements = []
+    for question in questions:
+        compiled: Any = question.compile(engine, compile_kwargs={"render_postcompile": True})
+        values = compiled.construct_params()
+        statements.append((str(compiled), [values[name] for name in compiled.positiontup]))
+    return reader.read(statements, schema)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
