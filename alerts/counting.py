@@ -5,8 +5,7 @@ again; the newest are counted from the requests each time, for some of them are 
 come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
-from collections import defaultdict
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from sqlalchemy import Engine
@@ -15,7 +14,8 @@ from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
-from store.queries import Window, request_table
+from store.columns import request_columns
+from store.queries import Window
 from store.slo_counts import (
     Counted,
     SloCount,
@@ -37,6 +37,22 @@ EVALUATION_S: Final = 15
 window is read from kept counts or from requests, it holds the same."""
 
 
+class Count(Protocol):
+    """`count_requests`, or what stands in for it."""
+
+    def __call__(
+        self,
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        """The requests that ended in (from, to], judged."""
+
+
 class Tally(NamedTuple):
     """Counts over a stretch of time.
 
@@ -48,8 +64,13 @@ class Tally(NamedTuple):
     excluded: dict[str, int]
 
 
-def read_tally(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Tally:
-    """The counts of an objective in (from, to]; writes nothing."""
+def read_tally(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, count: Count | None = None
+) -> Tally:
+    """The counts of an objective in (from, to]; writes nothing.
+
+    `count` counts what is not kept yet, by whole steps; without it, by the second.
+    """
     kept = counted(engine, goodput.digest)
     oldest_s = _oldest_s(engine)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
@@ -59,7 +80,11 @@ def read_tally(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Tall
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
         counts = read_counts(engine, goodput.digest, from_s, min(to_s, kept.until_unix_s))
         fresh_from_s = max(from_s, kept.until_unix_s)
-    counts += count_requests(engine, goodput, max(fresh_from_s, (since_s or to_s) - 1), to_s, 1)
+    fresh_from_s = max(fresh_from_s, (since_s or to_s) - 1)
+    if count is None:
+        counts += count_requests(engine, goodput, fresh_from_s, to_s, 1)
+    elif fresh_from_s < to_s:
+        counts += count(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
     buckets = [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
     excluded = {
         name: sum(getattr(each, name) for each in counts)
@@ -69,7 +94,7 @@ def read_tally(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Tall
     return Tally(history, since_s, excluded)
 
 
-def keep_tally(engine: Engine, goodput: Goodput, now_s: int) -> None:
+def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
     """Count the steps that are settled and not kept yet, and keep them."""
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
     kept = counted(engine, goodput.digest)
@@ -80,36 +105,46 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int) -> None:
         kept = Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
-        counts = count_requests(engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S)
+        counts = (count or count_requests)(
+            engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
+        )
         kept = Counted(kept.from_unix_s, chunk_s)
         keep_counts(engine, goodput.digest, counts, kept)
 
 
 def count_requests(
-    engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
+    engine: Engine,
+    goodput: Goodput,
+    from_s: int,
+    to_s: int,
+    bucket_s: int,
+    received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """The requests that ended in (from, to], judged, by buckets of when they ended."""
-    totals: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(len(VERDICTS), dtype=np.int64))
-    columns = (*columns_of(goodput.where, goodput.good), "received_unix_ns")
-    start_s = max(0, from_s - LONGEST_REQUEST_S)
+    """The requests that ended in (from, to], judged, by buckets of when they ended.
+
+    `received_from_s` says that none of them was received before, where that is known.
+    """
+    columns = list(
+        dict.fromkeys([*columns_of(goodput.where, goodput.good), "received_unix_ns", "e2e_s"])
+    )
+    totals: dict[int, np.ndarray] = {}
+    start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     for chunk_s in range(start_s, to_s, CHUNK_S):
         window = Window(chunk_s * SECOND_NS, min(to_s, chunk_s + CHUNK_S) * SECOND_NS)
         # Of an hour's requests nearly all ended long before: they are not even fetched.
-        table = request_table(
-            engine,
-            window,
-            columns=list(dict.fromkeys(columns)),
-            ended_after_unix_ns=from_s * SECOND_NS,
-        )
+        table = request_columns(engine, window, columns, ended_after_unix_ns=from_s * SECOND_NS)
         codes = judge_table(goodput.where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)
         meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
         meant &= ended_ns <= to_s * SECOND_NS
-        bucket_ns = bucket_s * SECOND_NS
-        until_s = -(-ended_ns[meant] // bucket_ns) * bucket_s
-        for until, code in zip(until_s.tolist(), codes[meant].tolist(), strict=True):
-            totals[until][code] += 1
+        until_s = -(-ended_ns[meant] // (bucket_s * SECOND_NS)) * bucket_s
+        instants, places = np.unique(until_s, return_inverse=True)
+        cells = np.bincount(
+            places * len(VERDICTS) + codes[meant], minlength=len(instants) * len(VERDICTS)
+        ).reshape(len(instants), len(VERDICTS))
+        for instant, counts in zip(instants.tolist(), cells, strict=True):
+            totals[instant] = totals.get(instant, 0) + counts
     names = [str(verdict) for verdict in VERDICTS]
     return [
         SloCount(until, **dict(zip(names, each.tolist(), strict=True)))

@@ -3,8 +3,8 @@
 Evaluates at whole multiples of 15 s, each once: after a pause it goes on with the instants it
 missed, so that a restart changes no verdict. What it is given is the present; it has no clock.
 
-It hears of requests as they are stored, only to know how far back they reach: where they come
-late (a replay, a sender that was cut off), what was counted since is counted again. Verdicts
+It hears of requests as they are stored, only to know which steps to count again (`fresh.py`),
+also where they come late (a replay, a sender that was cut off). Verdicts
 of the past stand.
 """
 
@@ -16,13 +16,24 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import Policy
-from alerts.counting import EVALUATION_S, LONGEST_REQUEST_S, keep_tally, read_tally
+from alerts.counting import (
+    EVALUATION_S,
+    LONGEST_REQUEST_S,
+    SECOND_NS,
+    Count,
+    count_requests,
+    keep_tally,
+    read_tally,
+)
+from alerts.fresh import FreshCounts
 from alerts.history import History
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Goodput, Objective, counted
 from alerts.policy import pairs_for
+from store import dialects
 from store.errors import StoreUnavailable
 from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.queries import newest_request_unix_ns
 from store.slo_counts import recount_from
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
@@ -56,6 +67,9 @@ class Evaluator:
         self._objectives = objectives
         self._policy = policy
         self._keep_s = keep_s
+        self._fresh = FreshCounts()
+        # Of what others write we do not hear.
+        self._count: Count = self._fresh.count if dialects.of(engine).ONE_WRITER else count_requests
         self._oldest_new_s: int | None = None
         self._lock = threading.Lock()
 
@@ -63,13 +77,11 @@ class Evaluator:
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Note how far back new requests reach; called from whichever thread stored them."""
-        ended_s = min(
-            (int(row.received_unix_ns / 1e9 + row.e2e_s) for row in requests), default=None
-        )
-        if ended_s is not None:
+        began_s = self._fresh.hear(requests)
+        if began_s is not None:
             with self._lock:
                 known = self._oldest_new_s
-                self._oldest_new_s = ended_s if known is None else min(known, ended_s)
+                self._oldest_new_s = began_s + 1 if known is None else min(known, began_s + 1)
 
     def evaluate(self, now_s: int) -> list[Incident]:
         """Evaluate up to the present; the incidents that are open, or ended by this.
@@ -78,6 +90,8 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call goes on.
         """
         changed: list[Incident] = []
+        newest_ns = newest_request_unix_ns(self._engine) or 0  # its clock may be ahead of ours
+        self._fresh.begin(max(now_s, newest_ns // SECOND_NS))
         self._recount(now_s)
         for objective in self._objectives:
             if isinstance(objective.indicator, Goodput):
@@ -110,13 +124,14 @@ class Evaluator:
         first_s = -(-first_s // EVALUATION_S) * EVALUATION_S
         if first_s > until_s:
             return []
-        keep_tally(self._engine, goodput, now_s)
+        keep_tally(self._engine, goodput, now_s, self._count)
         pairs = pairs_for(self._policy, objective.period_s)
         policy = Policy(
             self._policy.name, self._policy.source, self._policy.minimum_bad_events, pairs
         )
         longest_s = max(pair.long_s for pair in pairs)
-        history = read_tally(self._engine, goodput, first_s - 2 * longest_s, until_s).history
+        from_s = first_s - 2 * longest_s
+        history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
         incidents = {
             row.severity: _incident(row)
             for row in read_incidents(self._engine, objective.name, open_only=True)
@@ -142,7 +157,7 @@ class Evaluator:
         if changed:
             # The whole period is read only where a burn needs a share of its budget.
             from_s = until_s - 2 * objective.period_s
-            history = read_tally(self._engine, goodput, from_s, until_s).history
+            history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
             rows = [_row(each, history, objective) for each in changed]
         keep_evaluation(self._engine, objective.name, until_s, rows)
 

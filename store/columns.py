@@ -42,6 +42,8 @@ def request_columns(
     window: Window,
     columns: Sequence[str] | None = None,
     equals: Mapping[str, str | None] = _ALL,
+    *,
+    ended_after_unix_ns: int | None = None,
 ) -> pa.Table:
     """The requests received in a window, in the order of receipt.
 
@@ -52,6 +54,7 @@ def request_columns(
         window: of `received_unix_ns`.
         columns: those wanted, of `queries.REQUEST_COLUMNS`; None for all.
         equals: label → value; None picks the rows where the label is unknown.
+        ended_after_unix_ns: as for `request_table`.
 
     Returns:
         A column each, in one or several chunks; texts but for `IDS` are dictionaries, one for
@@ -68,10 +71,21 @@ def request_columns(
         parts = _parts(engine, window, dialects.of(engine).READERS)
         if not parts:
             raise NotQuick("there are few rows")
-        questions = [select_requests(fetched, window, equals, part) for part in parts]
+        questions = [
+            select_requests(
+                fetched, window, equals, part=part, ended_after_unix_ns=ended_after_unix_ns
+            )
+            for part in parts
+        ]
         table = dialects.of(engine).read_columns(engine, questions, schema)
     except (NotQuick, DBAPIError):  # of a database that is away the plain way tells
-        table = request_table(engine, window, columns=fetched, equals=equals)
+        table = request_table(
+            engine,
+            window,
+            columns=fetched,
+            equals=equals,
+            ended_after_unix_ns=ended_after_unix_ns,
+        )
     return _in_order(table.cast(schema)).unify_dictionaries().select(wanted)
 
 

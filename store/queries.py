@@ -94,12 +94,7 @@ def request_table(
         ValueError: an unknown column or label, or a negative limit.
     """
     wanted = known_columns(columns)
-    statement = select_requests(wanted, window, equals)
-    if ended_after_unix_ns is not None:
-        statement = statement.where(
-            REQUESTS.c.e2e_s * 1e9
-            > ended_after_unix_ns - _NOT_EXACT_NS - REQUESTS.c.received_unix_ns
-        )
+    statement = select_requests(wanted, window, equals, ended_after_unix_ns=ended_after_unix_ns)
     if order_by is not None:
         (name,) = _known([order_by.removeprefix("-")], REQUEST_COLUMNS)
         key = _request_column(name)
@@ -123,16 +118,23 @@ def select_requests(
     wanted: Sequence[str],
     window: Window,
     equals: Mapping[str, str | None],
+    *,
     part: Window | None = None,
+    ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
     """Some columns of a window's requests, or of those of a part of it, in no order.
 
     Which of two rows tells of a request is decided in the whole window, whatever the part.
     """
-    return select(*(_request_column(name) for name in wanted)).where(
+    statement = select(*(_request_column(name) for name in wanted)).where(
         _in(part or window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns),
         *_conditions(REQUESTS, equals, REQUEST_LABELS),
+    )
+    if ended_after_unix_ns is None:
+        return statement
+    return statement.where(
+        REQUESTS.c.e2e_s * 1e9 > ended_after_unix_ns - _NOT_EXACT_NS - REQUESTS.c.received_unix_ns
     )
 
 

@@ -21,6 +21,8 @@ class Dialect(Protocol):
     """The schemes of its URLs."""
     ADDITIVE: bool
     """Its schema grows by what is missing, rather than through the revisions' steps."""
+    ONE_WRITER: bool
+    """Its rows are all written by one process."""
     READERS: int
     """How many parts of a window it is worth to read side by side."""
 

@@ -34,6 +34,7 @@ from store.errors import NotQuick, StoreError
 
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")
 ADDITIVE: bool = True
+ONE_WRITER: bool = False
 READERS: int = 1
 
 OPTIONS: Final = ("ca_cert", "cluster", "interface", "path", "secure", "verify")

@@ -33,6 +33,7 @@ from store.errors import NotQuick
 
 DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
 ADDITIVE: bool = False
+ONE_WRITER: bool = False
 READERS: int = 1
 
 OPTIONS: Final = (

@@ -36,6 +36,7 @@ from store.errors import DatabaseMissing, StoreError
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
+ONE_WRITER: bool = True
 READERS: int = min(4, os.cpu_count() or 1)
 """SQLite reads with one core a connection."""
 
