@@ -119,4 +119,4 @@ def _mapped(descriptor: int) -> pa.Table:
         memory = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     finally:
         os.close(descriptor)
-    return pa.ipc.open_file(pa.py_buffer(memory)).read_all()
+    return pa.ipc.open_stream(pa.py_buffer(memory)).read_all()

@@ -16,8 +16,9 @@ import select
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from struct import Struct
 from typing import IO, Final, NamedTuple
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from adbc_driver_sqlite import StatementOptions
 
 IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
-_BATCH_ROWS: Final = 65_536
+_BATCH_ROWS: Final = 32_768
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
@@ -52,24 +53,36 @@ class Question(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Answer a statement: the descriptor of a file with Arrow's format in it."""
+    """Answer a statement: the descriptor of a file with Arrow's stream in it."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
-    table = _asked(path, f"SELECT {first} UNION ALL {statement}", values)
-    if [column[0].as_py() for column in table.columns] != [_FIRST[kind][1] for kind in plain]:
-        raise ValueError("the first row is not the first")
-    columns = [
-        column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
-        for column, kind in zip(table.slice(1).columns, schema.types, strict=True)
-    ]
-    table = pa.table(columns, schema=schema).unify_dictionaries()
     descriptor = _nameless()
-    with os.fdopen(os.dup(descriptor), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_table(table)
+    with (
+        os.fdopen(os.dup(descriptor), "wb") as file,
+        pa.ipc.new_stream(file, schema) as writer,
+        _asked(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
+    ):
+        before = [_FIRST[kind][1] for kind in plain]
+        for batch in batches:  # one at a time in memory
+            skipped = 0
+            if before:
+                if [column[0].as_py() for column in batch.columns] != before:
+                    raise ValueError("the first row is not the first")
+                skipped, before = 1, []
+            writer.write_batch(_encoded(batch.slice(skipped), schema))
     return descriptor
 
 
-def _asked(path: str, statement: str, values: Sequence[object]) -> pa.Table:
+def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
+        for column, kind in zip(batch.columns, schema.types, strict=True)
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+@contextmanager
+def _asked(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
     # Not by way of ADBC's DB-API: it imports pandas, which takes longer than most questions.
     with (
         adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
@@ -81,7 +94,8 @@ def _asked(path: str, statement: str, values: Sequence[object]) -> pa.Table:
         bound = {str(place): pa.array([value]) for place, value in enumerate(values)}
         asked.bind(pa.RecordBatch.from_pydict(bound))
         stream, _ = asked.execute_query()
-        return pa.RecordBatchReader.from_stream(stream).read_all()
+        with pa.RecordBatchReader.from_stream(stream) as batches:
+            yield batches
 
 
 def _nameless() -> int:
