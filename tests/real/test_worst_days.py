@@ -31,8 +31,9 @@ from store.schema import REQUESTS
 pytestmark = pytest.mark.real
 
 SPANS_A_MESSAGE = 20
-OUTAGE_S = 20
-KILLS = 20
+OUTAGE_S = float(os.environ.get("WORST_OUTAGE_S", "8"))
+KILLS = int(os.environ.get("WORST_KILLS", "8"))
+"""20 each before a release: `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ def wait_for_more(senders: Senders, messages: int, patience_s: float = 60) -> No
 
 
 @pytest.mark.timeout(300)
-def test_postgresql_may_be_away_for_20_s_under_load(
+def test_postgresql_may_be_away_under_load(
     postgresql: PostgreSQL,
     collecting: Callable[[str], Collecting],
     message: Callable[[], ExportTraceServiceRequest],
@@ -185,8 +186,8 @@ def test_postgresql_may_be_away_for_20_s_under_load(
             postgresql.start()
         wait_for_more(senders, 200)
     collector.stop()
-    assert during["503"] > 10
-    assert during["UNAVAILABLE"] > 10
+    assert during["503"] > OUTAGE_S / 2
+    assert during["UNAVAILABLE"] > OUTAGE_S / 2
     assert not senders.without_delay
     assert set(senders.answers) <= {"200", "OK", "503", "UNAVAILABLE"}
     rows = kept(url)
@@ -196,7 +197,7 @@ def test_postgresql_may_be_away_for_20_s_under_load(
 
 
 @pytest.mark.timeout(400)
-def test_a_collector_killed_twenty_times_under_load_keeps_what_it_acknowledged(
+def test_a_collector_killed_again_and_again_under_load_keeps_what_it_acknowledged(
     tmp_path: Path,
     collecting: Callable[[str], Collecting],
     message: Callable[[], ExportTraceServiceRequest],

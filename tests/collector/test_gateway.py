@@ -1,0 +1,115 @@
+"""The gateway's configuration: it says what its components know, and leads to our doors."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.up import up
+from collector.limits import Limits
+
+FILE = Path(__file__).parents[2] / "collector" / "otel-collector.yaml"
+
+KNOWN: dict[str, set[str]] = {
+    # extension/healthcheckextension, extension/bearertokenauthextension, extension/storage/
+    # filestorage of opentelemetry-collector-contrib
+    "extensions/health_check": {"endpoint", "path", "response_body", "tls"},
+    "extensions/bearertokenauth": {"filename", "header", "scheme", "token", "tokens"},
+    "extensions/file_storage": {
+        *("directory", "timeout", "fsync", "create_directory", "directory_permissions"),
+        "compaction",
+    },
+    "extensions/file_storage/compaction": {
+        *("on_start", "on_rebound", "directory", "max_transaction_size", "cleanup_on_start"),
+        *("rebound_needed_threshold_mib", "rebound_trigger_threshold_mib", "check_interval"),
+    },
+    # receiver/otlpreceiver with config/configgrpc and confighttp, processor/memorylimiterprocessor
+    # and exporter/exporterhelper of opentelemetry-collector
+    "receivers/otlp": {"protocols"},
+    "receivers/otlp/protocols": {"grpc", "http"},
+    "receivers/otlp/protocols/grpc": {"endpoint", "max_recv_msg_size_mib", "auth", "tls"},
+    "receivers/otlp/protocols/http": {"endpoint", "auth", "tls"},
+    "processors/memory_limiter": {
+        *("check_interval", "limit_mib", "spike_limit_mib"),
+        *("limit_percentage", "spike_limit_percentage"),
+    },
+    "exporters/otlp": {
+        *("endpoint", "compression", "timeout", "auth", "tls", "headers"),
+        *("retry_on_failure", "sending_queue"),
+    },
+    "exporters/otlp/retry_on_failure": {
+        *("enabled", "initial_interval", "max_interval", "max_elapsed_time", "multiplier"),
+    },
+    "exporters/otlp/sending_queue": {
+        *("enabled", "num_consumers", "wait_for_result", "block_on_overflow", "sizer"),
+        *("queue_size", "storage", "batch"),
+    },
+    "exporters/otlp/sending_queue/batch": {"flush_timeout", "min_size", "max_size", "sizer"},
+}
+"""The keys that the components' READMEs and schemas document, those that matter here."""
+
+
+@pytest.fixture(scope="module")
+def given() -> Any:
+    """The file."""
+    return yaml.safe_load(FILE.read_text())
+
+
+def _folded(path: str, value: Any) -> dict[str, set[str]]:
+    """The keys at each path that `KNOWN` speaks of; a component's own name is left out."""
+    found = {path: set(value)} if path in KNOWN else {}
+    for key, inside in value.items():
+        if isinstance(inside, dict):
+            found |= _folded(f"{path}/{key}", inside)
+    return found
+
+
+def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
+    """An unknown key would keep the whole gateway from starting."""
+    seen = set()
+    for kind in ("extensions", "receivers", "processors", "exporters"):
+        for name, about in given[kind].items():
+            plain = f"{kind}/{name.partition('/')[0]}"
+            assert plain in KNOWN
+            for path, keys in _folded(plain, about).items():
+                assert keys <= KNOWN[path], path
+                seen.add(path)
+    assert seen == set(KNOWN)
+
+
+def test_each_component_is_there_and_in_use(given: Any) -> None:
+    """What a pipeline or another component names is defined, and the other way round."""
+    service = given["service"]
+    assert set(service["extensions"]) == set(given["extensions"])
+    assert set(service["pipelines"]) == {"traces", "metrics", "logs"}
+    for pipeline in service["pipelines"].values():
+        for kind in ("receivers", "processors", "exporters"):
+            assert set(pipeline[kind]) == set(given[kind])
+    (exporter,) = given["exporters"].values()
+    protocols = given["receivers"]["otlp"]["protocols"].values()
+    asked = [exporter["auth"], *(each["auth"] for each in protocols)]
+    named = {each["authenticator"] for each in asked} | {exporter["sending_queue"]["storage"]}
+    assert named == set(given["extensions"]) - {"health_check"}
+
+
+def test_it_takes_and_gives_what_our_doors_take(given: Any) -> None:
+    """The same ports for senders; no message that we would refuse for its size."""
+    ports = {each.name: each.default for each in up.params}
+    protocols = given["receivers"]["otlp"]["protocols"]
+    for name in ("grpc", "http"):
+        assert protocols[name]["endpoint"].endswith(f":{ports[f'{name}_port']}")
+    assert f"TAILSPAN_ENDPOINT=tailspan.example:{ports['grpc_port']}" in FILE.read_text()
+    (exporter,) = given["exporters"].values()
+    batch = exporter["sending_queue"]["batch"]
+    span_bytes = 2 * 1_600  # twice what one takes in docs/benchmarks.md
+    assert batch["max_size"] * span_bytes <= Limits().max_body_bytes
+    assert batch["min_size"] <= batch["max_size"] <= exporter["sending_queue"]["queue_size"]
+
+
+def test_nothing_is_given_up_or_dropped(given: Any) -> None:
+    """The queue is on the disk, and who finds it full waits."""
+    (exporter,) = given["exporters"].values()
+    assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
+    assert exporter["sending_queue"]["block_on_overflow"]
+    assert given["extensions"][exporter["sending_queue"]["storage"]]["fsync"]
