@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from cli import times
 from store.errors import StoreError
+from store.notifications import forget_told
 from store.retention import (
     KEEP_HOURS_NS,
     KEEP_MINUTES_NS,
@@ -20,6 +21,9 @@ from store.retention import (
 from store.rollups import settle
 
 EVERY_S = 60.0
+
+KEEP_TOLD_S = 90 * 86_400
+"""How long it is known what was told of an incident that is over."""
 
 AT_ONCE = 20
 """Rollups made before it is looked whether to stop."""
@@ -54,6 +58,7 @@ async def retain_for_ever(engine: Engine, keep: Keep) -> None:
             await asyncio.to_thread(
                 forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now
             )
+            await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
         except StoreError as error:
             _log.warning("requests could not be rolled up, or old ones removed: %s", error)
         else:

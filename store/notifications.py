@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, select, true
+from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, and_, select, true
 
 from store import dialects
+from store.incidents import INCIDENTS
 from store.reaching import reading, writing
 from store.schema import METADATA
 
@@ -132,6 +133,35 @@ def read_notifications(engine: Engine, slo: str) -> list[Notification]:
     """All of an objective, the newest first."""
     rows = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo == slo))
     return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
+
+
+def forget_told(engine: Engine, before_unix_s: int) -> int:
+    """Drop what there was to tell of incidents that ended before, once nothing of it is due.
+
+    All rows of an incident go together, for half of them would have the rest told anew.
+
+    Returns:
+        Of how many incidents.
+    """
+    over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
+        INCIDENTS.c.ended_unix_s < before_unix_s
+    )
+    with reading(engine) as connection:
+        ended = {tuple(row) for row in connection.execute(over)}
+    rows = _read(
+        engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.created_unix_s < before_unix_s)
+    )
+    told = {row.incident for row in rows} & ended - {
+        row.incident for row in rows if row.next_unix_s is not None
+    }
+    columns = NOTIFICATIONS.c
+    for slo, severity, fired_unix_s in sorted(told):
+        which = and_(
+            columns.slo == slo, columns.severity == severity, columns.fired_unix_s == fired_unix_s
+        )
+        with writing(engine) as connection:
+            dialects.of(engine).remove(connection, NOTIFICATIONS, which)
+    return len(told)
 
 
 def forget_notifications(engine: Engine) -> None:

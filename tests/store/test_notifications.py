@@ -8,12 +8,14 @@ from sqlalchemy import Engine
 
 from store.database import open_database
 from store.errors import StoreUnavailable
+from store.incidents import IncidentRow, keep_evaluation
 from store.notifications import (
     FIRING,
     RESOLVED,
     Delivery,
     Notification,
     due_notifications,
+    forget_told,
     keep_notifications,
     read_notifications,
 )
@@ -66,3 +68,23 @@ def test_a_database_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
             keep_notifications(hasty, [BEGUN])
     hasty.dispose()
     engine.dispose()
+
+
+def test_what_was_told_of_old_incidents_goes_as_a_whole(engine: Engine) -> None:
+    """Never while something of it is due or it goes on: the rest would be told anew."""
+    ended = {1: 150, 2: 150, 3: None, 4: 950}
+    incidents = [
+        IncidentRow("chat", "page", fired, 0, 150, over, "6", 100, None)
+        for fired, over in ended.items()
+    ]
+    keep_evaluation(engine, "chat", 1_000, incidents)
+    rows = [
+        replace(each, fired_unix_s=fired, next_unix_s=None, state=Delivery.DELIVERED)
+        for fired in ended
+        for each in ([BEGUN, OVER] if ended[fired] else [BEGUN])
+    ]
+    rows[3] = replace(rows[3], state=Delivery.PENDING, next_unix_s=900)
+    keep_notifications(engine, rows)
+    assert forget_told(engine, 900) == 1
+    assert {row.fired_unix_s for row in read_notifications(engine, "chat")} == {2, 3, 4}
+    assert len(read_notifications(engine, "chat")) == 5
