@@ -39,7 +39,7 @@ class Result(NamedTuple):
     committed: int
     seconds: float
     cpu_s: float
-    rss_mb: list[float]
+    memory_mb: list[float]
     note: str = ""
 
     @property
@@ -49,12 +49,12 @@ class Result(NamedTuple):
 
     def show(self) -> None:
         """One line."""
-        early, late = self.rss_mb[len(self.rss_mb) // 4], self.rss_mb[-1]
+        early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
             f"  {self.cpu_s / self.committed * 1e6 if self.committed else 0:>6.0f} µs CPU/span"
-            f"  RSS {self.rss_mb[0]:.0f} → {early:.0f} → {late:.0f} MB,"
-            f" at most {max(self.rss_mb):.0f}  {self.note}",
+            f"  memory {self.memory_mb[0]:.0f} → {early:.0f} → {late:.0f} MB,"
+            f" at most {max(self.memory_mb):.0f}  {self.note}",
             flush=True,
         )
 
@@ -71,9 +71,9 @@ def cpu_s(pid: int) -> float:
     return sum(map(_cpu_s, family(pid)))
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process and its children."""
-    return sum(map(_rss_mb, family(pid)))
+def memory_mb(pid: int) -> float:
+    """Memory of a process and its children; what they share (libraries) counts once."""
+    return sum(map(_memory_mb, family(pid)))
 
 
 def _cpu_s(pid: int) -> float:
@@ -81,8 +81,8 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _rss_mb(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+def _memory_mb(pid: int) -> float:
+    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
     return int(found[1]) / 1024 if found else 0.0
 
 
@@ -90,7 +90,7 @@ def send(
     transport: str, port: int, seconds: float, pid: int
 ) -> tuple[dict[str, float], list[float]]:
     """Run the sender; what it says, and the receiver's memory, second by second."""
-    memory = [rss_mb(pid)]
+    memory = [memory_mb(pid)]
     sender = subprocess.Popen(
         [sys.executable, str(SENDER), transport, str(port), str(seconds)],
         stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def send(
     )
     while sender.poll() is None:
         time.sleep(1)
-        memory.append(rss_mb(pid))
+        memory.append(memory_mb(pid))
     assert sender.stdout is not None
     said = sender.stdout.read()
     if sender.returncode:

@@ -12,7 +12,7 @@ from collector.server import Collector
 from collector.testing import MemorySink, running
 from tests.collector.malformed import ALLOWED, DOORS, answers, json_of, spoilt
 
-FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "5000"))
+FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
 """100,000 at each door take five minutes together."""
 
 GROWTH_MIB = 32

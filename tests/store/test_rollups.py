@@ -41,8 +41,9 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Requests over some hours, with what rollups are of, some of it unknown."""
+    """Requests in ten minutes of some hours, with what rollups are of, some of it unknown."""
     drawn = random.Random(11)
+    minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
     for i in range(number):
         latency = drawn.lognormvariate(-2, 1)
@@ -50,7 +51,8 @@ def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[Reques
         rows.append(
             request_row(
                 i,
-                received_unix_ns=START_S * S + int(drawn.random() * hours * 3600 * S),
+                received_unix_ns=(START_S + 60 * drawn.choice(minutes)) * S
+                + drawn.randrange(60 * S),
                 e2e_s=latency * 10,
                 ttft_s=latency if known else None,
                 queue_s=0.0 if drawn.random() < 0.2 else latency / 3,
@@ -239,7 +241,7 @@ def test_minutes_go_and_hours_stay_for_longer(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
     """What is asked about is then widened to whole hours."""
-    write(*(request_row(i, received_unix_ns=(START_S + i * 60) * S) for i in range(0, 180, 6)))
+    write(*(request_row(i, received_unix_ns=(START_S + i * 60) * S) for i in range(0, 180, 20)))
     settle(engine, LATER_S)
     asked_for = Window((START_S + 120) * S, (START_S + 7000) * S)
     assert asked(engine, asked_for).plan.window == Window((START_S + 120) * S, (START_S + 7020) * S)
@@ -254,8 +256,8 @@ def test_minutes_go_and_hours_stay_for_longer(
     assert min(left) == START_S + 7200
     question = asked(engine, asked_for)
     assert question.plan.window == Window(START_S * S, (START_S + 7200) * S)
-    assert question.sums(()).requests.tolist() == [20]
-    assert counts(engine, step_s=60)[0,] == 10
+    assert question.sums(()).requests.tolist() == [6]
+    assert counts(engine, step_s=60)[0,] == 3
     forget_older_rollups(engine, 86_400 * S, 86_400 * S, LATER_S * S)
     assert asked(engine).sums(()).requests.tolist() == []
     with pytest.raises(ValueError, match="hours must be kept for as long as minutes"):

@@ -96,25 +96,14 @@ def everything(row: Any) -> dict[str, Any]:
     return {**fields, "tpot_s": row.tpot_s, **parts}
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    # The one that makes new databases is the same for each example, and may be.
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    requests=rows_of(RequestTimeline, "received_unix_ns"),
-    samples=rows_of(EngineSample, "at_unix_ns"),
-    gpus=rows_of(GpuSample, "at_unix_ns"),
-)
-def test_what_is_written_is_what_is_read(
-    new_url: Callable[[], str],
+def same_when_read(
+    url: str,
     requests: list[RequestTimeline],
     samples: list[EngineSample],
     gpus: list[GpuSample],
 ) -> None:
-    """Every field of every row, unknown ones as unknown; of two with one key, the first."""
-    engine = open_database(new_url())
+    """Write rows, twice, and hold against them what is read."""
+    engine = open_database(url)
     with Writer(engine) as writer:
         for _ in range(2):  # a repeat changes nothing
             writer.submit(requests, samples, (), gpus).result(10)
@@ -130,6 +119,45 @@ def test_what_is_written_is_what_is_read(
         expected = sorted((everything(row) for row in first), key=str)
         assert sorted(table.to_pylist(), key=str) == expected
         assert sorted(table[instant].to_pylist()) == table[instant].to_pylist()
+
+
+ROWS = given(
+    requests=rows_of(RequestTimeline, "received_unix_ns"),
+    samples=rows_of(EngineSample, "at_unix_ns"),
+    gpus=rows_of(GpuSample, "at_unix_ns"),
+)
+# The one that makes new databases is the same for each example, and may be.
+SAME = [HealthCheck.function_scoped_fixture]
+
+
+@pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=SAME)
+@ROWS
+def test_what_is_written_is_what_is_read(
+    new_url: Callable[[], str],
+    requests: list[RequestTimeline],
+    samples: list[EngineSample],
+    gpus: list[GpuSample],
+) -> None:
+    """Every field of every row, unknown ones as unknown; of two with one key, the first."""
+    same_when_read(new_url(), requests, samples, gpus)
+
+
+@pytest.mark.parametrize(
+    "new_url",
+    [pytest.param(server, marks=pytest.mark.real) for server in ("postgresql", "clickhouse")],
+    indirect=True,
+)
+@settings(max_examples=10, deadline=None, suppress_health_check=SAME)
+@ROWS
+def test_what_a_server_is_given_is_what_it_gives(
+    new_url: Callable[[], str],
+    requests: list[RequestTimeline],
+    samples: list[EngineSample],
+    gpus: list[GpuSample],
+) -> None:
+    """The same; fewer examples, for each takes a new database."""
+    same_when_read(new_url(), requests, samples, gpus)
 
 
 def test_a_repeat_is_no_error_and_changes_nothing(
