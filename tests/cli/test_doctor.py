@@ -14,6 +14,7 @@ from cli import checks
 from cli.main import tailspan
 from cli.stack import Ports, Stack
 from collector.testing import background_loop
+from store import column_reader
 from store.database import open_database
 from store.migrations import REVISION
 from telemetry.requests import RequestTimeline
@@ -150,6 +151,22 @@ def test_old_telemetry_is_told_and_fails_only_where_a_server_should_report(
     vllm = f"http://127.0.0.1:{nowhere[0].partition('=')[2]}"
     (finding,) = findings(doctor(*nowhere, "--format=json", "--vllm", vllm))["telemetry"]
     assert finding["ok"] is (ok is True)
+
+
+def test_a_slow_way_to_many_rows_is_told_with_its_reason(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nothing that fails: the answers are the same."""
+    open_database(url).dispose()
+
+    def told() -> list[checks.Finding]:
+        return [each for each in checks.database(url) if each.check == "columns"]
+
+    assert told() == []
+    monkeypatch.setattr(column_reader, "find_spec", lambda _name: None)
+    (finding,) = told()
+    assert finding.ok is None
+    assert finding.detail.endswith("slower: adbc-driver-sqlite is not installed")
 
 
 def test_a_database_of_a_newer_tailspan_is_not_read(

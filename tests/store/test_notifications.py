@@ -74,7 +74,7 @@ def test_what_was_told_of_old_incidents_goes_as_a_whole(engine: Engine) -> None:
     """Never while something of it is due or it goes on: the rest would be told anew."""
     ended = {1: 150, 2: 150, 3: None, 4: 950}
     incidents = [
-        IncidentRow("chat", "page", fired, 0, 150, over, "6", 100, None)
+        IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)
         for fired, over in ended.items()
     ]
     keep_evaluation(engine, "chat", 1_000, incidents)
