@@ -1,88 +1,30 @@
 """One vLLM V1 engine in virtual time: continuous batching, paged KV, chunked prefill.
 
 Pure: what is submitted, the seed and the configuration decide everything. Each step gives
-the running sequences one token each, then fills the token budget with prefill in the order
-of arrival. A sequence that needs a block when none is free costs the newest one its place:
-it is preempted, and recomputed later from the head of the queue.
-
-A step costs O(1) whatever the number of decodes. They advance in lockstep, so a sequence's
-tokens are a difference of step counts, its next block is due when the count reaches its
-remainder modulo the block, and what other requests' prefill cost it is a difference of
-running sums.
+the running sequences their tokens, then fills the token budget with prefill in the order of
+arrival; who is not eligible is passed over. A sequence that needs a block when none is free
+costs the newest one its place: it is preempted, and recomputed later from the head of the
+queue.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import sub
 
-from simulator.gaps import LongestSince
-from simulator.job import Blocked, Job, Sums
+from simulator.engine_config import EngineConfig, EngineTotals
+from simulator.job import Blocked, Job
 from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
-from simulator.step_model import EIGHT_B_ON_H100, StepModel
+from simulator.lockstep import Lockstep
+from simulator.lora import LoraSlots
+from simulator.speculation import Drafting
+from simulator.timing import Stall, StepClock
 
 _LAST_IN_BLOCK = BLOCK_TOKENS - 1
-_NOISE_STEPS = 4096
 _NEVER = float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """The engine arguments that matter to latency, named as vLLM names them."""
-
-    max_num_batched_tokens: int = 8192
-    max_num_seqs: int = 256
-    max_model_len: int = 32_768
-    # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB a block.
-    num_gpu_blocks: int = 25_000
-    enable_prefix_caching: bool = True
-    step: StepModel = EIGHT_B_ON_H100
-    step_noise_ratio: float = 0.03
-
-    def __post_init__(self) -> None:
-        for key in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "num_gpu_blocks"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: {getattr(self, key)}; allowed: 1 or more")
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens: {self.max_num_batched_tokens}; "
-                f"allowed: at least max_num_seqs ({self.max_num_seqs})"
-            )
-        if self.num_gpu_blocks < blocks_for(self.max_model_len):
-            raise ValueError(
-                f"num_gpu_blocks: {self.num_gpu_blocks}; allowed: at least "
-                f"{blocks_for(self.max_model_len)}, one request of max_model_len "
-                f"({self.max_model_len})"
-            )
-        if not 0 <= self.step_noise_ratio < 1:
-            raise ValueError(
-                f"step_noise_ratio: {self.step_noise_ratio}; allowed: from 0 to below 1"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """The engine stands still for a time, whatever work it has."""
-
-    at_s: float
-    for_s: float
-
-
-@dataclass(slots=True)
-class EngineTotals:
-    """What the engine has counted since it started."""
-
-    steps: int = 0
-    busy_s: float = 0.0
-    prefill_tokens: int = 0
-    decode_tokens: int = 0
-    cache_query_tokens: int = 0
-    cache_hit_tokens: int = 0
-    preemptions: int = 0
 
 
 @dataclass(slots=True)
@@ -91,14 +33,16 @@ class _Step:
 
     start: float
     end: float
-    decodes: int
     prefill_s: float
     stall_s: float
     scale: float
+    pairs: float
+    """Attention work of its prefill."""
     blocked_by: str | None
     """What keeps the queue from moving until it ends: a field of `Blocked`."""
     chunks: list[tuple[Job, int, float]]
     """Job, tokens, and their own share of `prefill_s`."""
+    drafting: tuple[Job, ...]
 
 
 class Engine:
@@ -108,45 +52,63 @@ class Engine:
         config: its arguments.
         seed: decides the noise of its steps.
         stalls: when it stands still, in order of time; may be endless.
+        started_s: when it was ready; nothing happens before.
+        new_shape_s: what the first step of each shape takes on top; 0 for a warm engine.
     """
 
-    def __init__(self, config: EngineConfig, seed: str, stalls: Iterable[Stall] = ()) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        seed: str,
+        stalls: Iterable[Stall] = (),
+        started_s: float = 0.0,
+        new_shape_s: float = 0.0,
+    ) -> None:
         self.config = config
         self.totals = EngineTotals()
         self.kv = KvCache(config.num_gpu_blocks, reuse=config.enable_prefix_caching)
-        noise = random.Random(seed)
-        self._noise = [
-            noise.lognormvariate(0.0, config.step_noise_ratio) for _ in range(_NOISE_STEPS)
-        ]
-        self._stalls = iter(stalls)
-        self._next_stall = next(self._stalls, None)
-        self._now = 0.0
+        self.clock = StepClock(config.step_noise_ratio, seed, stalls, new_shape_s)
+        self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
+        self.lost_blocks = 0
+        """KV blocks that nobody uses and nobody may take, as far as they could be lost yet."""
+        self._model = config.model
+        self._lockstep = Lockstep(self._model)
+        chance = random.Random(f"{seed}:drafts")
+        self._drafting = Drafting(config.num_speculative_tokens, self._model, chance)
+        self._now = started_s
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
+        self._held: list[Job] = []
         self._running: dict[int, Job] = {}
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
-        self._count = 0
-        self._decodes = 0
-        self._context_tokens = 0
-        self._due = [0] * BLOCK_TOKENS
-        """How many decodes need a block when the step count has this remainder."""
-        self._ends: list[tuple[int, int, int, Job]] = []
-        """Heap of the step count at which a decode makes its last token."""
-        self._gaps = LongestSince()
-        self._prefills = LongestSince()
-        """Of the steps the prompt tokens that were computed in them."""
         self._blocked = Blocked()
-        self._prefill_sum_s = 0.0
-        self._stall_sum_s = 0.0
-        self._scale_sum = 0.0
-        self._scale_steps_sum = 0.0
         self._longest_step_s = 0.0
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
-        return len(self._waiting)
+        """Requests in the queue, for whatever reason."""
+        return len(self._waiting) + len(self._held)
+
+    @property
+    def deferred(self) -> int:
+        """Of those, the ones that are not eligible."""
+        return len(self._held)
+
+    @property
+    def fetching(self) -> int:
+        """Of those, the ones whose cache is on its way."""
+        return sum(job.fetch_s > 0 for job in self._held)
+
+    @property
+    def waiting_loras(self) -> int:
+        """Requests in the queue that ask for an adapter."""
+        return sum(job.lora is not None for job in (*self._waiting, *self._held))
+
+    @property
+    def running_loras(self) -> int:
+        """Requests in the batch that use an adapter."""
+        return self.loras.running.total()
 
     @property
     def running(self) -> int:
@@ -156,7 +118,7 @@ class Engine:
     @property
     def outstanding(self) -> int:
         """Requests that have not ended."""
-        return len(self._coming) + len(self._waiting) + len(self._running)
+        return len(self._coming) + len(self._waiting) + len(self._held) + len(self._running)
 
     def take_longest_step_s(self) -> float | None:
         """The longest step ended since this was last asked; None where none ended."""
@@ -175,6 +137,8 @@ class Engine:
                 f"prompt_tokens + output_tokens: {job.prompt_tokens + job.output_tokens}; "
                 f"allowed: up to max_model_len ({self.config.max_model_len})"
             )
+        if job.lora is not None and not self.config.max_loras:
+            raise ValueError(f"lora: {job.lora!r}; allowed: none, for max_loras is 0")
         if self._coming and job.queued < self._coming[-1].queued:
             raise ValueError(
                 f"queued: {job.queued}; allowed: from {self._coming[-1].queued}, in order"
@@ -198,30 +162,31 @@ class Engine:
                 return ended
             self._begin_step(start)
 
+    def unfinished(self) -> list[Job]:
+        """Every job that has not ended, as it stands: the engine is about to be stopped."""
+        return [*self._running.values(), *self._waiting, *self._held, *self._coming]
+
     def _next_start(self) -> float:
         if self._running or self._waiting:
             return self._now
-        if self._coming:
-            return max(self._now, self._coming[0].queued)
-        return _NEVER
+        next_s = self._coming[0].queued if self._coming else _NEVER
+        for job in self._held:
+            next_s = min(next_s, job.queued + job.fetch_s)
+        return max(self._now, next_s)
 
     def _begin_step(self, start: float) -> None:
         self._now = start
-        while self._coming and self._coming[0].queued <= start:
-            job = self._coming.popleft()
-            job.blocked = self._blocked
-            self._waiting.append(job)
-        preempted = False
-        while self._due[self._count & _LAST_IN_BLOCK] > self.kv.free:
-            self._preempt_newest()
-            preempted = True
-        self.kv.take(self._due[self._count & _LAST_IN_BLOCK])
-        budget = self.config.max_num_batched_tokens - self._decodes
+        self._let_in(start)
+        if self.kv.pinned != self.lost_blocks:
+            self.kv.pin(self.lost_blocks)
+        preempted = self._find_blocks()
+        budget = self.config.max_num_batched_tokens - self._lockstep.size
+        budget -= len(self._drafting.jobs) * (1 + self._drafting.tokens)
         chunks: list[tuple[Job, int]] = []
         # A prefill that has begun is the newest of all: it took what the budget had left.
         for job in tuple(self._prefilling):
             tokens = min(job.target_tokens - job.computed_tokens, budget)
-            if not tokens:
+            if tokens <= 0:
                 break
             if not self.kv.grow(job.lease, blocks_for(job.computed_tokens + tokens)):
                 self._preempt_newest()
@@ -229,36 +194,102 @@ class Engine:
                 break
             chunks.append((job, tokens))
             budget -= tokens
-        # As vLLM does: a step that had to preempt admits no one.
-        blocked_by = None
-        while self._waiting and blocked_by is None:
-            if preempted:
-                blocked_by = "kv_s"
-            elif len(self._running) >= self.config.max_num_seqs:
-                blocked_by = "seats_s"
-            elif not budget:
-                blocked_by = "budget_s"
-            elif tokens := self._admit(self._waiting[0], budget):
-                chunks.append((self._waiting.popleft(), tokens))
-                budget -= tokens
+        blocked_by, loading_s = self._admit_waiting(start, budget, chunks, preempted)
+        self._time_step(start, chunks, blocked_by, loading_s)
+
+    def _let_in(self, start: float) -> None:
+        """Who has come by now joins the queue, and who was held goes back to its head."""
+        while self._coming and self._coming[0].queued <= start:
+            job = self._coming.popleft()
+            job.blocked = self._blocked
+            if job.fetch_s:
+                job.hold(job.queued, self._blocked)
+                self._held.append(job)
             else:
-                blocked_by = "kv_s"
-        self._time_step(start, chunks, blocked_by)
+                self._waiting.append(job)
+        if not self._held:
+            return
+        free, self._held = self._held, []
+        for job in reversed(free):
+            ready = job.queued + job.fetch_s
+            if ready > start or not self.loras.has_room(job.lora):
+                self._held.insert(0, job)
+            else:
+                if job.fetch_s and not job.held_s:
+                    job.let_go(ready, self._blocked)
+                    self.totals.transfer_s += job.fetch_s
+                    self.totals.transferred_tokens += job.fetched_tokens
+                else:
+                    job.let_go(start, self._blocked)
+                self._waiting.appendleft(job)
+
+    def _find_blocks(self) -> bool:
+        """Make room for what the running ones need next; whether one had to go for it."""
+        preempted = False
+        while self._lockstep.blocks_due > self.kv.free or not self._drafting.hold_blocks(self.kv):
+            if len(self._running) == 1 and self._find_lost_blocks():
+                continue
+            self._preempt_newest()
+            preempted = True
+        self.kv.take(self._lockstep.blocks_due)
+        return preempted
+
+    def _find_lost_blocks(self) -> bool:
+        """What is lost leaves room for one request at least; False where nothing is lost."""
+        if not self.kv.pinned:
+            return False
+        self.lost_blocks = max(0, min(self.lost_blocks, self.kv.pinned) - 64)
+        self.kv.pin(self.lost_blocks)
+        return True
+
+    def _admit_waiting(
+        self, start: float, budget: int, chunks: list[tuple[Job, int]], preempted: bool
+    ) -> tuple[str | None, float]:
+        """Fill what is left of the budget; what stopped it, and how long adapters load."""
+        loading_s = 0.0
+        while self._waiting:
+            job = self._waiting[0]
+            if preempted:  # as vLLM does: a step that had to preempt admits no one
+                return "kv_s", loading_s
+            if len(self._running) >= self.config.max_num_seqs:
+                return "seats_s", loading_s
+            if budget <= 0:
+                return "budget_s", loading_s
+            if not self.loras.has_room(job.lora):
+                job.hold(start, self._blocked)
+                self._held.append(self._waiting.popleft())
+                continue
+            tokens = self._admit(job, budget)
+            while not tokens and not self._running and self._find_lost_blocks():
+                tokens = self._admit(job, budget)
+            if not tokens:
+                return "kv_s", loading_s
+            chunks.append((self._waiting.popleft(), tokens))
+            budget -= tokens
+            loading_s += self.loras.join(job.lora)
+        return None, loading_s
 
     def _admit(self, job: Job, budget: int) -> int:
         """Start or resume a job with its first chunk; 0 where its blocks are not to be had."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // BLOCK_TOKENS)
         cached = hits * BLOCK_TOKENS
-        tokens = min(job.target_tokens - cached, budget)
-        if not self.kv.admit(job.lease, hits, blocks_for(cached + tokens)):
+        spared = cached
+        if job.scheduled is None and job.fetched_tokens > cached:
+            spared = min(job.fetched_tokens, job.target_tokens - 1)
+        tokens = min(job.target_tokens - spared, budget)
+        if not self.kv.admit(job.lease, hits, blocks_for(spared + tokens)):
             return 0
-        job.computed_tokens = cached
+        job.computed_tokens = spared
         if job.scheduled is None:
             job.scheduled = self._now
             job.blocked = Blocked(*map(sub, self._blocked, job.blocked))
-            job.cached_tokens = cached
+            job.cached_tokens = spared
+            job.external_cached_tokens = spared - cached
             self.totals.cache_query_tokens += job.target_tokens
             self.totals.cache_hit_tokens += cached
+            if self.config.kv_connector:
+                self.totals.external_query_tokens += job.target_tokens - cached
+                self.totals.external_hit_tokens += spared - cached
         else:
             job.resumed_at.append(self._now)
         self._running[job.number] = job
@@ -266,71 +297,70 @@ class Engine:
         return tokens
 
     def _time_step(
-        self, start: float, chunks: list[tuple[Job, int]], blocked_by: str | None
+        self,
+        start: float,
+        chunks: list[tuple[Job, int]],
+        blocked_by: str | None,
+        loading_s: float,
     ) -> None:
-        model = self.config.step
-        scale = self._noise[self._count % _NOISE_STEPS]
+        model, lockstep, drafting = self._model, self._lockstep, self._drafting
+        scale = self.clock.scale(lockstep.count)
         shares = [
             (job, tokens, model.prefill_s(tokens, job.computed_tokens) * scale)
             for job, tokens in chunks
         ]
         prefill_s = sum(share for _, _, share in shares)
-        plain_s = model.step_s(0.0, self._context_tokens, self._decodes) * scale
-        stall_s = 0.0
-        while self._next_stall is not None and self._next_stall.at_s <= start:
-            stall_s = max(stall_s, self._next_stall.at_s + self._next_stall.for_s - start)
-            self._next_stall = next(self._stalls, None)
+        context_tokens = lockstep.context_tokens + drafting.context_tokens
+        plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale
+        decodes = lockstep.size + len(drafting.jobs)
+        prefill_tokens = sum(tokens for _, tokens in chunks)
+        stall_s = loading_s + self.clock.stall_s(start, decodes, prefill_tokens)
         self._step = _Step(
             start,
             start + plain_s + prefill_s + stall_s,
-            self._decodes,
             prefill_s,
             stall_s,
             scale,
+            sum(tokens * (job.computed_tokens + tokens / 2) for job, tokens in chunks),
             blocked_by,
             shares,
+            tuple(drafting.jobs.values()),
         )
 
     def _end_step(self, step: _Step, ended: list[Job]) -> None:
         self._step = None
         self._now = step.end
-        duration_s = step.end - step.start
-        self._prefill_sum_s += step.prefill_s
-        self._stall_sum_s += step.stall_s
-        self._scale_sum += step.scale
-        self._scale_steps_sum += step.scale * self._count
-        self._count_steps(1, step.decodes, duration_s, duration_s)
+        lockstep, drafting = self._lockstep, self._drafting
+        took_s = step.end - step.start
+        prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
+        context_tokens = lockstep.context_tokens + drafting.context_tokens
+        decodes = lockstep.size + len(step.drafting)
+        self.clock.learn(prefill_tokens, step.pairs, context_tokens, decodes, took_s)
+        self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
+        self.totals.stall_s += step.stall_s
+        self.totals.scheduled_prefill_tokens += prefill_tokens
         if step.blocked_by is not None:
             so_far_s = getattr(self._blocked, step.blocked_by)
-            self._blocked = self._blocked._replace(**{step.blocked_by: so_far_s + duration_s})
-        prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
-        if step.decodes:
-            self._gaps.add(self._count, duration_s)
-            if prefill_tokens:
-                self._prefills.add(self._count, prefill_tokens)
-        else:
-            self._gaps.clear()
-            self._prefills.clear()
-        self._end_decodes(ended)
+            self._blocked = self._blocked._replace(**{step.blocked_by: so_far_s + took_s})
+        lockstep.add_step(took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens)
+        done = lockstep.ended()
+        if step.drafting:
+            shared = (took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens)
+            done += drafting.end_step(*shared, step.drafting, self.totals)
+        for job in done:
+            self._end(job, ended)
         for job, tokens, own_s in step.chunks:
             job.saw_prefill(prefill_tokens - tokens)
             self._end_chunk(job, tokens, step, own_s, ended)
 
-    def _count_steps(self, steps: int, decodes: int, busy_s: float, longest_s: float) -> None:
-        self._count += steps
-        self._context_tokens += steps * decodes
+    def _count_steps(
+        self, steps: int, decodes: int, context_tokens: int, busy_s: float, longest_s: float
+    ) -> None:
         self._longest_step_s = max(self._longest_step_s, longest_s)
         self.totals.steps += steps
         self.totals.busy_s += busy_s
         self.totals.decode_tokens += steps * decodes
-
-    def _end_decodes(self, ended: list[Job]) -> None:
-        while self._ends and self._ends[0][0] <= self._count:
-            _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined != joined:
-                continue  # it was preempted after it was put here
-            self._leave_decodes(job)
-            self._end(job, ended)
+        self.totals.context_tokens += steps * context_tokens
 
     def _end_chunk(
         self, job: Job, tokens: int, step: _Step, own_s: float, ended: list[Job]
@@ -339,7 +369,7 @@ class Engine:
         self.totals.prefill_tokens += tokens
         shares = job.phase
         if job.evicted is None:
-            shares.own_s += own_s + self.config.step.base_s * step.scale
+            shares.own_s += own_s + self._model.base_s * step.scale
             shares.others_prefill_s += step.prefill_s - own_s
             shares.stall_s += step.stall_s
         elif job.computed_tokens >= job.lost_tokens:
@@ -355,64 +385,34 @@ class Engine:
             job.first_token = step.end
         if job.made_tokens == job.output_tokens:
             self._end(job, ended)
+        elif self._drafting.tokens:
+            self._drafting.join(job)
         else:
-            self._join_decodes(job)
+            self._lockstep.join(job)
 
     def _end(self, job: Job, ended: list[Job]) -> None:
         job.last_token = self._now
-        del self._running[job.number]
-        self.kv.release(job.lease, blocks_for(job.computed_tokens))
+        self._leave_batch(job)
         ended.append(job)
 
-    def _join_decodes(self, job: Job) -> None:
-        job.joined = self._count
-        job.before = self._sums
-        self._decodes += 1
-        self._context_tokens += job.computed_tokens
-        self._due[(self._count - job.computed_tokens) & _LAST_IN_BLOCK] += 1
-        last = self._count + job.output_tokens - job.made_tokens
-        heapq.heappush(self._ends, (last, job.number, job.joined, job))
-
-    def _leave_decodes(self, job: Job) -> None:
-        self._due[(job.joined - job.computed_tokens) & _LAST_IN_BLOCK] -= 1
-        steps = self._count - job.joined
-        job.made_tokens += steps
-        job.computed_tokens += steps
-        self._share_decodes(job, job.computed_tokens - steps)
-        gap_s = self._gaps.longest_s(job.joined)
-        if gap_s is not None:
-            job.saw_gap(gap_s)
-        job.saw_prefill(int(self._prefills.longest_s(job.joined) or 0))
-        self._decodes -= 1
-        self._context_tokens -= job.computed_tokens
-        job.joined = -1
-
-    def _share_decodes(self, job: Job, context_tokens: int) -> None:
-        """Split the steps since the job joined the decodes, then with so much context."""
-        if job.before is None:
-            raise AssertionError(f"job {job.number} leaves the decodes without having joined")
-        model, before, now = self.config.step, job.before, self._sums
-        scale = now.scale - before.scale
-        grown = now.scale_steps - before.scale_steps - job.joined * scale
-        job.decode.own_s += (model.base_s + model.sequence_s) * scale + model.context_token_s * (
-            context_tokens * scale + grown
-        )
-        job.decode.others_prefill_s += now.prefill_s - before.prefill_s
-        job.decode.stall_s += now.stall_s - before.stall_s
-        job.before = None
-
-    @property
-    def _sums(self) -> Sums:
-        return Sums(self._prefill_sum_s, self._stall_sum_s, self._scale_sum, self._scale_steps_sum)
+    def _leave_batch(self, job: Job) -> None:
+        del self._running[job.number]
+        self.loras.leave(job.lora)
+        # With speculation blocks are held ahead of the tokens.
+        held = job.lease.shared + job.lease.own
+        self.kv.release(job.lease, max(blocks_for(job.computed_tokens), held))
 
     def _preempt_newest(self) -> None:
-        job = self._running.pop(next(reversed(self._running)))
+        job = next(reversed(self._running.values()))
         if job.joined >= 0:
-            self._leave_decodes(job)
+            self._lockstep.leave(job)
+            job.last_token = self._now
+        elif job.number in self._drafting.jobs:
+            self._drafting.leave(job)
             job.last_token = self._now
         else:
             self._prefilling.remove(job)
-        self.kv.release(job.lease, blocks_for(job.computed_tokens))
+        self._leave_batch(job)
         self.totals.preemptions += 1
         job.preempted_at.append(self._now)
         if job.evicted is None:
@@ -427,38 +427,46 @@ class Engine:
 
         The same steps that `_begin_step` and `_end_step` would make, without their setting up.
         """
-        if not self._decodes or self._prefilling or self._waiting:
+        lockstep, clock = self._lockstep, self.clock
+        decodes = lockstep.size
+        if not decodes or self._prefilling or self._waiting or self._drafting.jobs or clock.cold:
             return
-        model, noise, due, decodes = self.config.step, self._noise, self._due, self._decodes
-        quiet_until = min(
-            self._coming[0].queued if self._coming else _NEVER,
-            self._next_stall.at_s if self._next_stall is not None else _NEVER,
-        )
-        last = self._ends[0][0] - 1
-        first = count = self._count
-        now, context_tokens = self._now, self._context_tokens
+        model, due = self._model, lockstep.due
+        quiet_until = min(self._coming[0].queued if self._coming else _NEVER, clock.quiet_until)
+        for job in self._held:
+            quiet_until = min(quiet_until, job.queued + job.fetch_s)
+        last = lockstep.first_end - 1
+        first = count = lockstep.count
+        now, context_tokens = self._now, lockstep.context_tokens
         fixed_s = model.base_s + model.sequence_s * decodes
         context_token_s = model.context_token_s
+        scale_of, learn = clock.scale, clock.learn
         free = self.kv.free
         scale_sum = scale_steps_sum = 0.0
         durations_s: list[float] = []
         while count < last and now < quiet_until:
             needed = due[count & _LAST_IN_BLOCK]
-            scale = noise[count % _NOISE_STEPS]
+            scale = scale_of(count)
             duration_s = (fixed_s + context_token_s * context_tokens) * scale
             if needed > free or now + duration_s > until:
                 break
             free -= needed
             now += duration_s
             durations_s.append(duration_s)
+            learn(0, 0.0, context_tokens, decodes, duration_s)
             scale_sum += scale
             scale_steps_sum += scale * count
             context_tokens += decodes
             count += 1
         if durations_s:
-            self._scale_sum += scale_sum
-            self._scale_steps_sum += scale_steps_sum
+            steps = count - first
+            read = lockstep.context_tokens + decodes * (steps - 1) / 2
+            lockstep.scale_sum += scale_sum
+            lockstep.scale_steps_sum += scale_steps_sum
+            lockstep.gaps.extend(first + 1, durations_s)
+            lockstep.count = count
+            lockstep.context_tokens = context_tokens
             self.kv.take(self.kv.free - free)
-            self._gaps.extend(first + 1, durations_s)
-            self._count_steps(count - first, decodes, now - self._now, max(durations_s))
+            self._count_steps(steps, decodes, 0, now - self._now, max(durations_s))
+            self.totals.context_tokens += round(read * steps)
             self._now = now

@@ -4,56 +4,27 @@ Pure: the configuration and its seed decide every record and sample.
 """
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import chain
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Literal, get_args
 
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 
-from simulator.engine import EngineConfig, Stall
-from simulator.faults import INJECTIONS, Fault
+from simulator.conditions import Change, Event, Restart
+from simulator.faults import INJECTIONS, world_of
+from simulator.fleet_config import FleetConfig, Router
 from simulator.replica import Replica
-from simulator.workload import Request, Workload
+from simulator.routing import Routing
+from simulator.timing import Stall
+from simulator.workload import Request
+from telemetry.gpus import GpuSample
 
-Router = Literal["least_outstanding", "round_robin"]
-
-REGIONS = ("eu-west-1", "us-east-1")
+__all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
 
 SAMPLE_S = 1.0
-"""One sample of each engine per second, as the instrumentation takes them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetConfig:
-    """All that decides a simulation."""
-
-    replicas: int = 2
-    workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
-    """Of the whole fleet."""
-    faults: tuple[Fault, ...] = ()
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    router: Router = "least_outstanding"
-    regions: tuple[str, ...] = REGIONS
-    """Replicas are dealt out over them in turn."""
-    model: str = "llama-3-8b-sim"
-    seed: int = 1
-    duration_s: float | None = None
-    """How long requests arrive; None = for ever."""
-    started_unix_ns: int = 0
-    """The wall clock at virtual 0."""
-
-    def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise ValueError(f"replicas: {self.replicas}; allowed: 1 or more")
-        if self.router not in get_args(Router):
-            raise ValueError(f"router: {self.router!r}; allowed: {', '.join(get_args(Router))}")
-        if not self.regions:
-            raise ValueError("regions: none; allowed: one or more")
-        if self.duration_s is not None and not self.duration_s > 0:
-            raise ValueError(f"duration_s: {self.duration_s}; allowed: more than 0, or None")
+"""One sample of each engine and GPU per second, as the instrumentation takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +35,9 @@ class ReplicaSecond:
     region: str
     records: list[RequestRecord]
     """Requests delivered in this second, in that order."""
-    state: EngineState
+    state: EngineState | None
+    """None while the server is down."""
+    gpus: tuple[GpuSample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,77 +46,137 @@ class Second:
 
     at_s: float
     replicas: tuple[ReplicaSecond, ...]
+    lost: int = 0
+    """Requests so far that found no server: of these nobody can tell."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
-    """Run the fleet, a second at a time, until every request has ended."""
-    replicas = [_replica(config, number) for number in range(config.replicas)]
-    outboxes: list[list[RequestRecord]] = [[] for _ in replicas]
-    arrivals = _arrivals(config)
-    coming = next(arrivals, None)
-    second = turn = 0
-    while coming is not None or any(outboxes) or any(r.outstanding for r in replicas):
-        second += 1
-        end = second * SAMPLE_S
-        while coming is not None and coming.at_s < end:
-            for replica, outbox in zip(replicas, outboxes, strict=True):
-                outbox.extend(replica.advance(coming.at_s))
-            chosen = _route(config.router, replicas, turn)
-            turn += 1
-            refused = replicas[chosen].receive(coming)
+    """Run the fleet, a second at a time, until every request has ended.
+
+    A fleet that lacks what a fault needs to happen at all gets it (`world_of`).
+    """
+    yield from _Fleet(world_of(config)).seconds()
+
+
+class _Fleet:
+    def __init__(self, config: FleetConfig) -> None:
+        self._config = config
+        trace = config.workload.trace
+        ends_s = trace[-1].at_s + SAMPLE_S if trace else float("inf")
+        self._limit_s = ends_s if config.duration_s is None else config.duration_s
+        self._replicas = [self._replica(number) for number in range(config.replicas)]
+        self._outboxes: list[list[RequestRecord]] = [[] for _ in self._replicas]
+        self._routing = Routing(config.router, random.Random(f"{config.seed}:routing"))
+        self._coming = heapq.merge(self._arrivals(), *self._events(), key=attrgetter("at_s"))
+        self._next: Request | Event | None = next(self._coming, None)
+        self._lost = 0
+
+    def seconds(self) -> Iterator[Second]:
+        second = 0
+        while self._next is not None or self._busy():
+            second += 1
+            end = second * SAMPLE_S
+            while self._next is not None and self._next.at_s < end:
+                self._advance(self._next.at_s)
+                self._meet(self._next)
+                self._next = next(self._coming, None)
+            self._advance(end)
+            yield Second(end, tuple(self._tell(end)), self._lost)
+
+    def _busy(self) -> bool:
+        return any(self._outboxes) or any(replica.outstanding for replica in self._replicas)
+
+    def _advance(self, until: float) -> None:
+        for replica, outbox in zip(self._replicas, self._outboxes, strict=True):
+            outbox.extend(replica.advance(until))
+
+    def _meet(self, coming: Request | Event) -> None:
+        if isinstance(coming, Change):
+            self._replicas[coming.replica].change(coming)
+        elif isinstance(coming, Restart):
+            self._outboxes[coming.replica].extend(self._replicas[coming.replica].stop(coming))
+        else:
+            chosen = self._routing.choose(self._replicas, coming)
+            if chosen is None:
+                self._lost += 1
+                return
+            refused = chosen.receive(coming)
             if refused is not None:
-                outboxes[chosen].append(refused)
-            coming = next(arrivals, None)
-        told = []
-        for replica, outbox in zip(replicas, outboxes, strict=True):
-            outbox.extend(replica.advance(end))
+                self._outboxes[self._replicas.index(chosen)].append(refused)
+
+    def _tell(self, end: float) -> Iterator[ReplicaSecond]:
+        for replica, outbox in zip(self._replicas, self._outboxes, strict=True):
             delivered = sorted(
                 (record for record in outbox if record.delivered <= end),
                 key=attrgetter("delivered"),
             )
             outbox[:] = [record for record in outbox if record.delivered > end]
-            told.append(ReplicaSecond(replica.name, replica.region, delivered, replica.state()))
-        yield Second(end, tuple(told))
+            gpus = replica.gpus(end)
+            yield ReplicaSecond(replica.name, replica.region, delivered, replica.state(), gpus)
 
+    def _replica(self, number: int) -> Replica:
+        config = self._config
+        name = config.name_of(number)
+        return Replica(
+            name,
+            config.regions[number % len(config.regions)],
+            config.model,
+            config.engine,
+            f"{config.seed}:{name}",
+            self._stalls_of(name),
+            config.started_unix_ns,
+        )
 
-def _replica(config: FleetConfig, number: int) -> Replica:
-    name = f"sim-{number}"
-    return Replica(
-        name,
-        config.regions[number % len(config.regions)],
-        config.model,
-        config.engine,
-        f"{config.seed}:{name}",
-        _stalls(config, name),
-        config.started_unix_ns,
-    )
+    def _stalls_of(self, replica: str) -> Callable[[float], Iterable[Stall]]:
+        def stalls(from_s: float) -> Iterator[Stall]:
+            streams = []
+            for number, fault in enumerate(self._config.faults):
+                inject = INJECTIONS[fault.cause].stalls
+                if inject is not None:
+                    chance = random.Random(f"{self._config.seed}:fault:{number}:{replica}")
+                    streams.append(inject(fault, chance))
+            merged = heapq.merge(*streams, key=attrgetter("at_s"))
+            return (stall for stall in merged if stall.at_s >= from_s)
 
+        return stalls
 
-def _arrivals(config: FleetConfig) -> Iterator[Request]:
-    streams = [config.workload.arrivals(f"{config.seed}:workload")]
-    for number, fault in enumerate(config.faults):
-        inject = INJECTIONS[fault.cause].arrivals
-        if inject is not None:
-            streams.append(inject(fault, config.workload, f"{config.seed}:fault:{number}"))
-    limit_s = float("inf") if config.duration_s is None else config.duration_s
-    for request in heapq.merge(*streams, key=attrgetter("at_s")):
-        if request.at_s >= limit_s:
-            return
-        yield request
+    def _arrivals(self) -> Iterator[Request]:
+        config = self._config
+        streams = [self._ordinary()]
+        for number, fault in enumerate(config.faults):
+            inject = INJECTIONS[fault.cause].arrivals
+            if inject is not None:
+                chance = random.Random(f"{config.seed}:fault:{number}")
+                streams.append(inject(fault, config, chance))
+        for request in heapq.merge(*streams, key=attrgetter("at_s")):
+            if request.at_s >= self._limit_s:
+                return
+            yield request
 
+    def _ordinary(self) -> Iterator[Request]:
+        config = self._config
+        rewrites = []
+        for number, fault in enumerate(config.faults):
+            rewrite = INJECTIONS[fault.cause].rewrite
+            if rewrite is not None:
+                chance = random.Random(f"{config.seed}:rewrite:{number}")
+                rewrites.append((fault, rewrite(fault, config, chance)))
+        for request in config.workload.arrivals(f"{config.seed}:workload"):
+            for fault, change in rewrites:
+                if fault.start_s <= request.at_s < fault.end_s:
+                    request = change(request)  # one after the other
+            yield request
 
-def _stalls(config: FleetConfig, replica: str) -> Iterator[Stall]:
-    streams = []
-    for number, fault in enumerate(config.faults):
-        inject = INJECTIONS[fault.cause].stalls
-        if inject is not None:
-            streams.append(inject(fault, f"{config.seed}:fault:{number}:{replica}"))
-    return heapq.merge(*streams, key=attrgetter("at_s"))
+    def _events(self) -> Iterator[Iterator[Event]]:
+        for number, fault in enumerate(self._config.faults):
+            inject = INJECTIONS[fault.cause].events
+            if inject is not None:
+                chance = random.Random(f"{self._config.seed}:events:{number}")
+                yield self._sourced(number, inject(fault, self._config, chance))
 
-
-def _route(router: Router, replicas: list[Replica], turn: int) -> int:
-    if router == "round_robin":
-        return turn % len(replicas)
-    # Equals take turns: always the first would starve the last of an idle fleet.
-    numbers = chain(range(turn % len(replicas), len(replicas)), range(turn % len(replicas)))
-    return min(numbers, key=lambda number: replicas[number].outstanding)
+    def _sourced(self, number: int, events: Iterator[Event]) -> Iterator[Event]:
+        """Each by the word of its fault; none past the traffic's end."""
+        for event in events:
+            if event.at_s >= self._limit_s:
+                return
+            yield replace(event, source=number) if isinstance(event, Change) else event

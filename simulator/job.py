@@ -63,6 +63,7 @@ class Job:
         prefix: the name of the prompt's shared beginning.
         prefix_tokens: how long that is; whole blocks of it short of the last prompt token
             are shared.
+        lora: the adapter it asks for.
     """
 
     number: int
@@ -71,6 +72,13 @@ class Job:
     queued: float
     prefix: str | None = None
     prefix_tokens: int = 0
+    lora: str | None = None
+    acceptance: float = 0.0
+    """How likely each drafted token is to be accepted."""
+    fetch_s: float = 0.0
+    """How long its cache is on its way from outside the engine."""
+    fetched_tokens: int = 0
+    """How much of the prompt that spares."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -78,6 +86,12 @@ class Job:
     preempted_at: list[float] = field(default_factory=list)
     resumed_at: list[float] = field(default_factory=list)
     cached_tokens: int | None = None
+    external_cached_tokens: int = 0
+    held_s: float = 0.0
+    """How long it was passed over in the queue."""
+    held_since: float = 0.0
+    """While it is: since when, the engine's sums being `blocked_then`."""
+    blocked_then: Blocked = field(default_factory=Blocked)
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
@@ -115,9 +129,19 @@ class Job:
     def queue(self) -> QueueParts:
         """What it waited for before it was scheduled first."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        step_s = max(0.0, waited_s - sum(self.blocked))
+        step_s = max(0.0, waited_s - sum(self.blocked) - self.held_s)
         seats_s, kv_s, budget_s = self.blocked
-        return QueueParts(seats_s, kv_s, budget_s, 0.0, step_s)
+        return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
+
+    def hold(self, at: float, blocked: Blocked) -> None:
+        """It is not eligible from now on, whatever stands in the others' way."""
+        self.held_since, self.blocked_then = at, blocked
+
+    def let_go(self, at: float, blocked: Blocked) -> None:
+        """It may be admitted again: what the others waited for meanwhile was not its wait."""
+        self.held_s += at - self.held_since
+        gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
+        self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))
 
     def saw_prefill(self, others_tokens: int) -> None:
         """Note prompt tokens of others that were computed in one of its steps."""

@@ -60,6 +60,8 @@ class KvCache:
         self.free = blocks
         """Blocks that an allocation may take: blank or idle."""
         self.blank = blocks
+        self.pinned = 0
+        """Blocks that nobody uses and nobody may take: a connector has lost them, say."""
         self._reuse = reuse
         self._extents: dict[Key, _Extent] = {}
         self._idle: OrderedDict[Key, None] = OrderedDict()
@@ -132,6 +134,16 @@ class KvCache:
             lease.own += wanted
         self.take(wanted)
         return True
+
+    def pin(self, wanted: int) -> None:
+        """Pin so many blocks, as far as they are free now, or let go of what is too much."""
+        more = min(wanted - self.pinned, self.free)
+        self.pinned += more
+        if more > 0:
+            self.take(more)
+        else:
+            self.free -= more
+            self.blank -= more
 
     def take(self, count: int) -> None:
         """Take free blocks for jobs whose leases are settled at their release."""

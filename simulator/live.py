@@ -17,11 +17,13 @@ from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 
-from simulator.fleet import FleetConfig, ReplicaSecond, Second, simulate
+from simulator.fleet import ReplicaSecond, Second, simulate
+from simulator.fleet_config import FleetConfig
 from simulator.sending import OtlpExport, Requests, Samples, Sender, Sent
+from telemetry.gpus import GpuSample
 
 SPANS_PER_BATCH = 512
-SAMPLES_PER_BATCH = 120
+SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """How long a stop waits for the collector to take what is left."""
 _BEHIND_S = 2.0
@@ -150,6 +152,7 @@ class _Batches:
         self._resources: dict[str, Resource] = {}
         self._records: list[tuple[RequestRecord, Resource]] = []
         self._states: list[tuple[EngineState, Resource, int]] = []
+        self._gpus: list[tuple[GpuSample, Resource]] = []
 
     def add(self, second: Second, at_unix_ns: int) -> None:
         """Take a second; send what has filled a batch, waiting for room."""
@@ -157,33 +160,37 @@ class _Batches:
         for told in second.replicas:
             resource = self._resource(told)
             ended += [(record, resource) for record in told.records]
-            self._states.append((told.state, resource, at_unix_ns))
+            if told.state is not None:
+                self._states.append((told.state, resource, at_unix_ns))
+            self._gpus += [(gpu, resource) for gpu in told.gpus]
         self._records += sorted(ended, key=lambda pair: pair[0].delivered)
         while len(self._records) >= SPANS_PER_BATCH:
             self._sender.put(Requests(self._records[:SPANS_PER_BATCH]), self._stop)
             del self._records[:SPANS_PER_BATCH]
-        if len(self._states) >= SAMPLES_PER_BATCH:
-            self._sender.put(Samples(self._states), self._stop)
-            self._states = []
+        if len(self._states) + len(self._gpus) >= SAMPLES_PER_BATCH:
+            self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
         """Send what there is; where the queue is full, drop and count it."""
         if self._records:
             self._sender.offer(Requests(self._records))
             self._records = []
-        if self._states:
-            self._sender.offer(Samples(self._states))
-            self._states = []
+        if self._states or self._gpus:
+            self._sender.offer(self._samples())
 
     def drain(self) -> None:
         """Send what there is, and wait until the collector has had its say on all of it."""
         if self._records:
             self._sender.put(Requests(self._records), self._stop)
             self._records = []
-        if self._states:
-            self._sender.put(Samples(self._states), self._stop)
-            self._states = []
+        if self._states or self._gpus:
+            self._sender.put(self._samples(), self._stop)
         self._sender.drain(self._stop)
+
+    def _samples(self) -> Samples:
+        samples = Samples(self._states, self._gpus)
+        self._states, self._gpus = [], []
+        return samples
 
     def _resource(self, told: ReplicaSecond) -> Resource:
         if told.replica not in self._resources:

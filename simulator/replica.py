@@ -1,34 +1,41 @@
 """One server of the fleet: front end, engine, delivery; requests in, records out.
 
-Pure. The front end is one process, so tokenising delays those behind it.
+Pure. It may be restarted: what is under way then fails, and the engine after it knows
+nothing of the one before.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.fingerprint import Scalar, fingerprint
+from tailspan_vllm.fingerprint import fingerprint
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
-from simulator.engine import Engine, EngineConfig, Stall
+from simulator.conditions import Change, Conditions, Restart
+from simulator.engine import Engine
+from simulator.engine_config import EngineConfig
+from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
+from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter
 from simulator.job import Job
-from simulator.kv_cache import BLOCK_TOKENS
+from simulator.timing import Stall
 from simulator.workload import Request
+from telemetry.gpus import GpuSample
 
-_READ_S = 0.0003
-"""Reading and parsing the HTTP request."""
-_TEMPLATE_S = 0.0008
-_TOKENISE_TOKEN_S = 0.6e-6
-"""A fast tokenizer makes between one and two million tokens a second."""
 _REFUSE_S = 0.0006
-_FIRST_BYTE_S = 0.0004
-"""Detokenising and writing the first event."""
-_FLUSH_S = 0.0012
-"""The same for the last, and closing the stream."""
 _LEAVE_S = 0.005
 """Until the server notices that a client has left."""
+_BUFFERED_TOKENS = 48
+"""What a slow client's connection holds: 16 KiB of events."""
+_LINK_BYTES_PER_S = 12e9
+"""Of KV transfers: about 100 Gbit/s."""
+_LINK_S = 0.002
+_FETCHED_RATIO = 0.9
+"""Of a prompt that was computed elsewhere; the rest is computed here."""
+_CORE_SHARE = 0.9
+"""Of an engine core's time in steps, what its own processor works."""
+_HOST_CPUS = 16
 
 
 @dataclass(slots=True)
@@ -46,7 +53,7 @@ class Replica:
         model: the served model's name.
         config: of its engine.
         seed: decides its noise and ids.
-        stalls: when its engine stands still.
+        stalls: when its engine stands still from an instant on.
         started_unix_ns: the wall clock at virtual 0.
     """
 
@@ -57,25 +64,58 @@ class Replica:
         model: str,
         config: EngineConfig,
         seed: str,
-        stalls: Iterable[Stall] = (),
+        stalls: Callable[[float], Iterable[Stall]] = lambda _from_s: (),
         started_unix_ns: int = 0,
     ) -> None:
         self.name = name
         self.region = region
+        self.conditions = Conditions()
         self._model = model
-        self._started_unix_ns = started_unix_ns
-        self._arguments = _arguments_of(config)
-        self._config = fingerprint(self._arguments)
-        self._engine = Engine(config, f"{seed}:engine", stalls)
+        self._seed = seed
+        self._stalls = stalls
+        self._began_unix_ns = started_unix_ns
         self._chance = random.Random(f"{seed}:edge")
-        self._front_end_free = 0.0
+        self._gpus = GpuMeter(name, config.tensor_parallel_size)
         self._pending: dict[int, _Pending] = {}
         self._received = 0
+        self._starts = 0
+        self._config = config
+        self._ready_s: float | None = None
+        self._restart: Restart | None = None
+        self._host_busy_s = 0.0
+        self._sampled_s = 0.0
+        self._start(0.0, 0.0)
+
+    @property
+    def up(self) -> bool:
+        """Whether it takes requests."""
+        return self._ready_s is None
 
     @property
     def outstanding(self) -> int:
         """Requests in the engine or on their way to it."""
         return self._engine.outstanding
+
+    @property
+    def ready_s(self) -> float | None:
+        """When it will be up again; None while it is."""
+        return self._ready_s
+
+    def change(self, change: Change) -> None:
+        """Another condition holds from now on; the replica has been advanced to its instant."""
+        self.conditions.set(change)
+        self._apply()
+
+    def stop(self, restart: Restart) -> list[RequestRecord]:
+        """End the server, to be ready again later; the records of what that cut short."""
+        cut = [self._failed(job, restart.at_s) for job in self._engine.unfinished()]
+        self._pending.clear()
+        self._ready_s = restart.at_s + restart.down_s
+        self._restart = restart
+        if restart.config is not None:
+            self._config = restart.config
+        self._start(self._ready_s, restart.new_shape_s)
+        return cut
 
     def receive(self, request: Request) -> RequestRecord | None:
         """Take a request at its own instant, to which the replica has been advanced.
@@ -83,21 +123,23 @@ class Replica:
         Returns: the record of a request refused at the door; None for one that goes on.
         """
         record = self._record(request)
-        arrived = request.at_s + _READ_S
-        too_long = request.prompt_tokens + request.output_tokens > self._engine.config.max_model_len
-        if request.malformed or too_long:
-            record.outcome, record.http_status, record.error_type = "rejected", 400, "400"
-            record.delivered = arrived + _REFUSE_S
-            return record
-        begun = max(arrived, self._front_end_free)
-        queued = begun + _TEMPLATE_S + _TOKENISE_TOKEN_S * request.prompt_tokens
-        self._front_end_free = queued
+        config = self._engine.config
+        arrived = request.at_s + READ_S
+        too_long = request.prompt_tokens + request.output_tokens > config.max_model_len
+        unknown = request.lora is not None and not config.max_loras
+        if request.malformed or too_long or unknown:
+            return _refused(record, arrived, 400, "400")
+        if self._engine.waiting >= config.max_num_queued_reqs:
+            return _refused(record, arrived, 503, "max_num_queued_reqs")
+        queued = self._front_end.take(arrived, request_s(request.prompt_tokens))
         record.arrived, record.queued = arrived, queued
         record.engine = 0
+        record.lora = request.lora
         record.prompt_tokens = request.prompt_tokens
         record.waiting_at_arrival = self._engine.waiting
         record.running_at_arrival = self._engine.running
         record.kv_usage_at_arrival = self._engine.kv.usage_ratio
+        fetched = round(request.prompt_tokens * _FETCHED_RATIO) if config.kv_connector else 0
         self._engine.submit(
             Job(
                 number=self._received,
@@ -106,6 +148,10 @@ class Replica:
                 queued=queued,
                 prefix=request.prefix.name if request.prefix else None,
                 prefix_tokens=request.prefix.tokens if request.prefix else 0,
+                lora=request.lora,
+                acceptance=request.acceptance,
+                fetch_s=self._fetch_s(fetched) if fetched else 0.0,
+                fetched_tokens=fetched,
             )
         )
         self._pending[self._received] = _Pending(request, record)
@@ -113,53 +159,153 @@ class Replica:
 
     def advance(self, until: float) -> list[RequestRecord]:
         """Run to `until`; the records of what made its last token by then."""
+        if self._ready_s is not None:
+            if until < self._ready_s:
+                return []
+            self._ready_s = None
         return [self._ended(job) for job in self._engine.advance(until)]
 
-    def state(self) -> EngineState:
-        """The engine as of now. Asked once per sample: the longest step is since the last."""
-        engine, totals = self._engine, self._engine.totals
+    def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
+        """Its GPUs as of now, since they were last asked for; they are there while it is not."""
+        over_s, self._sampled_s = at_s - self._sampled_s, at_s
+        foreign = self.conditions.total("foreign")
+        self._host_busy_s += over_s * (0.3 + 2.0 * foreign)
+        at_unix_ns = self._began_unix_ns + round(at_s * 1e9)
+        return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
+
+    def state(self) -> EngineState | None:
+        """The engine as of now, None while it is down. Asked once per sample: the longest step
+        is since the last."""
+        if not self.up:
+            return None
+        engine, totals, config = self._engine, self._engine.totals, self._engine.config
+        fit = engine.clock.fit
+        gauges: dict[str, int | float] = {
+            names.WAITING: engine.waiting,
+            names.DEFERRED: engine.deferred,
+            names.RUNNING: engine.running,
+            names.KV_USAGE: engine.kv.usage_ratio,
+            names.HOST_CPUS: _HOST_CPUS,
+        }
         longest_step_s = engine.take_longest_step_s()
+        if longest_step_s is not None:  # an idle second has no longest step
+            gauges[names.LONGEST_STEP] = longest_step_s
+        if fit.ready:
+            gauges |= dict(zip(names.STEP_MODEL, fit.coefficients, strict=True))
+        if fit.error_ratio is not None:
+            gauges[names.STEP_MODEL_ERROR] = fit.error_ratio
+        if fit.r_squared is not None:
+            gauges[names.STEP_MODEL_R_SQUARED] = fit.r_squared
+        front_end_s = self._front_end.busy_s + totals.decode_tokens * TOKEN_S
+        core_s = totals.busy_s * _CORE_SHARE
+        sums: dict[str, int | float] = {
+            names.STEPS: totals.steps,
+            names.BUSY_TIME: totals.busy_s,
+            names.STALL_TIME: totals.stall_s,
+            names.SCHEDULED_PREFILL_TOKENS: totals.scheduled_prefill_tokens,
+            names.PREFILL_TOKENS: totals.prefill_tokens,
+            names.DECODE_TOKENS: totals.decode_tokens,
+            names.PREFIX_CACHE_QUERIES: totals.cache_query_tokens,
+            names.PREFIX_CACHE_HITS: totals.cache_hit_tokens,
+            names.ENGINE_PREEMPTIONS: totals.preemptions,
+            names.PROCESS_CPU_TIME: front_end_s,
+            names.CORE_CPU_TIME: core_s,
+            names.HOST_BUSY_TIME: self._host_busy_s + front_end_s + core_s,
+            names.HOST_STEAL_TIME: 0.0,
+            names.MODELLED_FLOPS: (totals.decode_tokens + totals.scheduled_prefill_tokens)
+            * TOKEN_FLOPS
+            / config.tensor_parallel_size,
+            names.MODELLED_READ_BYTES: (
+                totals.steps * WEIGHT_BYTES + totals.context_tokens * KV_TOKEN_BYTES
+            )
+            / config.tensor_parallel_size,
+        }
+        if config.max_loras:
+            gauges[names.WAITING_LORAS] = engine.waiting_loras
+            gauges[names.RUNNING_LORAS] = engine.running_loras
+        if config.num_speculative_tokens:
+            sums[names.DRAFTS] = totals.drafts
+            sums[names.DRAFT_TOKENS] = totals.draft_tokens
+            sums[names.ACCEPTED_TOKENS] = totals.accepted_tokens
+        if config.kv_connector:
+            gauges[names.FETCHING_KV] = engine.fetching
+            sums[names.EXTERNAL_CACHE_QUERIES] = totals.external_query_tokens
+            sums[names.EXTERNAL_CACHE_HITS] = totals.external_hit_tokens
+            sums[names.KV_TRANSFER_BYTES] = totals.transferred_tokens * KV_TOKEN_BYTES
+            sums[names.KV_TRANSFER_TIME] = totals.transfer_s
+            sums[names.KV_TRANSFER_FAILURES] = 0
         return EngineState(
             engine=0,
             started_unix_ns=self._started_unix_ns,
             model=self._model,
-            config=self._config,
-            gauges={
-                names.WAITING: engine.waiting,
-                names.RUNNING: engine.running,
-                names.KV_USAGE: engine.kv.usage_ratio,
-                # An idle second has no longest step.
-                **({} if longest_step_s is None else {names.LONGEST_STEP: longest_step_s}),
-            },
-            totals={
-                names.STEPS: totals.steps,
-                names.BUSY_TIME: totals.busy_s,
-                names.PREFILL_TOKENS: totals.prefill_tokens,
-                names.DECODE_TOKENS: totals.decode_tokens,
-                names.PREFIX_CACHE_QUERIES: totals.cache_query_tokens,
-                names.PREFIX_CACHE_HITS: totals.cache_hit_tokens,
-                names.ENGINE_PREEMPTIONS: totals.preemptions,
-            },
+            config=self._fingerprint,
+            gauges=gauges,
+            totals=sums,
             arguments=self._arguments,
         )
 
+    def _start(self, at_s: float, new_shape_s: float) -> None:
+        seed = f"{self._seed}:engine" + (f":{self._starts}" if self._starts else "")
+        self._starts += 1
+        self._engine = Engine(self._config, seed, self._stalls(at_s), at_s, new_shape_s)
+        self._front_end = FrontEnd()
+        self._gpus.restarted()
+        self._started_unix_ns = self._began_unix_ns + round(at_s * 1e9)
+        self._arguments = self._config.arguments()
+        self._fingerprint = fingerprint(self._arguments)
+        self._apply()
+
+    def _apply(self) -> None:
+        conditions, engine = self.conditions, self._engine
+        # A step is as slow as its slowest rank.
+        engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
+        engine.loras.pace = conditions.factor("storage_pace")
+        engine.lost_blocks = round(conditions.total("lost_blocks"))
+        self._front_end.pace = conditions.factor("frontend_pace")
+
+    def _fetch_s(self, tokens: int) -> float:
+        wire_s = tokens * KV_TOKEN_BYTES / _LINK_BYTES_PER_S
+        slow = self.conditions.factor("link_pace") * self._chance.lognormvariate(0.0, 0.2)
+        return _LINK_S + wire_s * slow
+
     def _record(self, request: Request) -> RequestRecord:
         self._received += 1
+        bits = self._chance.getrandbits(128) or 1
         return RequestRecord(
             received=request.at_s,
             delivered=request.at_s,
-            wall_offset_ns=self._started_unix_ns,
+            wall_offset_ns=self._began_unix_ns,
             outcome="error",
             basis="http",
             operation="chat" if request.chat else "text_completion",
-            request_id=("chatcmpl-" if request.chat else "cmpl-")
-            + f"{self._chance.getrandbits(128):032x}",
+            request_id=("chatcmpl-" if request.chat else "cmpl-") + f"{bits:032x}",
+            trace_id=bits,
             model=self._model,
             route="/v1/chat/completions" if request.chat else "/v1/completions",
             tenant=request.tenant,
-            config=self._config,
+            config=self._fingerprint,
             streamed=request.streamed,
         )
+
+    def _failed(self, job: Job, at_s: float) -> RequestRecord:
+        """A request whose server ended under it: told is what the front end knew."""
+        pending = self._pending[job.number]
+        record = pending.record
+        record.error_type = "engine_silent"
+        begun = job.first_token is not None and pending.request.streamed
+        record.http_status = 200 if begun else 500
+        if job.scheduled is not None and job.scheduled <= at_s:
+            record.scheduled = job.scheduled
+        if job.first_token is not None:
+            record.first_token = job.first_token
+            if begun:
+                record.first_byte = min(job.first_token + FIRST_BYTE_S, at_s)
+        record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
+        record.cached_tokens = job.cached_tokens
+        if (record.queued or 0.0) > at_s:
+            record.queued = None
+        record.delivered = max(at_s, record.arrived or at_s)
+        return record
 
     def _ended(self, job: Job) -> RequestRecord:
         pending = self._pending.pop(job.number)
@@ -172,15 +318,20 @@ class Replica:
         record.scheduled = job.scheduled
         record.first_token, record.last_token = job.first_token, job.last_token
         wobble = self._chance.uniform(0.5, 1.5)
-        record.delivered = job.last_token + (_LEAVE_S if left else _FLUSH_S) * wobble
+        written = self._front_end.write(job.last_token, (_LEAVE_S if left else FLUSH_S) * wobble)
+        begun = self._front_end.write(job.first_token, FIRST_BYTE_S * wobble)
+        if request.reads_tokens_per_s is not None and request.streamed and not left:
+            waiting = max(0, job.made_tokens - _BUFFERED_TOKENS)
+            written = max(written, begun + waiting / request.reads_tokens_per_s)
+        record.delivered = written
         # An answer sent whole begins where it ends; a client that left got none of it.
         if request.streamed:
-            record.first_byte = min(job.first_token + _FIRST_BYTE_S * wobble, record.delivered)
+            record.first_byte = min(begun, record.delivered)
         elif not left:
             record.first_byte = record.delivered
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.cached_tokens = job.cached_tokens
-        record.external_cached_tokens = 0
+        record.external_cached_tokens = job.external_cached_tokens
         record.output_tokens = job.made_tokens
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
@@ -191,19 +342,10 @@ class Replica:
         return record
 
 
-def _arguments_of(config: EngineConfig) -> dict[str, Scalar]:
-    """The engine's arguments, by the names that a real one's have."""
-    return {
-        "model.max_model_len": config.max_model_len,
-        "cache.block_size": BLOCK_TOKENS,
-        "cache.enable_prefix_caching": config.enable_prefix_caching,
-        "cache.num_gpu_blocks": config.num_gpu_blocks,
-        "cache.num_gpu_blocks_override": config.num_gpu_blocks,
-        "scheduler.max_num_batched_tokens": config.max_num_batched_tokens,
-        "scheduler.max_num_seqs": config.max_num_seqs,
-        "scheduler.enable_chunked_prefill": True,
-        "scheduler.policy": "fcfs",
-    }
+def _refused(record: RequestRecord, arrived: float, status: int, error_type: str) -> RequestRecord:
+    record.outcome, record.http_status, record.error_type = "rejected", status, error_type
+    record.delivered = arrived + _REFUSE_S
+    return record
 
 
 def _outcome(request: Request) -> Outcome:

@@ -26,6 +26,9 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 from tailspan_vllm.starts import Starts
 
+from simulator.gpu_export import gpu_metrics_of
+from telemetry.gpus import GpuSample
+
 EXPORT_S = 5.0
 """How long the SDK's exporter tries one batch."""
 PATIENCE_S = 60.0
@@ -50,9 +53,14 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Engine states, each with its resource and instant."""
+    """States of engines, each with its resource and instant; samples of GPUs, each with its
+    replica's resource."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
+    gpus: Sequence[tuple[GpuSample, Resource]] = ()
+
+    def __len__(self) -> int:
+        return len(self.states) + len(self.gpus)
 
 
 Batch = Requests | Samples
@@ -105,8 +113,13 @@ class OtlpExport:
                 for entry in metrics_of(samples, resource).resource_metrics
             ]
         )
+        gpus: dict[Resource, list[GpuSample]] = {}
+        for gpu, resource in batch.gpus:
+            gpus.setdefault(resource, []).append(gpu)
+        measured = MetricsData([gpu_metrics_of(each, resource) for resource, each in gpus.items()])
         return lambda: (
             self._metrics.export(data) is MetricExportResult.SUCCESS
+            and (not gpus or self._metrics.export(measured) is MetricExportResult.SUCCESS)
             and self._tell_starts(batch.states)
         )
 
@@ -213,7 +226,7 @@ class Sender:
             elif isinstance(batch, Requests):
                 self.sent.requests += len(batch.records)
             else:
-                self.sent.samples += len(batch.states)
+                self.sent.samples += len(batch)
             self._queue.task_done()
 
     def _deliver(self, batch: Batch) -> bool:
@@ -246,7 +259,7 @@ class Sender:
         if isinstance(batch, Requests):
             self.sent.dropped_requests += len(batch.records)
         else:
-            self.sent.dropped_samples += len(batch.states)
+            self.sent.dropped_samples += len(batch)
 
     def _tell_drops(self) -> str:
         return (

@@ -1,13 +1,17 @@
 """Who asks for what, and when: a fleet's traffic as a stream of requests.
 
-Pure: the seed decides. Arrivals are Poisson; lengths are a conversation service's.
+Pure: the seed decides. Arrivals are Poisson and lengths a conversation service's, unless a
+recorded trace says both; who asks is drawn all the same.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
+from simulator.conversations import Conversations, Turns
 from simulator.lengths import ANSWERS, PROMPTS, Lengths
+from simulator.trace import TraceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Tenant:
     name: str
     weight: float
     prefixes: tuple[Prefix, ...] = ()
+    acceptance: float = 0.75
+    """How likely a drafted token of its answers is to be accepted: tasks differ in that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +50,16 @@ class Request:
     leaves_after_tokens: int | None = None
     """How much of the answer the client stays for; None = all of it."""
     malformed: bool = False
+    lora: str | None = None
+    acceptance: float = 0.75
+    reads_tokens_per_s: float | None = None
+    """How fast its client takes the answer; None = as fast as it comes."""
 
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),
     Tenant("globex", 2.5, (Prefix("globex/assistant", 480),)),
-    Tenant("initech", 2.0, (Prefix("initech/code", 912),)),
+    Tenant("initech", 2.0, (Prefix("initech/code", 912),), acceptance=0.85),
     Tenant("umbrella", 1.5, (Prefix("umbrella/triage", 352),)),
     Tenant("hooli", 1.0),
 )
@@ -71,6 +81,12 @@ class Workload:
     cut_share: float = 0.08
     abort_share: float = 0.01
     malformed_share: float = 0.003
+    loras: tuple[str, ...] = ()
+    lora_share: float = 0.3
+    """Of the requests, how many ask for one of the adapters, the first ones more often."""
+    conversations: Conversations | None = None
+    trace: tuple[TraceRow, ...] = ()
+    """Replayed in place of arrivals and lengths drawn."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
@@ -80,17 +96,34 @@ class Workload:
                 f"tenants: {self.tenants}; allowed: one or more, each with a weight above 0"
             )
 
+    @classmethod
+    def replay(cls, trace: tuple[TraceRow, ...]) -> Self:
+        """The traffic of a recorded trace."""
+        return cls(rate_per_s=len(trace) / max(trace[-1].at_s, 1.0), trace=trace)
+
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
     ) -> Iterator[Request]:
         """The requests of [from_s, to_s), in order of time."""
         chance = random.Random(seed)
+        turns = Turns(self.conversations) if self.conversations else None
+        if self.trace:
+            for row in self.trace:
+                if from_s <= row.at_s < to_s:
+                    yield self.request(chance, row.at_s, turns, row)
+            return
         at_s = from_s
         while (at_s := at_s + chance.expovariate(self.rate_per_s)) < to_s:
-            yield self.request(chance, at_s)
+            yield self.request(chance, at_s, turns)
 
-    def request(self, chance: random.Random, at_s: float) -> Request:
-        """One request, drawn with `chance`."""
+    def request(
+        self,
+        chance: random.Random,
+        at_s: float,
+        turns: Turns | None = None,
+        row: TraceRow | None = None,
+    ) -> Request:
+        """One request, drawn with `chance`; with the lengths of a trace's row, if given."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
         prompt_tokens = self.prompts.draw(chance)
@@ -98,8 +131,16 @@ class Workload:
         prefix = None
         if tenant.prefixes and chance.random() < self.prefix_share:
             prefix = chance.choice(tenant.prefixes)
+        if row is not None:
+            prompt_tokens, output_tokens = max(row.prompt_tokens, 1), max(row.output_tokens, 1)
+        if turns is not None and chance.random() < turns.of.share:
+            name, prompt_tokens = turns.next(chance, output_tokens)
+            prefix = Prefix(name, prompt_tokens - 1)
         if prefix is not None and prefix.tokens >= prompt_tokens:
             prefix = None
+        lora = None
+        if self.loras and chance.random() < self.lora_share:
+            lora = self.loras[min(int(chance.expovariate(0.7)), len(self.loras) - 1)]
         leaves = None
         if chance.random() < self.abort_share:
             leaves = chance.randint(1, output_tokens)
@@ -114,4 +155,6 @@ class Workload:
             streamed=chance.random() < self.streamed_share,
             leaves_after_tokens=leaves,
             malformed=chance.random() < self.malformed_share,
+            lora=lora,
+            acceptance=tenant.acceptance,
         )

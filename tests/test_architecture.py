@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.spans",
         "tailspan_vllm.starts",
         "tailspan_vllm.metrics",
+        "tailspan_vllm.stepmodel",
     },
     "diagnosis": {"telemetry"},
     "ui": {"telemetry", "store"},

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tailspan_vllm.parts import QueueParts
 
-from simulator.engine import Engine, EngineConfig, Stall
+from simulator.engine import Engine
+from simulator.engine_config import EngineConfig
 from simulator.job import Blocked, Job
 from simulator.kv_cache import blocks_for
+from simulator.timing import Stall
 
 SMALL = EngineConfig(
     max_num_batched_tokens=64, max_num_seqs=6, max_model_len=320, num_gpu_blocks=24
@@ -125,13 +127,19 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
     """At any instant the blocks held are those that the running jobs' tokens need."""
     engine = Engine(SMALL, "seed")
 
+    def steps() -> int:
+        return engine._lockstep.count
+
     def look() -> None:
         kv = engine.kv
         assert min(kv.free, kv.blank) >= 0
         assert kv.free == kv.idle_blocks() + kv.blank
         held = SMALL.num_gpu_blocks - kv.free
         needed = sum(
-            blocks_for(job.computed_tokens + (engine._count - job.joined if job.joined >= 0 else 0))
+            blocks_for(
+                job.computed_tokens
+                + (engine._lockstep.count - job.joined if job.joined >= 0 else 0)
+            )
             for job in engine._running.values()
         )
         in_flight = len(engine._running) + blocks_for(SMALL.max_num_batched_tokens)

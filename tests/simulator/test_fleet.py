@@ -6,12 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
+from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
-from simulator.engine import EngineConfig
-from simulator.faults import Fault
-from simulator.fleet import FleetConfig, Router, Second, simulate
+from simulator.conversations import Conversations
+from simulator.engine_config import EngineConfig
+from simulator.faults import CAUSES, Fault
+from simulator.fleet import FleetConfig, ReplicaSecond, Router, Second, simulate
+from simulator.fleet_config import ROUTERS
+from simulator.trace import TraceRow
 from simulator.workload import Prefix, Tenant, Workload
 
 PHASES = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
@@ -23,6 +27,11 @@ def _config(duration_s: float = 120.0, seed: int = 1, *faults: Fault) -> FleetCo
     )
 
 
+def _state(told: ReplicaSecond) -> EngineState:
+    assert told.state is not None
+    return told.state
+
+
 def _records(seconds: list[Second]) -> list[RequestRecord]:
     return [record for second in seconds for told in second.replicas for record in told.records]
 
@@ -31,17 +40,24 @@ def _quantile(values: list[float], q: float) -> float:
     return sorted(values)[int(q * len(values))]
 
 
-@settings(deadline=None, max_examples=10)
+RECOMPUTING = {"cold_start", "config_change", "kv_cache_exhausted", "preemption"}
+"""Under these some tokens are computed twice, or never."""
+
+
+@settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
-    router=st.sampled_from(["least_outstanding", "round_robin"]),
-    cause=st.sampled_from([None, "prefill_interference", "tenant_flood", "engine_stall"]),
+    router=st.sampled_from(ROUTERS),
+    causes=st.lists(st.sampled_from(CAUSES), max_size=2, unique=True),
 )
 def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
-    seed: int, router: Router, cause: str | None
+    seed: int, router: Router, causes: list[str]
 ) -> None:
-    """Whatever the traffic, the routing and the fault."""
-    faults = (Fault(cause=cause, start_s=5.0),) if cause else ()
+    """Whatever the traffic, the routing and the faults, two at once too."""
+    faults = tuple(
+        Fault(cause=cause, start_s=5.0 + 3.0 * number, end_s=16.0)
+        for number, cause in enumerate(causes)
+    )
     seconds = list(simulate(replace(_config(20.0, seed, *faults), router=router)))
     records = _records(seconds)
     ids = Counter(record.request_id for record in records)
@@ -55,23 +71,29 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
         assert sum(phases) == pytest.approx(e2e_s, abs=1e-9)
         assert min(phases) >= 0.0
         if record.outcome == "rejected":
-            assert (record.http_status, record.queued, record.output_tokens) == (400, None, None)
+            assert record.http_status in (400, 503)
+            assert (record.queued, record.output_tokens) == (None, None)
+        elif record.outcome == "error":
+            assert (record.error_type, record.output_tokens) == ("engine_silent", None)
         else:
             assert record.output_tokens is not None
             assert record.output_tokens >= 1
             assert (record.itl_max_s is None) == (record.output_tokens == 1)
             assert names.TTFT in attributes or not record.streamed
     last = seconds[-1].replicas
+    if RECOMPUTING & set(causes):
+        return
     prompts = sum(record.prompt_tokens or 0 for record in records)
-    cached = sum(record.cached_tokens or 0 for record in records)
+    spared = sum(record.cached_tokens or 0 for record in records)
+    cached = spared - sum(record.external_cached_tokens or 0 for record in records)
     answered = sum((record.output_tokens or 1) - 1 for record in records)
-    totals = [told.state.totals for told in last]
+    totals = [_state(told).totals for told in last]
     assert sum(total[names.PREFIX_CACHE_QUERIES] for total in totals) == prompts
     assert sum(total[names.PREFIX_CACHE_HITS] for total in totals) == cached
-    assert sum(total[names.PREFILL_TOKENS] for total in totals) == prompts - cached
+    assert sum(total[names.PREFILL_TOKENS] for total in totals) == prompts - spared
     assert sum(total[names.DECODE_TOKENS] for total in totals) == answered
-    assert all(told.state.gauges[names.RUNNING] == 0 for told in last)
-    assert all(told.state.gauges[names.KV_USAGE] == 0 for told in last)
+    assert all(_state(told).gauges[names.RUNNING] == 0 for told in last)
+    assert all(_state(told).gauges[names.KV_USAGE] == 0 for told in last)
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
@@ -91,8 +113,8 @@ def test_seconds_are_told_in_order_each_with_what_was_delivered_in_it() -> None:
             delivered = [record.delivered for record in told.records]
             assert delivered == sorted(delivered)
             assert all(second.at_s - 1 < at <= second.at_s for at in delivered)
-            assert told.state.totals[names.STEPS] >= steps[told.replica]
-            steps[told.replica] = told.state.totals[names.STEPS]
+            assert _state(told).totals[names.STEPS] >= steps[told.replica]
+            steps[told.replica] = _state(told).totals[names.STEPS]
 
 
 def test_an_idle_second_has_no_longest_step() -> None:
@@ -100,7 +122,7 @@ def test_an_idle_second_has_no_longest_step() -> None:
     workload = Workload(rate_per_s=0.05)
     for second in simulate(replace(_config(200.0), workload=workload, replicas=1)):
         (told,) = second.replicas
-        longest_s = told.state.gauges.get(names.LONGEST_STEP)
+        longest_s = _state(told).gauges.get(names.LONGEST_STEP)
         assert longest_s is None or longest_s > 0
 
 
@@ -109,25 +131,6 @@ def test_all_kinds_of_ending_occur() -> None:
     outcomes = Counter(record.outcome for record in _records(list(simulate(_config(300.0)))))
     assert set(outcomes) == {"stop", "length", "abort", "rejected"}
     assert outcomes["stop"] > 0.85 * outcomes.total()
-
-
-@pytest.mark.parametrize("cause", ["prefill_interference", "tenant_flood", "engine_stall"])
-def test_a_fault_raises_the_tail_of_those_who_did_nothing(cause: str) -> None:
-    """Other tenants' p99 gap or first token at least half as long again."""
-
-    def tail(*faults: Fault) -> tuple[float, float]:
-        others = [
-            record
-            for record in _records(list(simulate(_config(300.0, 3, *faults))))
-            if record.tenant != "acme" and record.first_token is not None
-        ]
-        return (
-            _quantile([r.itl_max_s for r in others if r.itl_max_s is not None], 0.99),
-            _quantile([(r.first_token or 0.0) - r.received for r in others], 0.99),
-        )
-
-    quiet, troubled = tail(), tail(Fault(cause=cause, start_s=0.0))
-    assert max(troubled[0] / quiet[0], troubled[1] / quiet[1]) > 1.5
 
 
 def test_a_fault_changes_nothing_before_it_begins() -> None:
@@ -174,10 +177,9 @@ def test_a_prompt_longer_than_the_model_takes_is_refused_at_the_door() -> None:
     assert all((r.prompt_tokens or 0) + (r.output_tokens or 0) <= 256 for r in records)
 
 
-def test_both_routers_use_every_replica_alike() -> None:
-    """Even when most of the fleet is idle."""
-    routers: tuple[Router, ...] = ("round_robin", "least_outstanding")
-    for router in routers:
+def test_all_routers_use_every_replica() -> None:
+    """Even when most of the fleet is idle; prefixes need not be dealt out evenly."""
+    for router in ROUTERS:
         config = replace(_config(120.0), router=router, replicas=3)
         counts = Counter(
             told.replica
@@ -185,7 +187,9 @@ def test_both_routers_use_every_replica_alike() -> None:
             for told in second.replicas
             for _ in told.records
         )
-        assert min(counts.values()) > 0.8 * max(counts.values())
+        assert min(counts.values()) > (0.2 if router == "cache_aware" else 0.8) * max(
+            counts.values()
+        )
 
 
 @pytest.mark.parametrize(
@@ -196,3 +200,63 @@ def test_a_fleet_that_cannot_be_is_refused(key: str, value: object) -> None:
     """The error names the key, the value given and the values allowed."""
     with pytest.raises(ValueError, match=f"{key}: .*allowed: "):
         replace(_config(), **{key: value})  # type: ignore[arg-type]
+
+
+def test_a_router_that_knows_prefixes_finds_more_of_them() -> None:
+    """A conversation's turns meet on one replica."""
+
+    def hit_ratio(router: Router) -> float:
+        workload = Workload(rate_per_s=10.0, conversations=Conversations())
+        config = replace(_config(60.0), workload=workload, router=router, replicas=4)
+        records = _records(list(simulate(config)))
+        hits = sum(record.cached_tokens or 0 for record in records)
+        return hits / sum(record.prompt_tokens or 0 for record in records)
+
+    assert hit_ratio("cache_aware") > 1.3 * hit_ratio("round_robin") > 0.0
+
+
+def test_a_restart_is_a_new_start_and_a_silence_between() -> None:
+    """No sample while the server is down; totals, uptime and cache begin again."""
+    fault = Fault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
+    states = [second.replicas[1].state for second in simulate(_config(60.0, 1, fault))]
+    down = [state is None for state in states]
+    assert 5 < sum(down) < 20
+    before, after = states[18], states[-1]
+    assert before is not None
+    assert after is not None
+    assert after.started_unix_ns > before.started_unix_ns == 0
+    assert after.config == before.config
+
+
+def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back() -> None:
+    """What is in force can be read from each start."""
+    fault = Fault(cause="config_change", start_s=20.0, end_s=60.0)
+    starts: list[tuple[str | None, object]] = []
+    for second in simulate(_config(90.0, 1, fault)):
+        state = second.replicas[0].state
+        if state is not None:
+            told = (state.config, tuple(sorted(state.arguments.items())))
+            if not starts or starts[-1] != told:
+                starts.append(told)
+    assert len(starts) == 3
+    assert starts[0] == starts[2] != starts[1]
+
+
+def test_a_fleet_that_is_down_loses_requests_and_says_how_many() -> None:
+    """Nobody was there to tell of them."""
+    fault = Fault(cause="config_change", start_s=20.0, end_s=25.0)
+    config = replace(_config(60.0, 1, fault), replicas=1)
+    seconds = list(simulate(config))
+    assert 20 < seconds[-1].lost < 200
+    assert seconds[-1].lost + len(_records(seconds)) == len(
+        list(config.workload.arrivals("1:workload", to_s=60.0))
+    )
+
+
+def test_a_trace_is_replayed_row_by_row() -> None:
+    """Its instants and lengths; it ends where the trace ends."""
+    trace = (TraceRow(0.0, 100, 5), TraceRow(2.5, 3000, 7), TraceRow(4.0, 50, 9))
+    workload = replace(Workload.replay(trace), abort_share=0.0, malformed_share=0.0)
+    records = _records(list(simulate(FleetConfig(workload=workload))))
+    told = sorted((r.received, r.prompt_tokens, r.output_tokens) for r in records)
+    assert told == [tuple(row) for row in trace]

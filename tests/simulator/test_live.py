@@ -84,6 +84,8 @@ def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(colle
             assert resource[names.SERVICE_NAME].string_value == "vllm"
             assert resource[names.CLOUD_REGION].string_value in ("eu-west-1", "us-east-1")
             assert resource[names.PROCESS_PID].int_value > 0
+            if any(m.name in names.GPU_UNITS for s in of.scope_metrics for m in s.metrics):
+                continue
             (waiting,) = (m for s in of.scope_metrics for m in s.metrics if m.name == names.WAITING)
             replica = resource[names.SERVICE_INSTANCE_ID].string_value
             seen += [(replica, point.time_unix_nano) for point in waiting.gauge.data_points]
@@ -91,7 +93,7 @@ def test_every_replica_and_second_has_one_sample_that_says_it_is_simulated(colle
     for replica in ("sim-0", "sim-1"):
         instants = [at for name, at in seen if name == replica]
         assert instants == sorted(instants)
-    assert len(seen) == sent.samples
+    assert 2 * len(seen) == sent.samples  # one of a GPU with each
     assert len(seen) >= 2 * 60
 
 
@@ -105,7 +107,7 @@ def test_a_stop_ends_it_and_sends_what_was_begun(collector) -> None:  # type: ig
             stop.set()
 
     sent = run(_plan(collector.url, 0.0, None), stop, lambda _: None, clock_ns=clock, wait=wait)
-    assert sent.samples == 2 * 5
+    assert sent.samples == 2 * 5 * 2  # an engine and a GPU each
     assert sent.requests == sum(
         len(ss.spans) for t in collector.traces for of in t.resource_spans for ss in of.scope_spans
     )

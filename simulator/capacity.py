@@ -1,0 +1,76 @@
+"""What a fleet can carry, roughly: by how much faults may press it without breaking it.
+
+Pure. Means of lengths and the step model give the load of a request; a fixed point gives how
+many run together. It ignores prefix hits and chance, so it errs on the careful side.
+"""
+
+from typing import NamedTuple
+
+from simulator.engine_config import EngineConfig
+from simulator.kv_cache import BLOCK_TOKENS
+from simulator.lengths import Lengths
+from simulator.workload import Workload
+
+_QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))
+
+
+class Means(NamedTuple):
+    """A request of the workload, on average."""
+
+    prompt_tokens: float
+    output_tokens: float
+    prefill_s: float
+
+    def stretched(self, prompts: float = 1.0, outputs: float = 1.0) -> "Means":
+        """Prompts and outputs longer by these factors."""
+        return Means(
+            self.prompt_tokens * prompts, self.output_tokens * outputs, self.prefill_s * prompts
+        )
+
+
+def mean_tokens(lengths: Lengths) -> float:
+    """The mean of a distribution of lengths."""
+    return sum(map(lengths.quantile, _QUANTILES)) / len(_QUANTILES)
+
+
+def means_of(workload: Workload, engine: EngineConfig) -> Means:
+    """What a request of the workload costs an engine, on average."""
+    if workload.trace:
+        prompts = [float(row.prompt_tokens) for row in workload.trace]
+        output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)
+    else:
+        prompts = [float(workload.prompts.quantile(q)) for q in _QUANTILES]
+        output_tokens = mean_tokens(workload.answers)
+    prefill_s = sum(engine.step.prefill_s(round(p), 0) for p in prompts) / len(prompts)
+    return Means(sum(prompts) / len(prompts), output_tokens, prefill_s)
+
+
+def step_s(engine: EngineConfig, means: Means, running: float) -> float:
+    """A step of so many decodes, without prefill."""
+    context_tokens = running * (means.prompt_tokens + means.output_tokens / 2)
+    return engine.step.step_s(0.0, round(context_tokens), round(running))
+
+
+def running(engine: EngineConfig, means: Means, rate_per_s: float) -> float:
+    """How many requests run together at this rate; at most all seats."""
+    count, share = 1.0, max(0.02, 1.0 - rate_per_s * means.prefill_s)
+    for _ in range(60):
+        stay_s = means.prefill_s + means.output_tokens * step_s(engine, means, count) / share
+        count = 0.5 * (count + min(rate_per_s * stay_s, float(engine.max_num_seqs)))
+    return count
+
+
+def capacity_per_s(engine: EngineConfig, means: Means) -> float:
+    """Requests/s of one replica with every seat taken."""
+    seats = float(engine.max_num_seqs)
+    return 1.0 / (means.prefill_s + means.output_tokens * step_s(engine, means, seats) / seats)
+
+
+def blocks(means: Means) -> float:
+    """KV blocks that a request holds, half-way through its answer."""
+    return (means.prompt_tokens + means.output_tokens / 2) / BLOCK_TOKENS + 1
+
+
+def pressed(severity: float, ease: float) -> float:
+    """How full something is to be, between 0 and 1: severity 1 leaves ease/(1 + ease) free."""
+    return severity / (severity + ease)

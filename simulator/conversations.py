@@ -1,0 +1,54 @@
+"""Conversations that grow: each turn's prompt is all that was said before, and a little more.
+
+Pure. Some dozens go on at a time; one that has had its turns makes way for a new one.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversations:
+    """How much of the traffic they are, and how they grow."""
+
+    share: float = 0.7
+    at_once: int = 60
+    turns: int = 8
+    first_tokens: tuple[int, int] = (1_500, 4_000)
+    """Of the first turn: a document, say, and a question."""
+    turn_tokens: tuple[int, int] = (30, 250)
+    """What a user says in each later turn."""
+
+
+@dataclass(slots=True)
+class _Conversation:
+    name: str
+    tokens: int
+    turns: int
+
+
+@dataclass(slots=True)
+class Turns:
+    """The conversations under way."""
+
+    of: Conversations
+    _going: list[_Conversation] = field(default_factory=list)
+    _begun: int = 0
+
+    def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
+        """Whose turn it is: the conversation's name, and the whole prompt's length."""
+        place = chance.randrange(self.of.at_once)
+        if place >= len(self._going):
+            self._begun += 1
+            new = _Conversation(f"talk/{self._begun}", chance.randint(*self.of.first_tokens), 0)
+            self._going.append(new)
+            place = len(self._going) - 1
+        talk = self._going[place]
+        if talk.turns:
+            talk.tokens += chance.randint(*self.of.turn_tokens)
+        prompt_tokens = talk.tokens
+        talk.tokens += output_tokens
+        talk.turns += 1
+        if talk.turns >= self.of.turns:
+            del self._going[place]
+        return talk.name, prompt_tokens

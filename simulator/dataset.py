@@ -1,0 +1,125 @@
+"""A simulation as rows and columns, with its ground truth: no wire, no database, no clock.
+
+For who makes hundreds of cases. What is in it is what a collector would have kept of the same
+fleet, and nothing else; the truth lies beside it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import pyarrow as pa
+
+from simulator.faults import world_of
+from simulator.fleet import simulate
+from simulator.fleet_config import FleetConfig
+from simulator.nouns import plain, request_of, sample_of, start_of
+from simulator.truth import Truth, truth_of
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+from telemetry.requests import PARTS, RequestTimeline, part_s
+from telemetry.starts import EngineStart
+
+_PROCESS = 1
+_ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """One case: what was told, in the order of time, and what was at work."""
+
+    config: FleetConfig
+    """With what its faults need to happen at all."""
+    truth: tuple[Truth, ...]
+    requests: list[RequestTimeline]
+    """In the order of receipt."""
+    samples: list[EngineSample]
+    gpus: list[GpuSample]
+    starts: list[EngineStart]
+    lost: int
+    """Requests that found no server, and that nobody could tell of."""
+
+    def request_table(self) -> pa.Table:
+        """The requests as `store.queries.request_table` has them."""
+        table = table_of(RequestTimeline, self.requests)
+        table = table.append_column(
+            "tpot_s", pa.array([row.tpot_s for row in self.requests], pa.float64())
+        )
+        for part in PARTS:
+            whole = [
+                part_s(
+                    getattr(row, f"prefill_{part}"), getattr(row, f"decode_{part}"), row.decode_s
+                )
+                for row in self.requests
+            ]
+            table = table.append_column(part, pa.array(whole, pa.float64()))
+        return table
+
+    def sample_table(self) -> pa.Table:
+        """The engines' samples as `store.queries.sample_table` has them."""
+        return table_of(EngineSample, self.samples)
+
+    def gpu_table(self) -> pa.Table:
+        """The GPUs' samples as `store.queries.gpu_table` has them."""
+        return table_of(GpuSample, self.gpus)
+
+
+def run(config: FleetConfig) -> Dataset:
+    """Simulate a fleet to its end.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    if config.duration_s is None and not config.workload.trace:
+        raise ValueError("duration_s: None; allowed: more than 0, for a dataset has an end")
+    requests: list[RequestTimeline] = []
+    samples: list[EngineSample] = []
+    gpus: list[GpuSample] = []
+    starts: list[EngineStart] = []
+    in_force: dict[str, tuple[str | None, int]] = {}
+    lost = 0
+    for second in simulate(config):
+        lost = second.lost
+        at_unix_ns = config.started_unix_ns + round(second.at_s * 1e9)
+        for told in second.replicas:
+            about = (told.replica, told.region)
+            requests += [
+                request_of(record, len(requests) + number, *about)
+                for number, record in enumerate(told.records)
+            ]
+            gpus += told.gpus
+            if told.state is None:
+                continue
+            samples.append(sample_of(told.state, at_unix_ns, _PROCESS, *about))
+            begun = (told.state.config, told.state.started_unix_ns)
+            if in_force.get(told.replica) != begun:
+                in_force[told.replica] = begun
+                starts.append(start_of(told.state, _PROCESS, *about))
+    requests.sort(key=lambda row: row.received_unix_ns)
+    return Dataset(
+        config=world_of(config),
+        truth=truth_of(config),
+        requests=requests,
+        samples=samples,
+        gpus=gpus,
+        starts=starts,
+        lost=lost,
+    )
+
+
+def table_of(noun: type, rows: Sequence[Any]) -> pa.Table:
+    """Rows of a noun as columns, named and typed as the store has them."""
+    hints = get_type_hints(noun)
+    return pa.table(
+        {name: _column(hint, (getattr(row, name) for row in rows)) for name, hint in hints.items()}
+    )
+
+
+def _column(hint: Any, values: Iterable[object]) -> pa.Array:
+    arms = [arm for arm in get_args(hint) if arm is not NoneType] or [hint]
+    kind = str if issubclass(arms[0], Enum) else arms[0]
+    if kind is str:
+        values = map(plain, values)
+    return pa.array(list(values), _ARROW[kind])

@@ -1,0 +1,130 @@
+"""The engine arguments that matter to latency, named as vLLM names them."""
+
+from dataclasses import dataclass, replace
+
+from tailspan_vllm.fingerprint import Scalar
+
+from simulator.kv_cache import BLOCK_TOKENS, blocks_for
+from simulator.step_model import EIGHT_B_ON_H100, StepModel
+
+_LAUNCHES_S = 0.011
+"""Some 600 launches a step that a graph makes in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What an engine is started with. 0 adapters, draft tokens: it serves without."""
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    max_num_queued_reqs: int = 1024
+    """Requests beyond it are turned away: an overload costs answers, never all memory."""
+    max_model_len: int = 32_768
+    # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB a block.
+    num_gpu_blocks: int = 25_000
+    enable_prefix_caching: bool = True
+    max_loras: int = 0
+    max_cpu_loras: int = 0
+    num_speculative_tokens: int = 0
+    tensor_parallel_size: int = 1
+    kv_connector: bool = False
+    enforce_eager: bool = False
+    """Without CUDA graphs each kernel is launched by itself."""
+    step: StepModel = EIGHT_B_ON_H100
+    step_noise_ratio: float = 0.03
+
+    def __post_init__(self) -> None:
+        for key in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "max_num_queued_reqs",
+            "max_model_len",
+            "num_gpu_blocks",
+            "tensor_parallel_size",
+        ):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: {getattr(self, key)}; allowed: 1 or more")
+        for key in ("max_loras", "num_speculative_tokens"):
+            if getattr(self, key) < 0:
+                raise ValueError(f"{key}: {getattr(self, key)}; allowed: 0 or more")
+        if self.max_cpu_loras < self.max_loras:
+            raise ValueError(
+                f"max_cpu_loras: {self.max_cpu_loras}; allowed: at least max_loras "
+                f"({self.max_loras})"
+            )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens: {self.max_num_batched_tokens}; "
+                f"allowed: at least max_num_seqs ({self.max_num_seqs})"
+            )
+        if self.num_gpu_blocks < blocks_for(self.max_model_len):
+            raise ValueError(
+                f"num_gpu_blocks: {self.num_gpu_blocks}; allowed: at least "
+                f"{blocks_for(self.max_model_len)}, one request of max_model_len "
+                f"({self.max_model_len})"
+            )
+        if not 0 <= self.step_noise_ratio < 1:
+            raise ValueError(
+                f"step_noise_ratio: {self.step_noise_ratio}; allowed: from 0 to below 1"
+            )
+
+    @property
+    def model(self) -> StepModel:
+        """What a step takes with these arguments."""
+        if not self.enforce_eager:
+            return self.step
+        return replace(self.step, base_s=self.step.base_s + _LAUNCHES_S)
+
+    def arguments(self) -> dict[str, Scalar]:
+        """As a real engine tells them at its start."""
+        told: dict[str, Scalar] = {
+            "model.max_model_len": self.max_model_len,
+            "model.enforce_eager": self.enforce_eager,
+            "cache.block_size": BLOCK_TOKENS,
+            "cache.enable_prefix_caching": self.enable_prefix_caching,
+            "cache.num_gpu_blocks": self.num_gpu_blocks,
+            "cache.num_gpu_blocks_override": self.num_gpu_blocks,
+            "scheduler.max_num_batched_tokens": self.max_num_batched_tokens,
+            "scheduler.max_num_seqs": self.max_num_seqs,
+            "scheduler.max_num_queued_reqs": self.max_num_queued_reqs,
+            "scheduler.enable_chunked_prefill": True,
+            "scheduler.policy": "fcfs",
+            "parallel.tensor_parallel_size": self.tensor_parallel_size,
+        }
+        if self.max_loras:
+            told |= {"lora.max_loras": self.max_loras, "lora.max_cpu_loras": self.max_cpu_loras}
+        if self.num_speculative_tokens:
+            told |= {
+                "speculative.method": "eagle",
+                "speculative.num_speculative_tokens": self.num_speculative_tokens,
+            }
+        if self.kv_connector:
+            told |= {
+                "kv_transfer.kv_connector": "NixlConnector",
+                "kv_transfer.kv_role": "kv_consumer",
+            }
+        return told
+
+
+@dataclass(slots=True)
+class EngineTotals:
+    """What the engine has counted since it started."""
+
+    steps: int = 0
+    busy_s: float = 0.0
+    stall_s: float = 0.0
+    scheduled_prefill_tokens: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    context_tokens: int = 0
+    """Tokens of context that decodes have read."""
+    cache_query_tokens: int = 0
+    cache_hit_tokens: int = 0
+    external_query_tokens: int = 0
+    external_hit_tokens: int = 0
+    transferred_tokens: int = 0
+    transfer_s: float = 0.0
+    preemptions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0

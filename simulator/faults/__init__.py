@@ -1,0 +1,220 @@
+"""What goes wrong: each cause with the small functions that bring it about.
+
+Pure. A fault's id is the cause that `tailspan explain` should name. To add one, write a
+function in the family it belongs to and give it a row in `INJECTIONS`.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from simulator.conversations import Conversations
+from simulator.fault import CAUSES, Fault
+from simulator.faults import machine, settings, traffic
+from simulator.faults.injection import (
+    Injection,
+    by_the_first_tenant,
+    on_its_replica,
+)
+from simulator.fleet_config import FleetConfig
+
+__all__ = ["CAUSES", "INJECTIONS", "Fault", "Injection", "world_of"]
+
+
+def _by_the_last_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+    return {"tenant": config.workload.tenants[-1].name}
+
+
+def _conversing(config: FleetConfig) -> FleetConfig:
+    if config.workload.trace:
+        return config
+    talk = config.workload.conversations or Conversations()
+    return replace(
+        config,
+        workload=replace(config.workload, conversations=talk),
+        router="cache_aware",
+    )
+
+
+def _adapters(config: FleetConfig) -> FleetConfig:
+    engine = config.engine
+    if not engine.max_loras:
+        engine = replace(engine, max_loras=6, max_cpu_loras=12)
+    loras = config.workload.loras or ("support", "search", "summary")
+    return replace(config, engine=engine, workload=replace(config.workload, loras=loras))
+
+
+def _speculating(config: FleetConfig) -> FleetConfig:
+    tokens = config.engine.num_speculative_tokens or 4
+    return replace(config, engine=replace(config.engine, num_speculative_tokens=tokens))
+
+
+def _two_replicas(config: FleetConfig) -> FleetConfig:
+    if config.replicas > 1:
+        return config
+    workload = replace(config.workload, rate_per_s=config.workload.rate_per_s * 2)
+    return replace(config, replicas=2, workload=workload if not workload.trace else config.workload)
+
+
+INJECTIONS: Final[dict[str, Injection]] = {
+    "load_exceeds_capacity": Injection(
+        summary="everybody asks for more than the fleet can give, for a minute in two",
+        hurts="ttft_s",
+        shows=("queue_seats_s",),
+        arrivals=traffic.overload,
+    ),
+    "kv_cache_exhausted": Injection(
+        summary="a leak leaves hardly more KV blocks than are needed on average",
+        hurts="ttft_s",
+        shows=("queue_kv_s",),
+        events=settings.few_blocks,
+    ),
+    "preemption": Injection(
+        summary="answers outgrow the KV blocks that a leak has left",
+        hurts="itl_max_s",
+        shows=("decode_preempted_s",),
+        rewrite=settings.outgrowing_answers,
+        events=settings.outgrown_blocks,
+    ),
+    "prefill_interference": Injection(
+        summary="a tenant sends many long prompts amid everyone's decodes",
+        hurts="itl_max_s",
+        shows=("decode_others_prefill_s",),
+        arrivals=traffic.long_prompts,
+        where=by_the_first_tenant,
+    ),
+    "long_prompt_blocking": Injection(
+        summary="now and then one prompt takes every token of several steps",
+        hurts="ttft_s",
+        shows=("queue_budget_s", "queue_step_s", "prefill_others_prefill_s"),
+        arrivals=traffic.huge_prompts,
+        where=by_the_first_tenant,
+    ),
+    "longer_prompts": Injection(
+        summary="every prompt is some times as long",
+        hurts="ttft_s",
+        shows=("prefill_own_s", "prefill_others_prefill_s", "queue_budget_s", "queue_step_s"),
+        rewrite=traffic.longer_prompts,
+    ),
+    "longer_outputs": Injection(
+        summary="every answer is some times as long",
+        hurts="e2e_s",
+        shows=("decode_own_s",),
+        rewrite=traffic.longer_outputs,
+    ),
+    "prefix_cache_miss": Injection(
+        summary="prompts no longer begin alike, so nothing of them is cached",
+        hurts="ttft_s",
+        shows=("prefill_own_s", "prefill_others_prefill_s"),
+        world=_conversing,
+        rewrite=traffic.unique_prompts,
+    ),
+    "decode_batch_growth": Injection(
+        summary="ever more long answers over long contexts run together",
+        hurts="tpot_s",
+        shows=("decode_others_decode_s",),
+        arrivals=traffic.ramp,
+        where=_by_the_last_tenant,
+    ),
+    "frontend_cpu": Injection(
+        summary="the API server's process gets a small share of a core",
+        hurts="ttft_s",
+        shows=("frontend_s",),
+        events=machine.busy_front_end,
+    ),
+    "engine_stall": Injection(
+        summary="engines stand still now and then",
+        hurts="itl_max_s",
+        shows=("decode_stall_s",),
+        stalls=machine.pauses,
+    ),
+    "cold_start": Injection(
+        summary="a server is started anew again and again, with nothing warm",
+        hurts="ttft_s",
+        shows=("prefill_stall_s", "queue_step_s"),
+        world=_two_replicas,
+        events=machine.cold_starts,
+        where=on_its_replica,
+    ),
+    "lora_swap": Injection(
+        summary="part of the traffic asks for adapters that must be loaded each time",
+        hurts="ttft_s",
+        shows=("queue_held_s", "prefill_stall_s"),
+        world=_adapters,
+        rewrite=traffic.rare_adapters,
+    ),
+    "spec_decode_rejection": Injection(
+        summary="a task comes up whose answers the draft head cannot guess",
+        hurts="tpot_s",
+        shows=("decode_own_s",),
+        world=_speculating,
+        rewrite=traffic.hard_drafts,
+    ),
+    "gpu_throttling": Injection(
+        summary="a GPU's clock is held down",
+        hurts="tpot_s",
+        shows=("decode_own_s", "decode_others_decode_s"),
+        events=machine.throttled,
+        where=on_its_replica,
+    ),
+    "noisy_neighbour": Injection(
+        summary="somebody else's process uses a GPU",
+        hurts="tpot_s",
+        shows=("decode_own_s", "decode_others_decode_s"),
+        events=machine.crowded,
+        where=on_its_replica,
+    ),
+    "slow_rank": Injection(
+        summary="one GPU of those that share a model is slow",
+        hurts="tpot_s",
+        shows=("decode_own_s", "decode_others_decode_s"),
+        world=machine.several_ranks,
+        events=machine.slow_rank,
+        where=on_its_replica,
+    ),
+    "kv_transfer": Injection(
+        summary="KV caches computed elsewhere come over a slow network",
+        hurts="ttft_s",
+        shows=("queue_held_s",),
+        world=machine.fetched_caches,
+        events=machine.slow_transfers,
+    ),
+    "network_or_client": Injection(
+        summary="the clients of one tenant read their answers slowly",
+        hurts="e2e_s",
+        shows=("delivery_s",),
+        rewrite=traffic.slow_readers,
+        where=lambda _fault, config: {"tenant": traffic.the_readers(config)},
+    ),
+    "tenant_flood": Injection(
+        summary="a tenant sends bursts of many times the fleet's ordinary traffic",
+        hurts="ttft_s",
+        shows=("queue_step_s", "queue_budget_s", "queue_seats_s"),
+        arrivals=traffic.flood,
+        where=by_the_first_tenant,
+    ),
+    "replica_imbalance": Injection(
+        summary="the router sends most of the traffic to one replica",
+        hurts="ttft_s",
+        shows=("queue_seats_s", "queue_step_s", "queue_budget_s", "prefill_others_prefill_s"),
+        world=machine.four_replicas,
+        events=machine.one_sided,
+        where=on_its_replica,
+    ),
+    "config_change": Injection(
+        summary="a deploy starts the engines with another flag",
+        hurts="e2e_s",
+        shows=("queue_seats_s", "decode_own_s"),
+        events=settings.deploy,
+        where=settings.the_flag,
+    ),
+}
+"""By the id of the cause."""
+
+
+def world_of(config: FleetConfig) -> FleetConfig:
+    """The fleet with what its faults need to happen at all, from the beginning."""
+    for fault in config.faults:
+        world = INJECTIONS[fault.cause].world
+        if world is not None:
+            config = world(config)
+    return config

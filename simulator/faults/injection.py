@@ -1,0 +1,63 @@
+"""How a cause is brought about: what it takes, and where it shows."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.conditions import Event
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.timing import Stall
+from simulator.workload import Request
+
+Latency = Literal["ttft_s", "itl_max_s", "tpot_s", "e2e_s"]
+
+World = Callable[[FleetConfig], FleetConfig]
+Arrivals = Callable[[Fault, FleetConfig, random.Random], Iterator[Request]]
+Rewrite = Callable[[Fault, FleetConfig, random.Random], Callable[[Request], Request]]
+Events = Callable[[Fault, FleetConfig, random.Random], Iterator[Event]]
+Stalls = Callable[[Fault, random.Random], Iterator[Stall]]
+Where = Callable[[Fault, FleetConfig], dict[str, str]]
+
+
+def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
+    """A fault that no label tells from the rest."""
+    return {}
+
+
+def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
+    """A fault of one replica."""
+    return {"replica": config.name_of(fault.replica % config.replicas)}
+
+
+def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+    """A fault that one tenant brings about."""
+    return {"tenant": config.workload.tenants[0].name}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """One cause. What it does is a change of the world; the slow tail follows from it.
+
+    Args:
+        summary: what goes wrong, in a sentence.
+        hurts: the latency that gets worse.
+        shows: the columns that the excess lies in.
+        world: what a fleet must have for it to happen at all, from the beginning.
+        arrivals: requests added to the traffic.
+        rewrite: changes requests of the ordinary traffic while it lasts.
+        events: changes of what surrounds the servers, and restarts.
+        stalls: when each engine stands still.
+        where: the labels that tell whom it hits or who brings it about.
+    """
+
+    summary: str
+    hurts: Latency
+    shows: tuple[str, ...]
+    world: World | None = None
+    arrivals: Arrivals | None = None
+    rewrite: Rewrite | None = None
+    events: Events | None = None
+    stalls: Stalls | None = None
+    where: Where = everywhere

@@ -1,0 +1,131 @@
+"""Faults of the machines: slower ones, ones that stand still, ones that begin cold."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+
+from simulator import capacity
+from simulator.conditions import Change, Event, Key, Restart, in_time
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.front_end import request_s
+from simulator.timing import Stall
+
+_KEYS: dict[str, Key] = {
+    "pace": "pace",
+    "rank_pace": "rank_pace",
+    "clock": "clock",
+    "frontend_pace": "frontend_pace",
+    "link_pace": "link_pace",
+    "pull": "pull",
+}
+
+
+def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
+    """Conditions of a replica that hold from the fault's start to its end."""
+    for name, value in values.items():
+        yield Change(fault.start_s, replica, _KEYS[name], value)
+    if fault.end_s < float("inf"):
+        for name in values:
+            usual = 0.0 if name == "pull" else 1.0
+            yield Change(fault.end_s, replica, _KEYS[name], usual)
+
+
+def _everywhere(fault: Fault, config: FleetConfig, **values: float) -> Iterator[Event]:
+    """The same on every replica."""
+    each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
+    return in_time(chain.from_iterable(each))
+
+
+def _slower(fault: Fault) -> float:
+    return 1.0 + 1.3 * fault.severity
+
+
+def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """The GPU's clock is held down, and all of a step takes longer."""
+    factor = _slower(fault)
+    yield from _while_it_lasts(fault, fault.replica % config.replicas, pace=factor, clock=factor)
+
+
+def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+    """Somebody else's process uses the GPU, most of the time."""
+    replica, at_s = fault.replica % config.replicas, fault.start_s
+    while at_s < fault.end_s:
+        busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
+        until_s = min(at_s + busy_s, fault.end_s)
+        pace = 1.0 + (_slower(fault) - 1.0) * chance.uniform(0.8, 1.3)
+        yield Change(at_s, replica, "pace", pace)
+        yield Change(at_s, replica, "foreign", 1.0)
+        yield Change(until_s, replica, "pace", 1.0)
+        yield Change(until_s, replica, "foreign", 0.0)
+        at_s = until_s + idle_s
+
+
+def slow_rank(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """One GPU of those that share a model is slow, and the others wait for it each step."""
+    yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
+
+
+def several_ranks(config: FleetConfig) -> FleetConfig:
+    """A model over several GPUs."""
+    ranks = max(config.engine.tensor_parallel_size, 4)
+    return replace(config, engine=replace(config.engine, tensor_parallel_size=ranks))
+
+
+def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
+    """The engine stands still for about half a second, some three times a minute."""
+    at_s = fault.start_s
+    while (at_s := at_s + chance.expovariate(0.05)) < fault.end_s:
+        yield Stall(at_s, chance.uniform(0.3, 0.7) * fault.severity)
+
+
+def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+    """A server is started anew again and again: its cache is empty, each shape new to it."""
+    at_s = fault.start_s
+    while at_s < fault.end_s:
+        down_s = chance.uniform(8.0, 14.0)
+        yield Restart(
+            at_s,
+            fault.replica % config.replicas,
+            down_s,
+            new_shape_s=0.35 * fault.severity,
+        )
+        at_s += chance.uniform(70.0, 90.0)
+
+
+def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """The API server's process gets a small share of one core."""
+    means = capacity.means_of(config.workload, config.engine)
+    usual = config.rate_per_s * request_s(means.prompt_tokens)
+    factor = max(5.0, 0.9 * capacity.pressed(fault.severity, 0.3) / usual)
+    yield from _everywhere(fault, config, frontend_pace=factor)
+
+
+def slow_transfers(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """The network that brings KV caches is slow."""
+    yield from _everywhere(fault, config, link_pace=1.0 + 20.0 * fault.severity)
+
+
+def fetched_caches(config: FleetConfig) -> FleetConfig:
+    """Prompts are computed elsewhere, and their KV cache fetched."""
+    return replace(config, engine=replace(config.engine, kv_connector=True))
+
+
+def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """The router sends most of the traffic to one replica, as far as that can carry it."""
+    means = capacity.means_of(config.workload, config.engine)
+    can_carry = capacity.capacity_per_s(config.engine, means)
+    wanted = can_carry * 1.15 * capacity.pressed(fault.severity, 0.12)
+    pull = min(0.97, max(0.0, wanted / config.workload.rate_per_s))
+    yield from _while_it_lasts(fault, fault.replica % config.replicas, pull=pull)
+
+
+def four_replicas(config: FleetConfig) -> FleetConfig:
+    """Enough of them that one can be far worse off than the rest; as busy each as before."""
+    if config.replicas >= 4:
+        return config
+    workload = config.workload
+    if not workload.trace:
+        workload = replace(workload, rate_per_s=config.rate_per_s * 4)
+    return replace(config, replicas=4, workload=workload)

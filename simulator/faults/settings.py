@@ -1,0 +1,77 @@
+"""Faults of settings and of memory: a deploy with other flags, too few blocks of KV cache."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from simulator import capacity
+from simulator.conditions import Change, Event, Restart, in_time
+from simulator.engine_config import EngineConfig
+from simulator.fault import Fault
+from simulator.faults.traffic import longer_outputs
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Request
+
+_LONGER = 3.0
+
+
+def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
+    """All blocks but `room` are lost, on every replica."""
+    lost = max(0, config.engine.num_gpu_blocks - round(room))
+    numbers = range(config.replicas)
+    yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
+    if fault.end_s < float("inf"):
+        yield from (Change(fault.end_s, number, "lost_blocks", 0.0) for number in numbers)
+
+
+def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """A leak leaves hardly more blocks than the running requests need on average."""
+    means = capacity.means_of(config.workload, config.engine)
+    running = capacity.running(config.engine, means, config.rate_per_s)
+    room = running * capacity.blocks(means) / capacity.pressed(fault.severity, 0.3)
+    yield from _kept_blocks(fault, config, room)
+
+
+def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """A leak again, while answers outgrow what was free when they began."""
+    means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
+    running = capacity.running(config.engine, means, config.rate_per_s)
+    room = running * capacity.blocks(means) / capacity.pressed(fault.severity, 0.12)
+    yield from _kept_blocks(fault, config, room)
+
+
+def outgrowing_answers(
+    fault: Fault, config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """Answers some times as long, over prompts as they were."""
+    return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
+
+
+def _changed(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
+    """Which flag is changed, by the seed, and what the engines are started with then."""
+    engine = config.engine
+    if (config.seed + round(fault.start_s)) % 2 and not engine.enforce_eager:
+        return "model.enforce_eager", replace(engine, enforce_eager=True)
+    means = capacity.means_of(config.workload, engine)
+    running = capacity.running(engine, means, config.rate_per_s)
+    seats = max(2, round(running / capacity.pressed(fault.severity, 0.06)))
+    changed = replace(engine, max_num_seqs=min(seats, engine.max_num_seqs))
+    return "scheduler.max_num_seqs", changed
+
+
+def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+    """One replica after the other is started anew with another flag; at the end, back."""
+    _, changed = _changed(fault, config)
+    turns = [(fault.start_s, changed)]
+    if fault.end_s < float("inf"):
+        turns.append((fault.end_s, config.engine))
+    yield from in_time(
+        Restart(from_s + 8.0 * replica, replica, 6.0, engine)
+        for from_s, engine in turns
+        for replica in range(config.replicas)
+    )
+
+
+def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
+    """Which argument was changed."""
+    return {"argument": _changed(fault, config)[0]}

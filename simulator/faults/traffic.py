@@ -1,0 +1,207 @@
+"""Faults that the traffic brings: more of it, or of another kind, than on an ordinary day.
+
+How much more is told as a share of what the engines have left, so that a fault is as plain on
+a small fleet as on a large one, and none piles up without end.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from simulator import capacity
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Prefix, Request
+
+
+def _poisson(
+    chance: random.Random, rate_per_s: float, from_s: float, to_s: float
+) -> Iterator[float]:
+    at_s = from_s
+    while (at_s := at_s + chance.expovariate(rate_per_s)) < to_s:
+        yield at_s
+
+
+def _spare_per_s(config: FleetConfig) -> float:
+    """Requests/s that the fleet could take beside its ordinary traffic."""
+    means = capacity.means_of(config.workload, config.engine)
+    whole = capacity.capacity_per_s(config.engine, means) * config.replicas
+    return max(whole - config.workload.rate_per_s, 0.1 * whole)
+
+
+def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """For a minute in two, everybody asks for more than the fleet can give."""
+    rate_per_s = _spare_per_s(config) * (1.1 + 0.25 * fault.severity)
+    more = replace(config.workload, rate_per_s=rate_per_s, trace=())
+    at_s = fault.start_s
+    while at_s < fault.end_s:
+        yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 60.0, fault.end_s))
+        at_s += chance.uniform(110.0, 130.0)
+
+
+def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """One tenant sends, beside its own, bursts of many times the fleet's traffic."""
+    mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
+    more = replace(
+        config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
+    )
+    # Four seconds in twenty: what lasted longer would pile up without end.
+    at_s = fault.start_s
+    while at_s < fault.end_s:
+        yield from more.arrivals(f"{chance.random()}", at_s, min(at_s + 4.0, fault.end_s))
+        at_s += chance.uniform(15.0, 25.0)
+
+
+def _prefilling(
+    fault: Fault,
+    config: FleetConfig,
+    chance: random.Random,
+    tokens: tuple[int, int],
+    share_of_time: float,
+) -> Iterator[Request]:
+    """Prompts of one tenant, each unlike the others, that take so much of the engines' time."""
+    longest = config.engine.max_model_len - 1
+    shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
+    each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
+    rate_per_s = share_of_time * config.replicas / each_s
+    for at_s in _poisson(chance, rate_per_s, fault.start_s, fault.end_s):
+        yield Request(
+            at_s=at_s,
+            tenant=config.workload.tenants[0].name,
+            prompt_tokens=chance.randint(shortest, most),
+            output_tokens=min(config.workload.answers.draw(chance), 500),
+        )
+
+
+def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """Many prompts of 5,000 to 8,000 tokens: each fits in a step, and makes it long."""
+    most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
+    share = 0.4 * capacity.pressed(fault.severity, 0.8)
+    yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
+
+
+def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """Now and then one prompt that takes every token of several steps."""
+    share = 0.5 * capacity.pressed(fault.severity, 0.8)
+    yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
+
+
+def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+    """Ever more long answers over long contexts that cost no prefill: they share them."""
+    engine = config.engine
+    context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
+    means = capacity.means_of(config.workload, engine)
+    token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
+    token_s += engine.step.sequence_s
+    # A step takes γ/(1 − what tokens take of the time): of what is free they get a part.
+    usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
+    free = max(0.9 - usual, 0.1)
+    rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
+    tenant = config.workload.tenants[-1].name
+    prefix = Prefix(f"{tenant}/handbook", context_tokens)
+    for at_s in _poisson(chance, rate_per_s * config.replicas, fault.start_s, fault.end_s):
+        yield Request(
+            at_s=at_s,
+            tenant=tenant,
+            prompt_tokens=context_tokens + chance.randint(20, 200),
+            output_tokens=round(output_tokens * chance.uniform(0.7, 1.3)),
+            prefix=prefix,
+        )
+
+
+def _clipped(config: FleetConfig, request: Request, prompts: float, outputs: float) -> Request:
+    output_tokens = round(request.output_tokens * outputs)
+    longest = config.engine.max_model_len
+    output_tokens = min(output_tokens, longest // 2)
+    prompt_tokens = min(round(request.prompt_tokens * prompts), longest - output_tokens)
+    prefix = request.prefix
+    if prefix is not None and prefix.tokens >= prompt_tokens:
+        prefix = None
+    leaves = request.leaves_after_tokens
+    return replace(
+        request,
+        prompt_tokens=max(prompt_tokens, request.prompt_tokens if prompts >= 1 else 1),
+        output_tokens=output_tokens,
+        prefix=prefix,
+        leaves_after_tokens=None if leaves is None else min(leaves, output_tokens),
+    )
+
+
+def longer_prompts(
+    fault: Fault, config: FleetConfig, _chance: random.Random
+) -> Callable[[Request], Request]:
+    """Every prompt is some times as long, and what it adds is computed."""
+    means = capacity.means_of(config.workload, config.engine)
+    usual = config.rate_per_s * means.prefill_s
+    wanted = usual + max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
+    factor = max(1.5, wanted / usual)
+    return lambda request: _clipped(config, request, factor, 1.0)
+
+
+def longer_outputs(
+    fault: Fault, config: FleetConfig, _chance: random.Random
+) -> Callable[[Request], Request]:
+    """Every answer is some times as long."""
+    return lambda request: _clipped(config, request, 1.0, 1.0 + 1.8 * fault.severity)
+
+
+def unique_prompts(
+    fault: Fault, _config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """What prompts have in common no longer stands at their beginning."""
+    share = min(1.0, 0.35 + 0.4 * fault.severity)
+
+    def rewrite(request: Request) -> Request:
+        return replace(request, prefix=None) if chance.random() < share else request
+
+    return rewrite
+
+
+def rare_adapters(
+    fault: Fault, config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """A part of the traffic asks for adapters that hardly anyone else asks for."""
+    means = capacity.means_of(config.workload, config.engine)
+    together = capacity.running(config.engine, means, config.rate_per_s)
+    slots = max(1, config.engine.max_loras - len(config.workload.loras))
+    share = min(0.6, 0.75 * capacity.pressed(fault.severity, 0.5) * slots / together)
+
+    def rewrite(request: Request) -> Request:
+        if chance.random() >= share:
+            return request
+        return replace(request, lora=f"rare-{chance.randrange(60)}")
+
+    return rewrite
+
+
+def hard_drafts(
+    fault: Fault, _config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """A task comes up whose answers the draft head cannot guess."""
+    share = min(1.0, 0.3 + 0.3 * fault.severity)
+
+    def rewrite(request: Request) -> Request:
+        return replace(request, acceptance=0.03) if chance.random() < share else request
+
+    return rewrite
+
+
+def the_readers(config: FleetConfig) -> str:
+    """The tenant whose clients read slowly: one of some weight."""
+    tenants = config.workload.tenants
+    return tenants[min(1, len(tenants) - 1)].name
+
+
+def slow_readers(
+    fault: Fault, config: FleetConfig, chance: random.Random
+) -> Callable[[Request], Request]:
+    """The clients of one tenant take their answers more slowly than they are made."""
+    tenant = the_readers(config)
+
+    def rewrite(request: Request) -> Request:
+        if request.tenant != tenant:
+            return request
+        rate = 20.0 / fault.severity * chance.uniform(0.6, 1.4)
+        return replace(request, reads_tokens_per_s=rate)
+
+    return rewrite

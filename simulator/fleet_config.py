@@ -1,0 +1,52 @@
+"""All that decides a simulation."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from simulator.engine_config import EngineConfig
+from simulator.fault import Fault
+from simulator.workload import Workload
+
+Router = Literal["least_outstanding", "round_robin", "cache_aware"]
+ROUTERS: tuple[Router, ...] = get_args(Router)
+
+REGIONS = ("eu-west-1", "us-east-1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetConfig:
+    """All that decides a simulation."""
+
+    replicas: int = 2
+    workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
+    """Of the whole fleet."""
+    faults: tuple[Fault, ...] = ()
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    router: Router = "least_outstanding"
+    regions: tuple[str, ...] = REGIONS
+    """Replicas are dealt out over them in turn."""
+    model: str = "llama-3-8b-sim"
+    seed: int = 1
+    duration_s: float | None = None
+    """How long requests arrive; None = for ever, or to the end of a trace."""
+    started_unix_ns: int = 0
+    """The wall clock at virtual 0."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError(f"replicas: {self.replicas}; allowed: 1 or more")
+        if self.router not in ROUTERS:
+            raise ValueError(f"router: {self.router!r}; allowed: {', '.join(ROUTERS)}")
+        if not self.regions:
+            raise ValueError("regions: none; allowed: one or more")
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise ValueError(f"duration_s: {self.duration_s}; allowed: more than 0, or None")
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests/s of each replica on an ordinary day."""
+        return self.workload.rate_per_s / self.replicas
+
+    def name_of(self, replica: int) -> str:
+        """A replica's `service.instance.id`."""
+        return f"sim-{replica}"

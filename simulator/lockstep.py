@@ -1,0 +1,122 @@
+"""Sequences that decode one token a step, together: a step costs O(1), however many they are.
+
+Pure. A sequence's tokens are a difference of step counts, its next block is due when the
+count reaches its remainder modulo the block, and what others cost it is a difference of
+running sums.
+"""
+
+import heapq
+
+from simulator.gaps import LongestSince
+from simulator.job import Job, Sums
+from simulator.kv_cache import BLOCK_TOKENS
+from simulator.step_model import StepModel
+
+_LAST_IN_BLOCK = BLOCK_TOKENS - 1
+
+
+class Lockstep:
+    """The decodes of one engine.
+
+    Args:
+        model: what a step takes, by which a sequence's own share is told.
+    """
+
+    def __init__(self, model: StepModel) -> None:
+        self.count = 0
+        """Steps so far, with decodes or without."""
+        self.size = 0
+        self.context_tokens = 0
+        self.due = [0] * BLOCK_TOKENS
+        """How many need a block when the step count has this remainder."""
+        self.gaps = LongestSince()
+        self.prefill_sum_s = 0.0
+        self.stall_sum_s = 0.0
+        self.scale_sum = 0.0
+        self.scale_steps_sum = 0.0
+        self._model = model
+        self._prefills = LongestSince()
+        """Of the steps the prompt tokens that were computed in them."""
+        self._ends: list[tuple[int, int, int, Job]] = []
+        """Heap of the step count at which a sequence makes its last token."""
+
+    @property
+    def blocks_due(self) -> int:
+        """Blocks that the next step needs."""
+        return self.due[self.count & _LAST_IN_BLOCK]
+
+    @property
+    def first_end(self) -> int:
+        """The step count at which the next sequence ends; there must be one."""
+        return self._ends[0][0]
+
+    def add_step(
+        self, took_s: float, prefill_s: float, stall_s: float, scale: float, prefill_tokens: int
+    ) -> None:
+        """Count a step that all of them were in."""
+        self.prefill_sum_s += prefill_s
+        self.stall_sum_s += stall_s
+        self.scale_sum += scale
+        self.scale_steps_sum += scale * self.count
+        self.count += 1
+        self.context_tokens += self.size
+        if self.size:
+            self.gaps.add(self.count, took_s)
+            if prefill_tokens:
+                self._prefills.add(self.count, prefill_tokens)
+        else:
+            self.gaps.clear()
+            self._prefills.clear()
+
+    def join(self, job: Job) -> None:
+        """A job has its first token, or a new one after it came back."""
+        job.joined = self.count
+        job.before = self._sums
+        self.size += 1
+        self.context_tokens += job.computed_tokens
+        self.due[(self.count - job.computed_tokens) & _LAST_IN_BLOCK] += 1
+        last = self.count + job.output_tokens - job.made_tokens
+        heapq.heappush(self._ends, (last, job.number, job.joined, job))
+
+    def ended(self) -> list[Job]:
+        """Take out those that have made their last token."""
+        done = []
+        while self._ends and self._ends[0][0] <= self.count:
+            _, _, joined, job = heapq.heappop(self._ends)
+            if job.joined == joined:  # else it was preempted after it was put here
+                self.leave(job)
+                done.append(job)
+        return done
+
+    def leave(self, job: Job) -> None:
+        """Take a job out, and settle what it made and what that cost."""
+        self.due[(job.joined - job.computed_tokens) & _LAST_IN_BLOCK] -= 1
+        steps = self.count - job.joined
+        job.made_tokens += steps
+        job.computed_tokens += steps
+        self._share(job, job.computed_tokens - steps)
+        gap_s = self.gaps.longest_s(job.joined)
+        if gap_s is not None:
+            job.saw_gap(gap_s)
+        job.saw_prefill(int(self._prefills.longest_s(job.joined) or 0))
+        self.size -= 1
+        self.context_tokens -= job.computed_tokens
+        job.joined = -1
+
+    def _share(self, job: Job, context_tokens: int) -> None:
+        """Split the steps since the job joined, then with so much context."""
+        if job.before is None:
+            raise AssertionError(f"job {job.number} leaves the decodes without having joined")
+        model, before, now = self._model, job.before, self._sums
+        scale = now.scale - before.scale
+        grown = now.scale_steps - before.scale_steps - job.joined * scale
+        job.decode.own_s += (model.base_s + model.sequence_s) * scale + model.context_token_s * (
+            context_tokens * scale + grown
+        )
+        job.decode.others_prefill_s += now.prefill_s - before.prefill_s
+        job.decode.stall_s += now.stall_s - before.stall_s
+        job.before = None
+
+    @property
+    def _sums(self) -> Sums:
+        return Sums(self.prefill_sum_s, self.stall_sum_s, self.scale_sum, self.scale_steps_sum)

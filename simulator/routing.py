@@ -1,0 +1,50 @@
+"""Which replica a request goes to.
+
+Pure. Replicas that are down get none. Equals take turns: always the first would starve the
+last of an idle fleet.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+
+from simulator.fleet_config import Router
+from simulator.replica import Replica
+from simulator.workload import Request
+
+_AFFINITY_SLACK = 12
+"""By how many more requests a prefix's own replica may be ahead before it is passed over."""
+
+
+class Routing:
+    """The router of one fleet.
+
+    Args:
+        router: its policy.
+        chance: decides who is pulled aside.
+    """
+
+    def __init__(self, router: Router, chance: random.Random) -> None:
+        self._router = router
+        self._chance = chance
+        self._turn = 0
+
+    def choose(self, replicas: Sequence[Replica], request: Request) -> Replica | None:
+        """The replica for a request; None where all are down."""
+        turn = self._turn
+        self._turn += 1
+        up = [replica for replica in replicas if replica.up]
+        if not up:
+            return None
+        for replica in up:
+            pull = replica.conditions.total("pull")
+            if pull and self._chance.random() < pull:
+                return replica
+        at = turn % len(up)
+        if self._router == "round_robin":
+            return up[at]
+        freest = min(up[at:] + up[:at], key=lambda replica: replica.outstanding)
+        if self._router == "least_outstanding" or request.prefix is None:
+            return freest
+        own = up[zlib.crc32(request.prefix.name.encode()) % len(up)]
+        return own if own.outstanding <= freest.outstanding + _AFFINITY_SLACK else freest

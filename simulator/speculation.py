@@ -1,0 +1,98 @@
+"""Speculative decoding: a few tokens are drafted each step, and some of them accepted.
+
+Pure. Sequences advance each at its own speed, so they are gone through step by step. A
+draft's tokens are accepted up to the first that is not; one more comes from the step itself.
+"""
+
+import random
+
+from simulator.engine_config import EngineTotals
+from simulator.job import Job
+from simulator.kv_cache import KvCache, blocks_for
+from simulator.step_model import StepModel
+
+DRAFT_TOKEN_S = 0.25e-3
+"""What the draft head takes for one token of every sequence, much smaller than the model."""
+
+
+class Drafting:
+    """The sequences of one engine that decode by speculation.
+
+    Args:
+        tokens: drafted each step; 0 = the engine does not speculate.
+        model: what a step takes.
+        chance: decides what is accepted.
+    """
+
+    def __init__(self, tokens: int, model: StepModel, chance: random.Random) -> None:
+        self.tokens = tokens
+        self._model = model
+        self._chance = chance
+        self.jobs: dict[int, Job] = {}
+        self.context_tokens = 0
+
+    @property
+    def verify_s(self) -> float:
+        """What one sequence's drafted tokens add to a step: they are computed like a prompt."""
+        return self.tokens * (self._model.prefill_token_s + self._model.sequence_s)
+
+    @property
+    def drafting_s(self) -> float:
+        """What drafting adds to a step, for all sequences together."""
+        return self.tokens * DRAFT_TOKEN_S if self.jobs else 0.0
+
+    def work_s(self) -> float:
+        """What these sequences add to a step beside reading their context."""
+        return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
+
+    def join(self, job: Job) -> None:
+        """A job has its first token, or a new one after it came back."""
+        self.jobs[job.number] = job
+        self.context_tokens += job.computed_tokens
+
+    def leave(self, job: Job) -> None:
+        """Take a job out."""
+        del self.jobs[job.number]
+        self.context_tokens -= job.computed_tokens
+
+    def hold_blocks(self, kv: KvCache) -> bool:
+        """Blocks for what the next step may make; False where they do not suffice."""
+        return all(
+            kv.grow(job.lease, blocks_for(job.computed_tokens + 1 + self.tokens))
+            for job in self.jobs.values()
+        )
+
+    def end_step(
+        self,
+        took_s: float,
+        prefill_s: float,
+        stall_s: float,
+        scale: float,
+        prefill_tokens: int,
+        taking_part: tuple[Job, ...],
+        totals: EngineTotals,
+    ) -> list[Job]:
+        """Give those that took part in a step their tokens; who has all of them leaves."""
+        model, done = self._model, []
+        each_s = model.base_s + self.tokens * DRAFT_TOKEN_S + model.sequence_s + self.verify_s
+        for job in taking_part:
+            accepted = 0
+            while accepted < self.tokens and self._chance.random() < job.acceptance:
+                accepted += 1
+            made = min(1 + accepted, job.output_tokens - job.made_tokens)
+            job.decode.own_s += (each_s + model.context_token_s * job.computed_tokens) * scale
+            job.decode.others_prefill_s += prefill_s
+            job.decode.stall_s += stall_s
+            job.saw_gap(took_s)
+            job.saw_prefill(prefill_tokens)
+            job.made_tokens += made
+            job.computed_tokens += made
+            self.context_tokens += made
+            totals.decode_tokens += made
+            totals.drafts += 1
+            totals.draft_tokens += self.tokens
+            totals.accepted_tokens += accepted
+            if job.made_tokens == job.output_tokens:
+                self.leave(job)
+                done.append(job)
+        return done

@@ -1,0 +1,115 @@
+"""A recorded trace of requests: when, how long a prompt, how long an answer.
+
+A CSV file with a header. Columns go by the names that public traces give them, whatever the
+case: TIMESTAMP, ContextTokens, GeneratedTokens in the Azure LLM inference traces.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "at": ("timestamp", "arrived_at", "arrival_time", "time"),
+    "prompt": ("contexttokens", "prompt_tokens", "input_tokens", "input_length"),
+    "output": ("generatedtokens", "output_tokens", "output_length"),
+}
+"""What a column may be called, in lower case."""
+
+
+class TraceError(ValueError):
+    """The file is no such trace; says which line, and what was expected there."""
+
+
+class TraceRow(NamedTuple):
+    """One request of a trace."""
+
+    at_s: float
+    """Since the first one."""
+    prompt_tokens: int
+    output_tokens: int
+
+
+def read_trace(path: Path) -> tuple[TraceRow, ...]:
+    """Read a trace, in the order of time.
+
+    Raises:
+        TraceError: what is wrong, and where.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return parse_trace(file, str(path))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+
+
+def parse_trace(lines: Iterable[str], name: str) -> tuple[TraceRow, ...]:
+    """The same of lines; `name` is what errors call them."""
+    reader = csv.reader(lines)
+    header = [cell.strip().lower() for cell in next(reader, [])]
+    places = {what: _place(header, what, names, name) for what, names in COLUMNS.items()}
+    found: list[TraceRow] = []
+    for number, cells in enumerate(reader, 2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{name}, line {number}"
+        if len(cells) <= max(places.values()):
+            raise TraceError(f"{where}: {len(cells)} columns; expected {len(header)}")
+        found.append(
+            TraceRow(
+                _instant(cells[places["at"]], where),
+                _tokens(cells[places["prompt"]], header[places["prompt"]], where),
+                _tokens(cells[places["output"]], header[places["output"]], where),
+            )
+        )
+    if not found:
+        raise TraceError(f"{name}: no request in it")
+    found.sort()
+    return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
+
+
+def _place(header: list[str], what: str, names: tuple[str, ...], name: str) -> int:
+    for each in names:
+        if each in header:
+            return header.index(each)
+    raise TraceError(
+        f"{name}, line 1: no column for {what}; it may be called {', '.join(names)}; "
+        f"there are: {', '.join(header) or 'none'}"
+    )
+
+
+def _instant(text: str, where: str) -> float:
+    """Seconds, from a number or a date and time; fractions of any length."""
+    text = text.strip()
+    try:
+        number = float(text)
+    except ValueError:
+        whole, dot, fraction = text.partition(".")
+        zone = ""
+        for sign in ("+", "-", "Z"):
+            digits, found, rest = fraction.partition(sign)
+            if found:
+                fraction, zone = digits, found + rest
+                break
+        try:
+            moment = datetime.fromisoformat(whole + zone)
+            number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
+        except ValueError as error:
+            raise TraceError(
+                f"{where}: {text!r} is no instant; allowed: seconds, or a date and time as in "
+                "2023-11-16 18:15:46.68"
+            ) from error
+    if number != number or number in (float("inf"), float("-inf")):
+        raise TraceError(f"{where}: {text!r} is no instant; allowed: a finite number of seconds")
+    return number
+
+
+def _tokens(text: str, column: str, where: str) -> int:
+    try:
+        tokens = int(text)
+    except ValueError as error:
+        raise TraceError(f"{where}: {column} = {text!r}; allowed: a whole number") from error
+    if tokens < 0:
+        raise TraceError(f"{where}: {column} = {tokens}; allowed: 0 or more")
+    return tokens

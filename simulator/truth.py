@@ -1,0 +1,46 @@
+"""The ground truth of a simulation: which causes were at work, when, how hard, and where.
+
+Pure. It lies beside the telemetry and never in it: who is to find a cause must not see it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from simulator.faults import INJECTIONS, world_of
+from simulator.fleet_config import FleetConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """One cause at work. `end_unix_s` is None where it goes on."""
+
+    cause: str
+    severity: float
+    start_unix_s: float
+    end_unix_s: float | None
+    where: Mapping[str, str]
+    """Labels that tell whom it hits or who brings it about; empty for everybody."""
+    hurts: str
+    """The latency that it makes worse."""
+
+    def line(self) -> str:
+        """As a line of JSON."""
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
+
+
+def truth_of(config: FleetConfig) -> tuple[Truth, ...]:
+    """What is at work in a simulation, in the order of its faults."""
+    config = world_of(config)
+    began_s = config.started_unix_ns / 1e9
+    return tuple(
+        Truth(
+            cause=fault.cause,
+            severity=fault.severity,
+            start_unix_s=began_s + fault.start_s,
+            end_unix_s=None if fault.end_s == float("inf") else began_s + fault.end_s,
+            where=INJECTIONS[fault.cause].where(fault, config),
+            hurts=INJECTIONS[fault.cause].hurts,
+        )
+        for fault in config.faults
+    )
