@@ -1,35 +1,25 @@
 """`tailspan simulate`: a simulated vLLM fleet that tells a collector of itself."""
 
-import re
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+from cli import faults as faults_in_words
+from cli.durations import DURATION
 
-
-class _Duration(click.ParamType[float]):
-    """Seconds, from `90`, `90s`, `15m` or `1h`."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r}; allowed: seconds, or a number with s, m or h, as in 15m")
-        return float(found[1]) * _UNITS_S[found[2]]
-
+if TYPE_CHECKING:
+    from simulator.fleet_config import Router
 
 _EXAMPLES = """\b
 Examples:
   tailspan simulate
   tailspan simulate --replicas 4 --rate 8 --incident engine_stall
+  tailspan simulate --fault gpu_throttling:0.5@40m --fault tenant_flood@50m+5m --truth truth.jsonl
+  tailspan simulate --trace requests.csv --router cache_aware --fault kv_cache_exhausted@20m
   tailspan simulate --incident none --backfill 0 --duration 5m
   tailspan simulate --endpoint http://127.0.0.1:4318 --backfill 2h --incident-before 30m
 """
@@ -59,27 +49,27 @@ Examples:
 @click.option("--seed", default=1, show_default=True, help="The same seed, the same traffic.")
 @click.option(
     "--backfill",
-    type=_Duration(),
+    type=DURATION,
     default="60m",
     show_default=True,
     help="How much of the past to send at once, ending now.",
 )
 @click.option(
     "--duration",
-    type=_Duration(),
+    type=DURATION,
     default="0",
     show_default=True,
     help="How long to go on; 0 = until stopped.",
 )
 @click.option(
     "--incident",
-    default="prefill_interference",
-    show_default=True,
-    help="The cause at work, or none.",
+    default=None,
+    help="The cause at work, or none.  [default: prefill_interference, unless --fault or"
+    " --trace is given]",
 )
 @click.option(
     "--incident-before",
-    type=_Duration(),
+    type=DURATION,
     default="8m",
     show_default=True,
     help="How long before now it began (at most the backfill). It stays under way.",
@@ -93,10 +83,29 @@ Examples:
 )
 @click.option(
     "--router",
-    type=click.Choice(["least_outstanding", "round_robin"]),
+    type=click.Choice(["least_outstanding", "round_robin", "cache_aware"]),
     default="least_outstanding",
     show_default=True,
     help="How requests are spread over the replicas.",
+)
+@click.option(
+    "--fault",
+    "fault_words",
+    multiple=True,
+    metavar="CAUSE[:SEVERITY][@START][+DURATION]",
+    help="A cause at work, how hard, from when in the simulated past on, for how long; as often"
+    " as wanted.  [default: 1, as --incident, without end]",
+)
+@click.option("--list-faults", is_flag=True, help="List the causes and end.")
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay a CSV of requests: TIMESTAMP, ContextTokens, GeneratedTokens or the like.",
+)
+@click.option(
+    "--truth",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write here which causes are at work, when and where: a line of JSON each.",
 )
 def simulate(
     endpoint: str,
@@ -105,42 +114,58 @@ def simulate(
     seed: int,
     backfill: float,
     duration: float,
-    incident: str,
+    incident: str | None,
     incident_before: float,
     severity: float,
-    router: str,
+    router: "Router",
+    fault_words: tuple[str, ...],
+    list_faults: bool,
+    trace: Path | None,
+    truth: Path | None,
 ) -> None:
     """Simulate a vLLM fleet and send what it does to a collector.
 
     It sends the past, with an incident that is still under way, then goes on live. Everything
-    it sends is marked as simulated.
+    it sends is marked as simulated. The same seed and options tell the same story.
     """
     # OpenTelemetry takes a while to import: only who simulates waits for it.
     from simulator import live
-    from simulator.faults import INJECTIONS, Fault
-    from simulator.fleet import FleetConfig
+    from simulator.fault import CAUSES, Fault
+    from simulator.fleet_config import FleetConfig
+    from simulator.trace import read_trace
     from simulator.workload import Workload
 
-    if incident not in ("none", *INJECTIONS):
+    if list_faults:
+        click.echo(faults_in_words.listing())
+        return
+    if incident is None:
+        incident = "none" if fault_words or trace else "prefill_interference"
+    if incident not in ("none", *CAUSES):
         raise click.UsageError(
-            f"--incident: {incident!r}; allowed: none, {', '.join(sorted(INJECTIONS))}"
+            f"--incident: {incident!r}; allowed: none, {', '.join(sorted(CAUSES))}"
         )
+    start_s = max(backfill - incident_before, 0.0)
     try:
-        faults: tuple[Fault, ...] = ()
+        faults = [faults_in_words.parse(words, start_s) for words in fault_words]
         if incident != "none":
-            start_s = max(backfill - incident_before, 0.0)
-            faults = (Fault(cause=incident, start_s=start_s, severity=severity),)
+            faults.append(Fault(cause=incident, start_s=start_s, severity=severity))
+        workload = (
+            Workload(rate_per_s=rate * replicas)
+            if trace is None
+            else Workload.replay(read_trace(trace))
+        )
         plan = live.Plan(
             endpoint=endpoint,
             fleet=FleetConfig(
                 replicas=replicas,
-                workload=Workload(rate_per_s=rate * max(replicas, 1)),
-                faults=faults,
-                router="round_robin" if router == "round_robin" else "least_outstanding",
+                workload=workload,
+                faults=tuple(faults),
+                router=router,
                 seed=seed,
             ),
             backfill_s=backfill,
             duration_s=duration or None,
+            truth=truth,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

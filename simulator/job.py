@@ -129,8 +129,9 @@ class Job:
     def queue(self) -> QueueParts:
         """What it waited for before it was scheduled first."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
-        step_s = max(0.0, waited_s - sum(self.blocked) - self.held_s)
-        seats_s, kv_s, budget_s = self.blocked
+        # Differences of running sums: what is nothing may come out a rounding error below it.
+        seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
+        step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
         return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     def hold(self, at: float, blocked: Blocked) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
@@ -20,6 +21,7 @@ from tailspan_vllm.record import RequestRecord
 from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
 from simulator.sending import OtlpExport, Requests, Samples, Sender, Sent
+from simulator.truth import truth_of
 from telemetry.gpus import GpuSample
 
 SPANS_PER_BATCH = 512
@@ -43,6 +45,8 @@ class Plan:
     """How long requests go on arriving after the start; None = until stopped, and 0 with a
     backfill sends only the past."""
     service: str = "vllm"
+    truth: Path | None = None
+    """Where to write what is at work, a line of JSON for each cause."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
@@ -106,6 +110,9 @@ def _run(
         started_unix_ns=started_unix_ns,
         duration_s=None if plan.duration_s is None else plan.backfill_s + plan.duration_s,
     )
+    if plan.truth is not None:
+        lines = "".join(f"{truth.line()}\n" for truth in truth_of(fleet))
+        plan.truth.write_text(lines, encoding="utf-8")
     caught_up = plan.backfill_s == 0
     tell_at_s = 600.0
     for second in simulate(fleet):

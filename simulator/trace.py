@@ -6,7 +6,7 @@ case: TIMESTAMP, ContextTokens, GeneratedTokens in the Azure LLM inference trace
 
 import csv
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -94,6 +94,8 @@ def _instant(text: str, where: str) -> float:
                 break
         try:
             moment = datetime.fromisoformat(whole + zone)
+            # Without a zone it is taken as UTC: only differences matter.
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             number = moment.timestamp() + (float(f"0.{fraction}") if dot and fraction else 0.0)
         except ValueError as error:
             raise TraceError(

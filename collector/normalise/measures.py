@@ -3,6 +3,7 @@
 Pure. What is wrong with a point is counted and costs its own value.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -26,7 +27,8 @@ from collector.normalise.values import (
 )
 from collector.reasons import Refusal, Skip
 
-Quantity = Literal["count", "number", "ratio", "seconds"]
+Quantity = Literal["count", "number", "ratio", "score", "seconds"]
+"""A score may be of either sign; nothing else may be below zero."""
 
 
 class Field(NamedTuple):
@@ -70,9 +72,13 @@ def value_of(point: NumberDataPoint, target: Field) -> float:
         case "as_int":
             value: float = point.as_int
         case "as_double":
-            value = finite(point.as_double)
+            value = point.as_double
         case _:
             raise RefusalError(Refusal.MISSING_VALUE)
+    if not math.isfinite(value):
+        raise RefusalError(Refusal.NOT_FINITE)
+    if target.quantity == "score":
+        return float(value)
     if target.quantity == "count":
         if value != int(value):
             raise RefusalError(Refusal.WRONG_TYPE)

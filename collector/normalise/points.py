@@ -43,7 +43,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     names.STEP_MODEL[3]: Field("step_model_per_context_token_s", "gauge", "seconds"),
     names.STEP_MODEL[4]: Field("step_model_per_decode_s", "gauge", "seconds"),
     names.STEP_MODEL_ERROR: Field("step_model_error_ratio", "gauge", "number"),
-    names.STEP_MODEL_R_SQUARED: Field("step_model_r_squared", "gauge", "number"),
+    names.STEP_MODEL_R_SQUARED: Field("step_model_r_squared", "gauge", "score"),
     names.STEPS: Field("steps_total", "sum", "count"),
     names.BUSY_TIME: Field("busy_s_total", "sum", "seconds"),
     names.STALL_TIME: Field("stall_s_total", "sum", "seconds"),

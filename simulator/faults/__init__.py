@@ -106,6 +106,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("prefill_own_s", "prefill_others_prefill_s"),
         world=_conversing,
+        needs="conversations, a router that knows prefixes",
         rewrite=traffic.unique_prompts,
     ),
     "decode_batch_growth": Injection(
@@ -132,6 +133,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("prefill_stall_s", "queue_step_s"),
         world=_two_replicas,
+        needs="2 replicas",
         events=machine.cold_starts,
         where=on_its_replica,
     ),
@@ -140,6 +142,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("queue_held_s", "prefill_stall_s"),
         world=_adapters,
+        needs="adapters",
         rewrite=traffic.rare_adapters,
     ),
     "spec_decode_rejection": Injection(
@@ -147,6 +150,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="tpot_s",
         shows=("decode_own_s",),
         world=_speculating,
+        needs="speculative decoding",
         rewrite=traffic.hard_drafts,
     ),
     "gpu_throttling": Injection(
@@ -168,6 +172,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="tpot_s",
         shows=("decode_own_s", "decode_others_decode_s"),
         world=machine.several_ranks,
+        needs="4 GPUs a replica",
         events=machine.slow_rank,
         where=on_its_replica,
     ),
@@ -176,6 +181,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("queue_held_s",),
         world=machine.fetched_caches,
+        needs="a KV connector",
         events=machine.slow_transfers,
     ),
     "network_or_client": Injection(
@@ -197,6 +203,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         hurts="ttft_s",
         shows=("queue_seats_s", "queue_step_s", "queue_budget_s", "prefill_others_prefill_s"),
         world=machine.four_replicas,
+        needs="4 replicas",
         events=machine.one_sided,
         where=on_its_replica,
     ),

@@ -45,6 +45,7 @@ class Injection:
         hurts: the latency that gets worse.
         shows: the columns that the excess lies in.
         world: what a fleet must have for it to happen at all, from the beginning.
+        needs: that, for people.
         arrivals: requests added to the traffic.
         rewrite: changes requests of the ordinary traffic while it lasts.
         events: changes of what surrounds the servers, and restarts.
@@ -56,6 +57,7 @@ class Injection:
     hurts: Latency
     shows: tuple[str, ...]
     world: World | None = None
+    needs: str = ""
     arrivals: Arrivals | None = None
     rewrite: Rewrite | None = None
     events: Events | None = None

@@ -1,12 +1,14 @@
 import signal
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import simulator.live
 from cli.simulate import simulate
+from simulator.fault import CAUSES
 from simulator.live import Plan
 from simulator.sending import Sent
 
@@ -57,6 +59,52 @@ def test_options_reach_the_plan(runs: Runs) -> None:
     assert plan.fleet.faults[0].start_s == 0.0
 
 
+def test_faults_reach_the_plan(runs: Runs, tmp_path: Path) -> None:
+    """Cause, severity, start and duration, each but the first with a default; no other one."""
+    truth = tmp_path / "truth.jsonl"
+    options = ["--fault", "engine_stall:1.5@40m+10m", "--fault", "tenant_flood", "--truth", truth]
+    result = CliRunner().invoke(simulate, list(map(str, options)))
+    assert result.exit_code == 0, result.output
+    (plan,) = runs.plans
+    assert plan.truth == truth
+    told = [(f.cause, f.severity, f.start_s, f.end_s) for f in plan.fleet.faults]
+    assert told == [
+        ("engine_stall", 1.5, 2400.0, 3000.0),
+        ("tenant_flood", 1.0, 3120.0, float("inf")),
+    ]
+
+
+def test_a_fault_may_stand_beside_an_incident(runs: Runs) -> None:
+    """Two causes at once."""
+    options = ["--incident", "cold_start", "--severity", "2", "--fault", "kv_transfer@10"]
+    assert CliRunner().invoke(simulate, options).exit_code == 0
+    told = [(f.cause, f.severity, f.start_s) for f in runs.plans[0].fleet.faults]
+    assert told == [("kv_transfer", 1.0, 10.0), ("cold_start", 2.0, 3120.0)]
+
+
+def test_all_causes_are_listed(runs: Runs) -> None:
+    """Each on a line, with what it hurts; nothing is run."""
+    result = CliRunner().invoke(simulate, ["--list-faults"])
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.output.splitlines()[1:]] == sorted(CAUSES)
+    assert not runs.plans
+
+
+def test_a_trace_is_replayed(runs: Runs, tmp_path: Path) -> None:
+    """In place of drawn arrivals and lengths, and without an incident of our own."""
+    file = tmp_path / "trace.csv"
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,10\n2,200,20\n")
+    result = CliRunner().invoke(simulate, ["--trace", str(file)])
+    assert result.exit_code == 0, result.output
+    (plan,) = runs.plans
+    assert [tuple(row) for row in plan.fleet.workload.trace] == [(0.0, 100, 10), (2.0, 200, 20)]
+    assert plan.fleet.faults == ()
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,many,10\n")
+    result = CliRunner().invoke(simulate, ["--trace", str(file)])
+    assert result.exit_code == 2
+    assert "line 2: contexttokens = 'many'; allowed: a whole number" in result.output
+
+
 def test_no_incident_is_a_choice(runs: Runs) -> None:
     """`none` leaves the fleet alone."""
     assert CliRunner().invoke(simulate, ["--incident", "none"]).exit_code == 0
@@ -73,6 +121,12 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
         (["--backfill", "soon"], ["--backfill", "soon", "15m"]),
         (["--backfill", "-5m"], ["--backfill", "-5m"]),
         (["--endpoint", "localhost:4318"], ["endpoint", "localhost:4318", "http://HOST:PORT"]),
+        (["--fault", "gremlins"], ["gremlins", "prefill_interference"]),
+        (["--fault", "engine_stall:hard"], ["engine_stall:hard", "'hard'", "1.5"]),
+        (["--fault", "engine_stall@soon"], ["engine_stall@soon", "'soon'", "15m"]),
+        (["--fault", "engine_stall@1m+0"], ["start_s", "start before end"]),
+        (["--fault", "stall, please"], ["stall, please", "CAUSE[:SEVERITY][@START][+DURATION]"]),
+        (["--trace", "nowhere.csv"], ["--trace", "nowhere.csv"]),
         (["--router", "random"], ["--router", "random", "round_robin"]),
     ],
 )

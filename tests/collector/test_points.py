@@ -139,6 +139,14 @@ def test_failures_told_by_hook_add_up(metrics_message: Factory, now_unix_ns: int
     assert sample.hook_failures_total == 7
 
 
+def test_a_poor_fit_has_a_score_below_zero(metrics_message: Factory, now_unix_ns: int) -> None:
+    """A real engine's R² begins there, and is no mistake; other measurements may not."""
+    message = metrics_message(gauges={names.STEP_MODEL_R_SQUARED: -6.5})
+    batch = normalise_points(message.SerializeToString(), now_unix_ns)
+    [sample] = batch.samples
+    assert (sample.step_model_r_squared, batch.refused.total()) == (-6.5, 0)
+
+
 def test_an_engine_that_has_counted_nothing_counts_from_now(
     metrics_message: Factory, now_unix_ns: int
 ) -> None:
@@ -314,4 +322,5 @@ def test_every_mutated_message_is_accounted_for(
     for sample in batch.samples:
         for name in sample.__dataclass_fields__:
             value = getattr(sample, name)
-            assert not isinstance(value, int | float) or 0 <= value < 2**63
+            if name != "step_model_r_squared":
+                assert not isinstance(value, int | float) or 0 <= value < 2**63

@@ -40,11 +40,7 @@ def _quantile(values: list[float], q: float) -> float:
     return sorted(values)[int(q * len(values))]
 
 
-RECOMPUTING = {"cold_start", "config_change", "kv_cache_exhausted", "preemption"}
-"""Under these some tokens are computed twice, or never."""
-
-
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     router=st.sampled_from(ROUTERS),
@@ -81,8 +77,8 @@ def test_every_request_is_told_once_and_its_phases_sum_to_its_time(
             assert (record.itl_max_s is None) == (record.output_tokens == 1)
             assert names.TTFT in attributes or not record.streamed
     last = seconds[-1].replicas
-    if RECOMPUTING & set(causes):
-        return
+    if any(record.preemptions or record.outcome == "error" for record in records):
+        return  # some tokens were computed twice, or never
     prompts = sum(record.prompt_tokens or 0 for record in records)
     spared = sum(record.cached_tokens or 0 for record in records)
     cached = spared - sum(record.external_cached_tokens or 0 for record in records)

@@ -1,0 +1,59 @@
+"""How much faster than the wall clock the simulator runs, and what it makes in that time.
+
+    python benchmarks/simulator.py [--minutes 10]
+
+One replica at 5 requests/s, to rows and samples in memory as the diagnosis' cases are made;
+then each cause, with two replicas and the traffic that it brings. Processor time of one core,
+so that other work on the machine does not count. Fails below the limit.
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from simulator.dataset import run  # found by the line above
+from simulator.faults import CAUSES, Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+
+LIMIT = 100.0
+"""Times real time, of one replica at 5 requests/s on a quiet day."""
+
+
+def measure(config: FleetConfig) -> tuple[float, int, int]:
+    """Simulated seconds of one replica a second of processor; requests and samples made."""
+    begun = time.process_time()
+    dataset = run(config)
+    took_s = time.process_time() - begun
+    simulated_s = (config.duration_s or 0.0) * dataset.config.replicas
+    made = len(dataset.samples) + len(dataset.gpus)
+    return simulated_s / took_s, len(dataset.requests), made
+
+
+def main() -> int:
+    """Print a line for each; 1 where the first is slower than the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="simulated; default 10")
+    duration_s = parser.parse_args().minutes * 60
+    one = FleetConfig(replicas=1, workload=Workload(rate_per_s=5.0), duration_s=duration_s)
+    run(replace(one, duration_s=30.0))  # warm
+    ratio, requests, samples = measure(one)
+    verdict = "ok" if ratio >= LIMIT else "TOO SLOW"
+    print(
+        f"1 replica, 5 requests/s: {ratio:.0f}× real time (limit: at least {LIMIT:.0f}×) {verdict};"
+        f" {requests} requests, {samples} samples"
+    )
+    for cause in CAUSES:
+        fault = Fault(cause=cause, start_s=duration_s / 4)
+        case = FleetConfig(duration_s=duration_s / 2, faults=(fault,))
+        each, requests, samples = measure(case)
+        print(f"  {cause:24}{each:6.0f}× for each replica; {requests} requests, {samples} samples")
+    return 0 if ratio >= LIMIT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
