@@ -177,6 +177,8 @@ class Engine:
     def _begin_step(self, start: float) -> None:
         self._now = start
         self._let_in(start)
+        if not self._running and not self._waiting:
+            return  # who came waits for a cache
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         preempted = self._find_blocks()

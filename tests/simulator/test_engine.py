@@ -355,3 +355,43 @@ def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
     engine.submit(Job(0, 5, 5, 1.0))
     with pytest.raises(ValueError, match=f"{key}.*allowed"):
         engine.submit(job)
+
+
+def test_a_cache_that_comes_from_outside_is_waited_for_and_spares_its_prefill() -> None:
+    """Held until it is there; computed is what it lacks."""
+    engine = Engine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
+    job = Job(0, 1000, 2, 1.0, fetch_s=0.3, fetched_tokens=900)
+    engine.submit(job)
+    assert engine.advance(1.2) == []
+    assert (engine.waiting, engine.deferred, engine.fetching) == (1, 1, 1)
+    assert engine.totals.steps == 0
+    beside = Job(1, 10, 300, 1.21)
+    engine.submit(beside)
+    engine.advance(1.25)
+    assert (engine.waiting, engine.deferred, engine.fetching) == (1, 1, 1)
+    engine.advance(9.0)
+    assert job.scheduled == pytest.approx(1.3, abs=0.02)
+    assert job.queue.held == pytest.approx(0.3)
+    assert (job.cached_tokens, job.external_cached_tokens) == (900, 900)
+    assert engine.totals.prefill_tokens == 100 + 10
+    assert (engine.totals.external_hit_tokens, engine.totals.transferred_tokens) == (900, 900)
+
+
+def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
+    """Waits are told as for blocks; the longest request is served all the same."""
+    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    engine.lost_blocks = ROOMY.num_gpu_blocks - 100
+    jobs = [Job(0, 1400, 100, 0.0), Job(1, 1400, 5, 0.1), Job(2, 8000, 50, 0.2)]
+    _run(engine, jobs)
+    assert jobs[1].queue.kv > 0.5
+    assert jobs[2].last_token is not None
+
+
+def test_a_cold_engine_pays_for_each_shape_once() -> None:
+    """The first step of a batch or chunk size stands still; the next of its like does not."""
+    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
+    first, again = Job(0, 500, 20, 0.0), Job(1, 500, 20, 5.0)
+    _run(engine, [first, again])
+    assert first.prefill.stall_s == pytest.approx(0.5)
+    assert first.decode.stall_s == pytest.approx(0.5)
+    assert again.prefill.stall_s == again.decode.stall_s == 0.0

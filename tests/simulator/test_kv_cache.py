@@ -135,3 +135,18 @@ def test_without_reuse_nothing_is_found() -> None:
 def test_a_block_begun_is_a_block() -> None:
     """Sixteen tokens fill one, a seventeenth begins the next."""
     assert [blocks_for(tokens) for tokens in (0, 1, 16, 17)] == [0, 1, 1, 2]
+
+
+def test_lost_blocks_are_nobody_s_until_they_are_found() -> None:
+    """They are taken as they become free, count as used, and come back whole."""
+    kv = KvCache(10)
+    lease = Lease(1)
+    assert kv.admit(lease, 0, 6)
+    kv.pin(8)
+    assert (kv.pinned, kv.free, kv.usage_ratio) == (4, 0, 1.0)
+    kv.release(lease, 6)
+    kv.pin(8)
+    assert (kv.pinned, kv.free) == (8, 2)
+    kv.pin(0)
+    assert (kv.pinned, kv.free, kv.usage_ratio) == (0, 10, 0.0)
+    assert kv.free == kv.idle_blocks() + kv.blank

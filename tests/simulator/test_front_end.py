@@ -1,0 +1,32 @@
+import pytest
+
+from simulator.front_end import FrontEnd
+
+
+def test_work_is_done_one_after_the_other() -> None:
+    """What comes while it is busy waits; what comes later does not."""
+    front_end = FrontEnd()
+    assert front_end.take(0.0, 2.0) == 2.0
+    assert front_end.take(1.0, 1.0) == 3.0
+    assert front_end.take(5.0, 1.0) == 6.0
+    assert front_end.busy_s == 4.0
+
+
+def test_a_token_is_written_after_what_had_come_before_it() -> None:
+    """And not after what came later, which stands behind it."""
+    front_end = FrontEnd()
+    front_end.take(0.0, 2.0)
+    front_end.take(1.5, 4.0)
+    assert front_end.write(1.0, 0.1) == pytest.approx(2.1)
+    assert front_end.write(1.6, 0.1) == pytest.approx(6.1)
+    assert front_end.write(9.0, 0.1) == pytest.approx(9.1)
+    assert FrontEnd().write(0.0, 0.1) == pytest.approx(0.1)
+
+
+def test_a_share_of_a_core_makes_everything_take_longer() -> None:
+    """Its own processor is busy all that time."""
+    front_end = FrontEnd()
+    front_end.pace = 10.0
+    assert front_end.take(0.0, 1.0) == 10.0
+    assert front_end.write(20.0, 0.1) == pytest.approx(21.0)
+    assert front_end.busy_s == 10.0
