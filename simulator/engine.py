@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import sub
 
+from tailspan_vllm.stepmodel import Work
+
 from simulator.engine_config import EngineConfig, EngineTotals
 from simulator.job import Blocked, Job
 from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
@@ -337,7 +339,7 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        self.clock.learn(prefill_tokens, step.pairs, context_tokens, decodes, took_s)
+        self.clock.fit.learn(Work(prefill_tokens, step.pairs, context_tokens, decodes), took_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
         self.totals.stall_s += step.stall_s
         self.totals.scheduled_prefill_tokens += prefill_tokens
@@ -442,7 +444,7 @@ class Engine:
         now, context_tokens = self._now, lockstep.context_tokens
         fixed_s = model.base_s + model.sequence_s * decodes
         context_token_s = model.context_token_s
-        scale_of, learn = clock.scale, clock.learn
+        scale_of, learn = clock.scale, clock.fit.learn
         free = self.kv.free
         scale_sum = scale_steps_sum = 0.0
         durations_s: list[float] = []
@@ -455,7 +457,7 @@ class Engine:
             free -= needed
             now += duration_s
             durations_s.append(duration_s)
-            learn(0, 0.0, context_tokens, decodes, duration_s)
+            learn(Work(0, 0.0, context_tokens, decodes), duration_s)
             scale_sum += scale
             scale_steps_sum += scale * count
             context_tokens += decodes

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm.stepmodel import StepModel as Fit
-from tailspan_vllm.stepmodel import Work
 
 _NOISE_STEPS = 4096
 _NEVER = float("inf")
@@ -42,6 +41,7 @@ class StepClock:
         self.pace = 1.0
         """How much longer each step takes than on a machine that is well."""
         self.fit = Fit()
+        """Told of each step that has ended."""
         self._stalls = iter(stalls)
         self._next_stall = next(self._stalls, None)
         self._new_shape_s = new_shape_s
@@ -74,9 +74,3 @@ class StepClock:
                 self._shapes.add(shape)
                 stall_s += self._new_shape_s
         return stall_s
-
-    def learn(
-        self, prefill_tokens: int, pairs: float, context_tokens: int, decodes: int, took_s: float
-    ) -> None:
-        """Tell the fit of a step that has ended."""
-        self.fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
