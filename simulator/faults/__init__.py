@@ -209,7 +209,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "config_change": Injection(
         summary="a deploy starts the engines with another flag",
-        hurts="e2e_s",
+        hurts="ttft_s",
+        hurts_else=settings.the_latency,
         shows=("queue_seats_s", "decode_own_s"),
         events=settings.deploy,
         where=settings.the_flag,

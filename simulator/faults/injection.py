@@ -18,6 +18,7 @@ Arrivals = Callable[[Fault, FleetConfig, random.Random], Iterator[Request]]
 Rewrite = Callable[[Fault, FleetConfig, random.Random], Callable[[Request], Request]]
 Events = Callable[[Fault, FleetConfig, random.Random], Iterator[Event]]
 Stalls = Callable[[Fault, random.Random], Iterator[Stall]]
+Hurts = Callable[[Fault, FleetConfig], Latency]
 Where = Callable[[Fault, FleetConfig], dict[str, str]]
 
 
@@ -50,6 +51,7 @@ class Injection:
         rewrite: changes requests of the ordinary traffic while it lasts.
         events: changes of what surrounds the servers, and restarts.
         stalls: when each engine stands still.
+        hurts_else: tells the latency where it is not always the same.
         where: the labels that tell whom it hits or who brings it about.
     """
 
@@ -63,3 +65,8 @@ class Injection:
     events: Events | None = None
     stalls: Stalls | None = None
     where: Where = everywhere
+    hurts_else: Hurts | None = None
+
+    def hurt_by(self, fault: Fault, config: FleetConfig) -> Latency:
+        """The latency that this very fault makes worse."""
+        return self.hurts if self.hurts_else is None else self.hurts_else(fault, config)

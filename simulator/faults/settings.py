@@ -8,6 +8,7 @@ from simulator import capacity
 from simulator.conditions import Change, Event, Restart, in_time
 from simulator.engine_config import EngineConfig
 from simulator.fault import Fault
+from simulator.faults.injection import Latency
 from simulator.faults.traffic import longer_outputs
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Request
@@ -36,7 +37,7 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
     """A leak again, while answers outgrow what was free when they began."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
-    room = running * capacity.blocks(means) / capacity.pressed(fault.severity, 0.12)
+    room = running * capacity.blocks(means) / capacity.pressed(fault.severity, 0.06)
     yield from _kept_blocks(fault, config, room)
 
 
@@ -75,3 +76,9 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
 def the_flag(fault: Fault, config: FleetConfig) -> dict[str, str]:
     """Which argument was changed."""
     return {"argument": _changed(fault, config)[0]}
+
+
+def the_latency(fault: Fault, config: FleetConfig) -> Latency:
+    """What the changed argument makes worse."""
+    name, _ = _changed(fault, config)
+    return "tpot_s" if name == "model.enforce_eager" else "ttft_s"
