@@ -1,0 +1,210 @@
+"""How far the simulator is from a real vLLM: phase by phase, under the same load.
+
+    python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
+
+A real server on this machine's CPU serves a Poisson load of random prompts. Its own fit of the
+step model, its error and the engine's arguments are taken from its telemetry; the very same
+requests then go through a simulated engine with those. Printed are the distances between the
+two distributions of each phase: Kolmogorov–Smirnov (0 alike, 1 apart) and Wasserstein-1 (how
+far a request's time is off on average, also as a share of the real mean). Front end and
+delivery are constants of the simulated server, and not fitted.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from collector.server import Collector  # found by the line above
+from collector.testing import MemorySink, running
+from rig import serve
+from rig.install import NotHereError, ensure
+from rig.load import Call, send
+from rig.ports import free_port
+from simulator.dataset import run
+from simulator.engine_config import EngineConfig
+from simulator.fleet_config import FleetConfig
+from simulator.step_model import StepModel
+from simulator.trace import TraceRow
+from simulator.workload import Tenant, Workload
+from telemetry.engines import EngineSample
+from telemetry.requests import PHASES, RequestTimeline
+from telemetry.starts import read
+
+COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
+WARM_S = 20.0
+"""What the fit learns from before anything is compared."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def ks(one: Floats, other: Floats) -> float:
+    """The largest distance between two empirical distribution functions."""
+    points = np.concatenate([one, other])
+    below = [
+        np.searchsorted(np.sort(each), points, side="right") / each.size for each in (one, other)
+    ]
+    return float(np.max(np.abs(below[0] - below[1])))
+
+
+def wasserstein_s(one: Floats, other: Floats) -> float:
+    """The mean distance between the two, quantile by quantile."""
+    shares = (np.arange(1000) + 0.5) / 1000
+    return float(np.mean(np.abs(np.quantile(one, shares) - np.quantile(other, shares))))
+
+
+def calls(seconds: float, rate_per_s: float) -> list[tuple[float, Call]]:
+    """A Poisson load: instants, and random prompts that share no beginning."""
+    draw = random.Random(1)
+    planned, at_s = [], 0.0
+    while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
+        length = min(int(draw.lognormvariate(5.3, 0.9)) + 8, 1800)
+        prompt = "".join(draw.choices("abcdefgh ", k=length))
+        planned.append((at_s, Call(chat=False, prompt=prompt, max_tokens=draw.randint(8, 96))))
+    return planned
+
+
+def serve_load(port: int, planned: Sequence[tuple[float, Call]]) -> None:
+    """Send each call at its instant, whatever became of the others."""
+    begun = time.monotonic()
+    with ThreadPoolExecutor(128) as pool:
+        for at_s, call in planned:
+            time.sleep(max(0.0, begun + at_s - time.monotonic()))
+            pool.submit(send, port, call)
+
+
+def measured(seconds: float, rate_per_s: float) -> MemorySink:
+    """What a real server tells of the load."""
+    sink = MemorySink()
+    with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
+        port = free_port()
+        process = subprocess.Popen(
+            serve.command(port, ["--no-enable-log-requests"]),
+            env=serve.environment(f"http://127.0.0.1:{collector.grpc_port}", os.environ),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            if not serve.wait_until_healthy(port, process):
+                raise SystemExit("the server did not come up")
+            serve_load(port, calls(seconds, rate_per_s))
+            time.sleep(6.0)  # the last export
+        finally:
+            serve.stop(process)
+    return sink
+
+
+def engine_of(sink: MemorySink) -> EngineConfig:
+    """A simulated engine with what the real one told of itself."""
+    fitted = [sample for sample in sink.samples if sample.step_model_base_s is not None]
+    if not fitted or not sink.starts:
+        raise SystemExit("the server told of no step model or of no start")
+    last, arguments = fitted[-1], read(sink.starts[-1].arguments)
+
+    def number(name: str, otherwise: int) -> int:
+        value = arguments.get(name)
+        return value if isinstance(value, int) else otherwise
+
+    longest = number("model.max_model_len", 2048)
+    return EngineConfig(
+        max_model_len=longest,
+        max_num_seqs=number("scheduler.max_num_seqs", 16),
+        max_num_batched_tokens=number("scheduler.max_num_batched_tokens", 2048),
+        num_gpu_blocks=max(number("cache.num_gpu_blocks", 4096), longest // 16 + 1),
+        step=model_of(last),
+        step_noise_ratio=min(last.step_model_error_ratio or 0.03, 0.5),
+    )
+
+
+def model_of(sample: EngineSample) -> StepModel:
+    """The coefficients that the engine had learnt by then."""
+    return StepModel(
+        base_s=sample.step_model_base_s or 0.0,
+        prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,
+        prefill_pair_s=sample.step_model_per_prefill_attention_s or 0.0,
+        context_token_s=sample.step_model_per_context_token_s or 0.0,
+        sequence_s=sample.step_model_per_decode_s or 0.0,
+    )
+
+
+def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
+    """The same requests at the same instants, served by the simulated engine."""
+    first_ns = rows[0].received_unix_ns
+    trace = tuple(
+        TraceRow(
+            (row.received_unix_ns - first_ns) / 1e9, row.prompt_tokens or 1, row.output_tokens or 1
+        )
+        for row in rows
+    )
+    workload = Workload(
+        rate_per_s=1.0,
+        trace=trace,
+        tenants=(Tenant("all", 1.0),),
+        abort_share=0.0,
+        malformed_share=0.0,
+    )
+    return run(FleetConfig(replicas=1, workload=workload, engine=engine)).requests
+
+
+def report(real: Sequence[RequestTimeline], made: Sequence[RequestTimeline]) -> None:
+    """A line for each phase and latency, in ms."""
+    heads = ("real p50", "p95", "sim p50", "p95", "KS", "W1", "of mean")
+    print(f"{'':12}" + "".join(f"{head:>10}" for head in heads))
+    for column in COLUMNS:
+        one, other = (
+            np.array([value for row in rows if (value := getattr(row, column)) is not None])
+            for rows in (real, made)
+        )
+        if not one.size or not other.size:
+            continue
+        line = f"{column:12}"
+        off_s, mean_s = wasserstein_s(one, other), float(one.mean())
+        for each in (one, other):
+            line += "".join(f"{1e3 * float(np.quantile(each, q)):10.1f}" for q in (0.5, 0.95))
+        print(f"{line}{ks(one, other):10.2f}{1e3 * off_s:10.1f}{off_s / mean_s:10.0%}")
+
+
+def main() -> int:
+    """Measure, simulate, print; times in ms."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="compared; default 60")
+    parser.add_argument("--rate", type=float, default=6.0, help="requests/s; default 6")
+    asked = parser.parse_args()
+    try:
+        ensure()
+    except NotHereError as reason:
+        print(reason, file=sys.stderr)
+        return 2
+    sink = measured(asked.seconds, asked.rate)
+    engine = engine_of(sink)
+    rows = sorted(sink.requests, key=lambda row: row.received_unix_ns)
+    since_ns = rows[0].received_unix_ns + int(WARM_S * 1e9)
+    real = [row for row in rows if row.received_unix_ns >= since_ns and row.decode_s is not None]
+    step = engine.step
+    print(
+        f"{len(real)} requests; γ {step.base_s * 1e3:.2f} ms,"
+        f" α {step.prefill_token_s * 1e6:.1f} µs,"
+        f" κ {step.prefill_pair_s * 1e9:.1f} ns,"
+        f" β {step.context_token_s * 1e6:.2f} µs,"
+        f" δ {step.sequence_s * 1e6:.1f} µs, typical error {engine.step_noise_ratio:.0%};"
+        " times in ms"
+    )
+    report(real, simulated(real, engine))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
