@@ -71,6 +71,11 @@ def blocks(means: Means) -> float:
     return (means.prompt_tokens + means.output_tokens / 2) / BLOCK_TOKENS + 1
 
 
+def room_blocks(means: Means, count: float, spread: float) -> float:
+    """Blocks for so many running requests, and `spread` standard deviations of their number."""
+    return (count + spread * count**0.5) * blocks(means)
+
+
 def pressed(severity: float, ease: float) -> float:
     """How full something is to be, between 0 and 1: severity 1 leaves ease/(1 + ease) free."""
     return severity / (severity + ease)

@@ -19,6 +19,12 @@ class Conversations:
     turn_tokens: tuple[int, int] = (30, 250)
     """What a user says in each later turn."""
 
+    @property
+    def mean_tokens(self) -> float:
+        """Of a prompt, about: half of the turns have gone before, each with its answer."""
+        turn = sum(self.turn_tokens) / 2 + 200
+        return sum(self.first_tokens) / 2 + turn * (self.turns - 1) / 2
+
 
 @dataclass(slots=True)
 class _Conversation:

@@ -146,10 +146,17 @@ def longer_outputs(
 
 
 def unique_prompts(
-    fault: Fault, _config: FleetConfig, chance: random.Random
+    fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
     """What prompts have in common no longer stands at their beginning."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
+    talk = config.workload.conversations
+    if talk is not None:
+        # A whole conversation computed anew each turn: as much of it as the engines can.
+        each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
+        usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
+        free = max(0.1, 0.8 - (1 - talk.share) * usual)
+        share = min(share, free / (config.rate_per_s * talk.share * each))
 
     def rewrite(request: Request) -> Request:
         return replace(request, prefix=None) if chance.random() < share else request
