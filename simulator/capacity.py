@@ -1,9 +1,10 @@
 """What a fleet can carry, roughly: by how much faults may press it without breaking it.
 
 Pure. Means of lengths and the step model give the load of a request; a fixed point gives how
-many run together. It ignores prefix hits and chance, so it errs on the careful side.
+many run together. Of hits it knows the system prompts' alone, and nothing of chance.
 """
 
+import math
 from typing import NamedTuple
 
 from simulator.engine_config import EngineConfig
@@ -20,12 +21,12 @@ class Means(NamedTuple):
     prompt_tokens: float
     output_tokens: float
     prefill_s: float
+    shared_tokens: float
+    """Of the prompt, what it begins with like others: computed and held once."""
 
-    def stretched(self, prompts: float = 1.0, outputs: float = 1.0) -> "Means":
-        """Prompts and outputs longer by these factors."""
-        return Means(
-            self.prompt_tokens * prompts, self.output_tokens * outputs, self.prefill_s * prompts
-        )
+    def stretched(self, outputs: float) -> "Means":
+        """Outputs longer by this factor."""
+        return self._replace(output_tokens=self.output_tokens * outputs)
 
 
 def mean_tokens(lengths: Lengths) -> float:
@@ -42,7 +43,20 @@ def means_of(workload: Workload, engine: EngineConfig) -> Means:
         prompts = [float(workload.prompts.quantile(q)) for q in _QUANTILES]
         output_tokens = mean_tokens(workload.answers)
     prefill_s = sum(engine.step.prefill_s(round(p), 0) for p in prompts) / len(prompts)
-    return Means(sum(prompts) / len(prompts), output_tokens, prefill_s)
+    shared = _shared_tokens(workload, prompts) if engine.enable_prefix_caching else 0.0
+    prefill_s -= shared * engine.step.prefill_token_s
+    return Means(sum(prompts) / len(prompts), output_tokens, prefill_s, shared)
+
+
+def _shared_tokens(workload: Workload, prompts: list[float]) -> float:
+    """Tokens of system prompts in a prompt, on average."""
+    weights = sum(tenant.weight for tenant in workload.tenants)
+    shared = 0.0
+    for tenant in workload.tenants:
+        for prefix in tenant.prefixes:
+            fits = sum(prompt > prefix.tokens for prompt in prompts) / len(prompts)
+            shared += tenant.weight / weights / len(tenant.prefixes) * fits * prefix.tokens
+    return shared * workload.prefix_share
 
 
 def step_s(engine: EngineConfig, means: Means, running: float) -> float:
@@ -68,12 +82,13 @@ def capacity_per_s(engine: EngineConfig, means: Means) -> float:
 
 def blocks(means: Means) -> float:
     """KV blocks that a request holds, half-way through its answer."""
-    return (means.prompt_tokens + means.output_tokens / 2) / BLOCK_TOKENS + 1
+    own = means.prompt_tokens - means.shared_tokens + means.output_tokens / 2
+    return own / BLOCK_TOKENS + 1
 
 
 def room_blocks(means: Means, count: float, spread: float) -> float:
     """Blocks for so many running requests, and `spread` standard deviations of their number."""
-    return (count + spread * count**0.5) * blocks(means)
+    return (count + spread * math.sqrt(count)) * blocks(means)
 
 
 def pressed(severity: float, ease: float) -> float:

@@ -116,7 +116,7 @@ def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
     """The router sends most of the traffic to one replica, as far as that can carry it."""
     means = capacity.means_of(config.workload, config.engine)
     can_carry = capacity.capacity_per_s(config.engine, means)
-    wanted = can_carry * 1.15 * capacity.pressed(fault.severity, 0.12)
+    wanted = can_carry * capacity.pressed(fault.severity, 0.12)
     pull = min(0.97, max(0.0, wanted / config.workload.rate_per_s))
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pull=pull)
 

@@ -29,7 +29,7 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
     """A leak leaves hardly more blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
-    room = capacity.room_blocks(means, running, 0.85 / fault.severity)
+    room = capacity.room_blocks(means, running, 1.6 / fault.severity)
     yield from _kept_blocks(fault, config, room)
 
 
@@ -37,7 +37,7 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
     """A leak again, while answers outgrow what was free when they began."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
-    room = capacity.room_blocks(means, running, 0.3 / fault.severity)
+    room = capacity.room_blocks(means, running, 0.9 / fault.severity)
     yield from _kept_blocks(fault, config, room)
 
 

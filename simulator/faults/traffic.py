@@ -31,7 +31,7 @@ def _spare_per_s(config: FleetConfig) -> float:
 
 def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """For a minute in two, everybody asks for more than the fleet can give."""
-    rate_per_s = _spare_per_s(config) * (1.1 + 0.25 * fault.severity)
+    rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
     more = replace(config.workload, rate_per_s=rate_per_s, trace=())
     at_s = fault.start_s
     while at_s < fault.end_s:
@@ -133,8 +133,11 @@ def longer_prompts(
     """Every prompt is some times as long, and what it adds is computed."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
-    wanted = usual + max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
-    factor = max(1.5, wanted / usual)
+    more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
+    # What prompts share is computed once, and what they grow by is not shared.
+    token_s = config.engine.step.prefill_token_s
+    whole = usual + config.rate_per_s * means.shared_tokens * token_s
+    factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
     return lambda request: _clipped(config, request, factor, 1.0)
 
 
@@ -155,7 +158,7 @@ def unique_prompts(
         # A whole conversation computed anew each turn: as much of it as the engines can.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
-        free = max(0.1, 0.8 - (1 - talk.share) * usual)
+        free = max(0.1, 0.6 - (1 - talk.share) * usual)
         share = min(share, free / (config.rate_per_s * talk.share * each))
 
     def rewrite(request: Request) -> Request:
