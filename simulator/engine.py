@@ -205,6 +205,7 @@ class Engine:
         """Who has come by now joins the queue, and who was held goes back to its head."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
+            job.handed, job.queued = job.queued, start
             job.blocked = self._blocked
             if job.fetch_s:
                 job.hold(job.queued, self._blocked)

@@ -80,6 +80,8 @@ class Job:
     fetched_tokens: int = 0
     """How much of the prompt that spares."""
 
+    handed: float | None = None
+    """When it came; from then on `queued` is when the engine noted it, between two steps."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None

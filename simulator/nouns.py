@@ -41,6 +41,7 @@ _OF_A_REQUEST: Final[Mapping[str, str]] = {
     **dict(zip(names.QUEUE_PARTS, QUEUE_PARTS, strict=True)),
     **dict(zip(names.PREFILL_PARTS, PREFILL_PARTS, strict=True)),
     **dict(zip(names.DECODE_PARTS, DECODE_PARTS, strict=True)),
+    names.HANDOFF: "handoff_s",
     names.TTFT: "ttft_s",
     names.ITL_MAX: "itl_max_s",
     names.OTHERS_PREFILL_TOKENS_MAX: "others_prefill_tokens_max",

@@ -302,8 +302,9 @@ class Replica:
                 record.first_byte = min(job.first_token + FIRST_BYTE_S, at_s)
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.cached_tokens = job.cached_tokens
-        if (record.queued or 0.0) > at_s:
-            record.queued = None
+        record.queued, record.handed = (
+            (None, None) if job.handed is None else (job.queued, job.handed)
+        )
         record.delivered = max(at_s, record.arrived or at_s)
         return record
 
@@ -315,6 +316,7 @@ class Replica:
         left = request.leaves_after_tokens is not None
         record.outcome = _outcome(request)
         record.http_status = None if left and not request.streamed else 200
+        record.queued, record.handed = job.queued, job.handed
         record.scheduled = job.scheduled
         record.first_token, record.last_token = job.first_token, job.last_token
         wobble = self._chance.uniform(0.5, 1.5)

@@ -85,14 +85,14 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "long_prompt_blocking": Injection(
         summary="now and then one prompt takes every token of several steps",
         hurts="ttft_s",
-        shows=("queue_budget_s", "queue_step_s", "prefill_others_prefill_s"),
+        shows=("queue_budget_s", "handoff_s", "prefill_others_prefill_s"),
         arrivals=traffic.huge_prompts,
         where=by_the_first_tenant,
     ),
     "longer_prompts": Injection(
         summary="every prompt is some times as long",
         hurts="ttft_s",
-        shows=("prefill_own_s", "prefill_others_prefill_s", "queue_budget_s", "queue_step_s"),
+        shows=("prefill_own_s", "prefill_others_prefill_s", "queue_budget_s", "handoff_s"),
         rewrite=traffic.longer_prompts,
     ),
     "longer_outputs": Injection(
@@ -131,7 +131,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "cold_start": Injection(
         summary="a server is started anew again and again, with nothing warm",
         hurts="ttft_s",
-        shows=("prefill_stall_s", "queue_step_s"),
+        shows=("prefill_stall_s", "handoff_s"),
         world=_two_replicas,
         needs="2 replicas",
         events=machine.cold_starts,
@@ -194,14 +194,14 @@ INJECTIONS: Final[dict[str, Injection]] = {
     "tenant_flood": Injection(
         summary="a tenant sends bursts of many times the fleet's ordinary traffic",
         hurts="ttft_s",
-        shows=("queue_step_s", "queue_budget_s", "queue_seats_s"),
+        shows=("handoff_s", "queue_budget_s", "queue_seats_s"),
         arrivals=traffic.flood,
         where=by_the_first_tenant,
     ),
     "replica_imbalance": Injection(
         summary="the router sends most of the traffic to one replica",
         hurts="ttft_s",
-        shows=("queue_seats_s", "queue_step_s", "queue_budget_s", "prefill_others_prefill_s"),
+        shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_prefill_s"),
         world=machine.four_replicas,
         needs="4 replicas",
         events=machine.one_sided,

@@ -234,7 +234,7 @@ def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
 
 
 def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
-    """Seats, blocks, the budget of a step, or nothing but the step under way."""
+    """Seats, blocks, or the budget of a step."""
     running = Job(0, 100, 200, 0.0)
     seats = _queue(replace(ROOMY, max_num_seqs=1), running, Job(1, 100, 2, 0.5))
     assert seats.seats > 0.99
@@ -244,8 +244,16 @@ def test_the_queue_is_told_by_what_stood_in_the_way() -> None:
     long, behind = Job(0, 30_000, 2, 0.0), Job(1, 100, 2, 0.001)
     budget = _queue(replace(ROOMY, max_num_batched_tokens=512), long, behind)
     assert budget.budget > 0.9
+
+
+def test_a_request_is_noted_between_two_steps() -> None:
+    """Until then it has been handed over, and is not in the queue."""
     decoding, beside = Job(0, 100, 200, 0.0), Job(1, 100, 2, 0.5001)
-    assert _queue(ROOMY, decoding, beside).step == pytest.approx(1.0)
+    _run(Engine(replace(ROOMY, step_noise_ratio=0.0), "seed"), [decoding, beside])
+    assert beside.handed == 0.5001
+    assert 0.0 < beside.queued - 0.5001 < ROOMY.step.base_s * 1.1
+    assert beside.scheduled == beside.queued
+    assert sum(beside.queue) == 0.0
 
 
 def test_few_blocks_bring_preemption_and_all_still_finish() -> None:
