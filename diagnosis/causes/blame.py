@@ -20,7 +20,7 @@ _Found = TypeVar("_Found")
 
 LOAD, FLOOD, SKEW = "load", "flood", "skew"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
-STALL, PREEMPTION = "stall", "preemption"
+STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """The drivers that fill a batch with more to do; the others keep the same work in it longer, or
@@ -34,6 +34,11 @@ _NOISE: Final = 0.08
 
 _FLOOD_SHARE: Final = 0.6
 _FLOOD_RISE: Final = 1.5
+_FLOOD_SHARE_RISE: Final = 1.15
+_FEWER_ACCEPTED: Final = 0.9
+"""Times the baseline's acceptance."""
+_WAITS: Final = 0.1
+"""Of the growth, how much is waiting where others wait."""
 _SKEW: Final = 0.15
 
 
@@ -103,16 +108,17 @@ def flooded(case: Case) -> bool:
         and case.demand.log_fleet > _NOISE
         and _others_wait(case)
         and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
-        > 1.3 * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
+        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
     )
 
 
 def _others_wait(case: Case) -> bool:
     """A tenant's growth that nobody waits behind is a fuller batch, and no flood."""
+    waits = case.grown_s("queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit")
+    if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
+        return waits > 0
     before, now = case.mean("waiting")
-    if now is None:
-        return case.grown_s("queue_seats", "queue_budget", "queue_unsplit") > 0
-    return now > max(1.0, 2.0 * (before or 0.0))
+    return now is not None and now > max(1.0, 2.0 * (before or 0.0))
 
 
 @_once
@@ -179,12 +185,27 @@ def _why_longer_s(case: Case) -> dict[str, float]:
         PROMPTS: ("prefill_longer",),
         MISSES: ("prefill_uncached",),
         OUTPUTS: ("decode_longer",),
-        PACE: ("prefill_own", "decode_own"),
+        PACE: ("prefill_own",),
         STALL: ("prefill_stall", "decode_stall"),
         PREEMPTION: ("prefill_preempted", "decode_preempted"),
     }.items():
         found[driver] = found.get(driver, 0.0) + grown(*terms)
+    of_drafts = drafts_share(case)
+    found[PACE] += grown("decode_own") * (1.0 - of_drafts)
+    found[DRAFTS] = grown("decode_own") * of_drafts
     return found
+
+
+def drafts_share(case: Case) -> float:
+    """Of slower tokens, how much is fewer drafts being accepted: what is slower beyond the pace
+    that prefill shows too; 0 where as many are accepted as before."""
+    before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
+    prefill, decode = case.pace
+    if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:
+        return 0.0
+    if decode <= 1.02:
+        return 0.0
+    return max(0.0, 1.0 - log(max(prefill or 1.0, 1.0)) / log(decode))
 
 
 def _summing_to_one(found: Mapping[str, float]) -> Blame:

@@ -4,16 +4,16 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.restarts import lasting, restarts, since_start_s
+from diagnosis.causes.restarts import lasting, restarts, since_start_s, warm_after_s
 
 ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
 
 WARM_UP_S = 120.0
-"""After a start, how long its requests may be its own."""
+"""How long before a start requests may come that wait for it."""
 
 TERMS = (
-    *("frontend", "handoff", "queue_seats", "queue_kv", "queue_budget", "queue_held", "queue_step"),
+    *("frontend", "handoff", "queue_seats", "queue_kv", "queue_budget", "queue_step"),
     *("queue_unsplit", "prefill_own", "prefill_others_prefill", "prefill_others_decode"),
     *("prefill_stall", "prefill_unsplit", "prefill_uncached", "decode_own", "decode_stall"),
     *("decode_others_decode", "decode_others_prefill"),
@@ -26,7 +26,7 @@ def detect(case: Case) -> Claim | None:
     if not started or lasting(case):
         return None
     since = since_start_s(case, started)
-    fresh = np.where(np.abs(since) < WARM_UP_S, 1.0, 0.0)
+    fresh = np.where((since > -WARM_UP_S) & (since < warm_after_s(case, started)), 1.0, 0.0)
     if fresh.mean() < 0.2:
         return None
     return Claim(
@@ -35,7 +35,7 @@ def detect(case: Case) -> Claim | None:
         tier=ROOT,
         evidence=[
             Evidence("starts of the slow requests' servers", 0.0, float(len(started))),
-            Evidence("share of slow requests within two minutes of one", 0.0, float(fresh.mean())),
+            Evidence("share of slow requests received around one", 0.0, float(fresh.mean())),
             Evidence("requests waiting, mean", *case.mean("waiting")),
         ],
         levers=[

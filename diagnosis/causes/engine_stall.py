@@ -5,6 +5,7 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.held import adapters_load
 from diagnosis.causes.machine import steady_surplus
 from diagnosis.causes.queueing import waiting
 from diagnosis.causes.stalls import stalled_while_queued_s
@@ -15,7 +16,7 @@ SUMMARY = "the engine stood still: all its requests wait at the same instant, wh
 
 def detect(case: Case) -> Claim | None:
     """Claims step time that no work explains, and waiting during it."""
-    if steady_surplus(case):
+    if steady_surplus(case) or adapters_load(case):
         return None
     standing = stalled_while_queued_s(case)
     if case.grown_s("prefill_stall", "decode_stall") <= 0 and not (standing > 0).any():

@@ -14,6 +14,12 @@ def by_adapter(case: Case) -> FloatArray:
     return np.where(case.slow.label("lora").codes >= 0, 1.0, 0.0)
 
 
+def adapters_load(case: Case) -> bool:
+    """Whether more adapters are waited for than before: some are being loaded."""
+    before, now = case.mean("waiting_loras")
+    return now is not None and now > 1.5 * (before or 0.0) + 0.02
+
+
 def by_fetched_kv(case: Case) -> FloatArray:
     """(n,) 1 for slow requests whose keys and values came from outside the engine."""
     return np.where(np.nan_to_num(case.slow.number("external_cached_tokens")) > 0, 1.0, 0.0)

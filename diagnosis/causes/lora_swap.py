@@ -2,7 +2,7 @@
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence
-from diagnosis.causes.held import by_adapter
+from diagnosis.causes.held import adapters_load, by_adapter
 from diagnosis.causes.levers import lever
 
 ID = "lora_swap"
@@ -12,11 +12,14 @@ SUMMARY = "requests for rare adapters wait until theirs is loaded in another's p
 def detect(case: Case) -> Claim | None:
     """Claims the time held back of requests that need an adapter."""
     adapter = by_adapter(case)
-    if case.grown_s("queue_held") <= 0 or not adapter.any():
+    loading = adapters_load(case)
+    if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
+    # An adapter is loaded between two steps, in which everybody stands still.
+    still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,
-        weights={"queue_held": adapter},
+        weights={**still, "queue_held": adapter},
         evidence=[
             Evidence("requests deferred, mean", *case.mean("deferred")),
             Evidence("adapters waited for, mean", *case.mean("waiting_loras")),

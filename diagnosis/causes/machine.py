@@ -42,13 +42,13 @@ def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:
     """The weights of a machine so many times slower."""
     beyond = 1.0 - 1.0 / times
     weights = waiting(case, blame.PACE)
-    weights |= {"prefill_own": 1.0, "decode_own": 1.0}
+    weights |= {"prefill_own": 1.0, "decode_own": 1.0 - blame.drafts_share(case)}
     # A batch that is slower is also fuller: what it grew by, beyond the traffic's growth, is
     # the pace's too.
     load = max(case.demand.log_victims, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):
-        weights[term] = max(beyond, fuller)
+        weights[term] = max(beyond, fuller) * (1.0 - blame.drafts_share(case))
     for term in ("prefill_others_prefill", "decode_others_prefill"):
         weights[term] = max(beyond, float(np.max(weights.get(term, 0.0))))
     if steady_surplus(case):

@@ -14,6 +14,8 @@ from telemetry.starts import EngineStart
 _LEAD_S = 120.0
 """How long before the window a start may still be felt in it."""
 _WARM_S = 120.0
+_LEAST_WARM_S = 15.0
+_PAUSE_S = 5.0
 
 
 def restarts(case: Case) -> list[EngineStart]:
@@ -46,6 +48,29 @@ def since_start_s(case: Case, started: Sequence[EngineStart]) -> FloatArray:
         felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
         nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
     return nearest
+
+
+def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
+    """How long after a start its queue is as it was before; two minutes at most."""
+    engines, window = case.servers.engines, case.question.window
+    usual, _ = case.most("waiting")
+    longest = 0.0
+    for start in started:
+        if start.replica not in engines.replica.values:
+            return _WARM_S
+        mine = engines.replica.codes == engines.replica.values.index(start.replica)
+        after = mine & (engines.at_unix_ns >= start.at_unix_ns)
+        after &= engines.at_unix_ns < window.to_unix_ns
+        seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
+        queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
+        # The end of the first stretch of queueing, with a pause of some seconds allowed in it.
+        end = _LEAST_WARM_S
+        for second in seconds[queued]:
+            if second > end + _PAUSE_S:
+                break
+            end = max(end, float(second))
+        longest = max(longest, end + _PAUSE_S)
+    return min(longest, _WARM_S)
 
 
 def new_configs(case: Case) -> tuple[str, ...]:

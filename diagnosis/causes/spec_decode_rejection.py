@@ -1,35 +1,37 @@
 """Fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.queueing import waiting
 
 ID = "spec_decode_rejection"
 SUMMARY = "fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer"
 
-_FELL = 0.9
-
 
 def detect(case: Case) -> Claim | None:
-    """Claims the slower tokens, where acceptance fell and prefill keeps its pace."""
-    before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
-    if before is None or now is None or now > _FELL * before:
+    """Claims the slower tokens as far as prefill keeps its pace, and who waits for their places."""
+    share = blame.drafts_share(case)
+    if not share:
         return None
     prefill, decode = case.pace
-    slower = (decode or 1.0) / max(prefill or 1.0, 1.0)
-    if slower <= 1.02:
-        return None
-    beyond = 1.0 - 1.0 / slower
+    # As many more steps for the same tokens meet as much more of the others' work in them.
+    beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,
         weights={
-            "decode_own": 1.0,
-            "decode_others_decode": 1.0,
+            **waiting(case, blame.DRAFTS),
+            "decode_own": share,
+            "decode_others_decode": max(share, beyond),
             "decode_others_prefill": beyond,
             "decode_stall": beyond,
         },
         evidence=[
-            Evidence("drafted tokens accepted, ratio", before, now),
+            Evidence(
+                "drafted tokens accepted, ratio",
+                *case.ratio("accepted_tokens_total", "draft_tokens_total"),
+            ),
             Evidence("times longer for a token's own work", 1.0, decode),
             Evidence("times longer for a prompt's own work", 1.0, prefill),
         ],
