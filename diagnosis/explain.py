@@ -40,6 +40,9 @@ GROWN: Final = 1.10
 """The slow requests' mean has grown where even its interval's low end is above this, times the
 baseline's: two quiet hours differ by less."""
 
+CHANCE: Final = 0.01
+"""Narrower than the intervals shown: a verdict is asked for more often than an interval is read."""
+
 MORE_SLOW: Final = 1.6
 MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
 """Times as many requests beyond where the baseline's tail begins; its slower quarter and half."""
@@ -114,7 +117,7 @@ def _explained(
     case = case_of(question, servers, now, before, tails, share, learn(before))
     enough_s = max((GROWN - 1.0) * baseline_s, LEAST_S[question.metric])
     grown = now_s - baseline_s > enough_s and (
-        interval(means_now / np.maximum(means_before, 1e-9))[0] > GROWN
+        interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
         or _many_more(slow, usual, share, drawn)
     )
     causes: Sequence[Cause] = ()

@@ -157,7 +157,7 @@ def block_sums(values: FloatArray, blocks: IntArray, count: int) -> FloatArray:
     return sums
 
 
-def interval(replicates: FloatArray) -> tuple[float, float]:
-    """What 95 of 100 replicates lie between."""
-    low, high = np.nanquantile(replicates, [0.025, 0.975])
+def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
+    """What all but the given share of the replicates lie between."""
+    low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
     return float(low), float(high)
