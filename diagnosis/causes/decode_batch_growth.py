@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.question import Metric
 
 ID = "decode_batch_growth"
 SUMMARY = "more sequences, or longer ones, decode in the same steps: each token takes longer"
@@ -12,7 +13,10 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 def detect(case: Case) -> Claim | None:
     """Claims what the others' decodes add to a step."""
     blamed = blame.for_seats(case)
-    share = sum(blamed.get(driver, 0.0) for driver in blame.MORE_WORK)
+    drivers = [blame.LOAD, blame.PROMPTS, blame.OUTPUTS]
+    if case.question.metric is Metric.E2E and case.workload.outputs_grew:
+        drivers.remove(blame.OUTPUTS)  # of the whole answer's time they are the root
+    share = sum(blamed.get(driver, 0.0) for driver in drivers)
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
     # More requests at a time bring their prefills into the decodes' steps, too.

@@ -3,7 +3,8 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.causes.queueing import OF_BATCH, waiting
+from diagnosis.question import Metric
 
 ID = "longer_outputs"
 SUMMARY = "the answers became longer: each token is as quick as before, there are more of them"
@@ -13,9 +14,13 @@ def detect(case: Case) -> Claim | None:
     """Claims the time of the additional tokens, and the places they keep."""
     if not case.workload.outputs_grew:
         return None
+    weights = {**waiting(case, blame.OUTPUTS), "decode_longer": 1.0}
+    if case.question.metric is Metric.E2E:
+        # Longer answers run together; per token that is decode_batch_growth's.
+        weights |= dict.fromkeys(OF_BATCH, blame.for_seats(case).get(blame.OUTPUTS, 0.0))
     return Claim(
         cause=ID,
-        weights={**waiting(case, blame.OUTPUTS), "decode_longer": 1.0},
+        weights=weights,
         evidence=[
             Evidence("output tokens, median", *case.quantiles("output_tokens", 0.5)),
             Evidence("output tokens, longest of a hundred", *case.quantiles("output_tokens", 0.99)),
