@@ -23,7 +23,6 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import grpc
 
@@ -158,46 +157,6 @@ def block(
     return turns
 
 
-def ledger_cost_us(batch: int, steps: int = 3000) -> float:
-    """Microseconds of ledger work per engine step, with `batch` requests decoding."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "instrumentation"))
-    from tailspan_vllm.enginecore import EngineObserver
-    from tailspan_vllm.link import EngineEnd
-
-    observer = EngineObserver(EngineEnd(f"benchmark-{os.getpid()}-{batch}", "engine-0"), 0)
-    ids = [f"chatcmpl-{number:032x}" for number in range(batch)]
-    scheduler = SimpleNamespace(
-        requests={name: SimpleNamespace(num_computed_tokens=900, num_tokens=900) for name in ids},
-        has_unfinished_requests=lambda: True,
-        running=ids,
-        waiting=[],
-        vllm_config=SimpleNamespace(model_config=SimpleNamespace(served_model_name="m")),
-    )
-    nobody = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
-    cached = SimpleNamespace(num_computed_tokens=[900] * batch, resumed_req_ids=set())
-    first = SimpleNamespace(
-        num_scheduled_tokens=dict.fromkeys(ids, 900),
-        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in ids],
-        scheduled_cached_reqs=nobody,
-    )
-    counts = dict.fromkeys(ids, 1)
-    spent, now = 0.0, time.monotonic()
-    for number in range(steps):
-        output = first
-        if number:
-            output = SimpleNamespace(
-                num_scheduled_tokens=counts, scheduled_new_reqs=[], scheduled_cached_reqs=cached
-            )
-        now += 0.01
-        results = {0: SimpleNamespace(timestamp=now)}
-        begun = time.perf_counter()
-        observer.scheduled(scheduler, output, now - 0.01)
-        observer.update_began()
-        observer.ended(scheduler, output, results)
-        spent += time.perf_counter() - begun
-    return spent / steps * 1e6
-
-
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -213,8 +172,6 @@ def main() -> int:
     if asked.sink:
         sink(asked.sink)
         return 0
-    for batch in (1, 16, 256):
-        print(f"ledger, {batch:3} decoding: {ledger_cost_us(batch):5.1f} µs per engine step")
     ensure()
     sink_port = free_port()
     taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])

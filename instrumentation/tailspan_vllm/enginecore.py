@@ -1,4 +1,4 @@
-"""Where we listen inside vLLM's engine core: four methods of its scheduler.
+"""Where we listen inside vLLM's engine core: five methods of its scheduler.
 
 Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
 loop over the requests in prefill only. What follows from the steps is worked out ten times
@@ -24,6 +24,8 @@ from tailspan_vllm.link import (
     encode_identity,
     encode_sample,
 )
+from tailspan_vllm.obstacles import Watch
+from tailspan_vllm.queueing import Queue
 from tailspan_vllm.stepmodel import Work
 
 CATCH_UP_S = 0.1
@@ -59,6 +61,11 @@ class EngineObserver:
         self._unsettled: list[tuple[Track, int]] = []
         """Each with the last step it lived to see."""
         self._in_update = False
+        self._queue: Queue | None = Queue()
+        """None where what holds it up cannot be told."""
+        self._obstacles: Watch | None = None
+        self._evicted = False
+        """Whether a request has lost its place since the last decision."""
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
@@ -79,9 +86,32 @@ class EngineObserver:
         """The number of the step that ended last."""
         return self.ledger.next_step + len(self._ended) - 1
 
+    @guard.harmless("queued")
+    def queued(self, request_id: str) -> None:
+        """A request has come, unless it is one that goes on with a session."""
+        queue = self._queue
+        if queue is not None and len(queue) < TRACK_LIMIT and request_id not in self._tracks:
+            queue.joined(request_id, time.monotonic())
+
+    def _decided(self, scheduler: Any, output: Any, at: float) -> None:
+        """Note what keeps the queue from moving from now on."""
+        if self._queue is None:
+            return
+        try:
+            if self._obstacles is None:
+                self._obstacles = Watch(scheduler)
+            held = self._obstacles.held()
+            obstacle = self._obstacles.obstacle(output, held, self._evicted)
+            self._queue.decided(at, obstacle, held)
+            self._evicted = False
+        except Exception:
+            guard.note_failure("queue")
+            self._queue = None  # sums with a hole in them would be told as if they had none
+
     @guard.harmless("scheduled")
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """A step was scheduled; its work is noted, its end is yet to come."""
+        self._decided(scheduler, output, at)
         counts: dict[str, int] = output.num_scheduled_tokens
         if not counts:
             self._idle = self._idle or not self._planned
@@ -100,9 +130,11 @@ class EngineObserver:
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
                 track.resumed_in.append(step)
-            elif len(self._tracks) < TRACK_LIMIT:
+                continue
+            waited = self._queue.admitted(request_id, at) if self._queue is not None else None
+            if len(self._tracks) < TRACK_LIMIT:
                 external = _external_tokens(scheduler.requests.get(request_id))
-                self._tracks[request_id] = Track(request_id, at, external)
+                self._tracks[request_id] = Track(request_id, at, waited, external)
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -133,6 +165,7 @@ class EngineObserver:
         """A running request lost its memory and is to begin again."""
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
+        self._evicted = True
         if track is None:
             return
         last = self._step - 1
@@ -144,6 +177,8 @@ class EngineObserver:
     def freed(self, request_id: str) -> None:
         """A request has ended, by itself or by an abort."""
         self._prefilling.discard(request_id)
+        if self._queue is not None:
+            self._queue.left(request_id)
         track = self._tracks.pop(request_id, None)
         if track is None:
             return
@@ -227,7 +262,13 @@ class EngineObserver:
             gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
-        queues = (scheduler.waiting, getattr(scheduler, "skipped_waiting", ()))
+        # Those held back have a queue of their own from 0.18 to 0.30; since 0.31 those have
+        # that hold blocks already.
+        queues = (
+            scheduler.waiting,
+            getattr(scheduler, "skipped_waiting", ()),
+            getattr(scheduler, "kv_holding_waiting", ()),
+        )
         if self._adapters:
             gauges[names.WAITING_LORAS] = sum(
                 request.lora_request is not None for queue in queues for request in queue
@@ -260,14 +301,14 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
     """Wrap the scheduler's methods.
 
     Args:
-        make_observer: called at the first step, in the process that turns out to run it.
+        make_observer: called at the first request, in the process that turns out to run it.
 
     Returns: the names of methods that this vLLM lacks; without the first two there is no
     ledger, and nothing is wrapped.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    wanted = ("schedule", "update_from_output", "_free_request", "_preempt_request")
+    wanted = ("schedule", "update_from_output", "_free_request", "_preempt_request", "add_request")
     missing = [f"Scheduler.{name}" for name in wanted if not hasattr(Scheduler, name)]
     if any(name in missing for name in ("Scheduler.schedule", "Scheduler.update_from_output")):
         return missing
@@ -280,7 +321,7 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
 
 
 class _Watch:
-    """The wrappers, and the observer that the first step makes."""
+    """The wrappers, and the observer that the first request makes."""
 
     def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
         self._make = make_observer
@@ -316,6 +357,16 @@ class _Watch:
             results = original(scheduler, output, *args, **kwargs)
             observer.ended(scheduler, output, results)
             return results
+
+        return watched
+
+    def add_request(self, original: Any) -> Any:
+        def watched(scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._observer is None and not self._failed:
+                self._begin(scheduler)
+            if self._observer is not None:
+                self._observer.queued(request.request_id)
+            return original(scheduler, request, *args, **kwargs)
 
         return watched
 

@@ -79,7 +79,9 @@ class EngineJoin:
         if settled is None:
             return False
         account, record.engine = settled.account, settled.engine
+        record.queue_parts = account.queue
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
+        record.others_prefill_tokens_max = account.others_prefill_tokens_max
         record.itl_max_s = account.itl_max_s
         record.external_cached_tokens = account.external_cached_tokens
         if record.scheduled is None:

@@ -10,9 +10,9 @@ Pure: the clock's readings come in as arguments, all of one monotonic clock.
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from operator import sub
 
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.rangemax import RangeMax
 from tailspan_vllm.stepmodel import StepModel, Work
 
 CAPACITY = 32768
@@ -42,6 +42,8 @@ class Track:
 
     request_id: str
     scheduled: float
+    queue: QueueParts | None = None
+    """What it had waited for by then."""
     external_cached_tokens: int | None = None
     """Tokens of its prompt that came from outside the engine when it was first scheduled."""
     chunks: list[Chunk] = field(default_factory=list)
@@ -62,6 +64,8 @@ class Account:
     prefill: Parts | None
     decode: Parts | None
     itl_max_s: float | None
+    queue: QueueParts | None = None
+    others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
 
 
@@ -73,6 +77,9 @@ class Ledger:
         self._capacity = capacity
         self._forgotten = 0
         self._ends = array("d")
+        self._gaps = RangeMax()
+        """From the end of the step before to a step's own."""
+        self._prefill_tokens = RangeMax()
         # Running sums, entry k = up to and including step k. f = the step's duration over
         # its prediction; own work of a request is told with each coefficient's own sum.
         self._unknown = array("q")
@@ -146,6 +153,8 @@ class Ledger:
             self._running[index] += value
             self._sums[index].append(self._running[index])
         self._unknown.append((self._unknown[-1] if self._unknown else 0) + unknown)
+        self._gaps.append(ended - self._ends[-1] if self._ends else 0.0)
+        self._prefill_tokens.append(work.prefill_tokens)
         self._ends.append(ended)
         if len(self._ends) >= 2 * self._capacity:
             self._forget(self._capacity)
@@ -154,6 +163,8 @@ class Ledger:
     def _forget(self, count: int) -> None:
         for column in (self._ends, self._unknown, *self._sums):
             del column[:count]
+        self._gaps.forget(count)
+        self._prefill_tokens.forget(count)
         self._forgotten += count
 
     # --- settling ----------------------------------------------------------------------------
@@ -189,6 +200,8 @@ class Ledger:
             if known and track.decodings
             else None,
             itl_max_s=self._longest_gap(track, last),
+            queue=track.queue,
+            others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
         )
 
@@ -293,10 +306,21 @@ class Ledger:
                 longest = max(gap, longest or 0.0)
             low, high = run.first - self._forgotten, end - self._forgotten
             if high > low >= 0:
-                gaps: map[float] = map(sub, self._ends[low + 1 : high + 1], self._ends[low:high])
-                longest = max(max(gaps), longest or 0.0)
+                longest = max(self._gaps.greatest(low + 1, high + 1), longest or 0.0)
             previous_end = end
         return longest
+
+    def _most_prefill_of_others(self, track: Track, last: int) -> int:
+        """The most prompt tokens of others in one of the request's steps."""
+        most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
+        for chunk in track.chunks:
+            if chunk.step <= last:
+                most = max(most, tokens[chunk.step - forgotten] - chunk.tokens)
+        for run in track.decodings:
+            end = last if run.last is None else run.last
+            if end > run.first:
+                most = max(most, tokens.greatest(run.first + 1 - forgotten, end + 1 - forgotten))
+        return int(most)
 
 
 def _summing_to(

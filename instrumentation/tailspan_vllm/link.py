@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.ledger import Account
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 BACKLOG = 4096
@@ -30,7 +30,7 @@ RECENT = 512
 """Messages told again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<i15d")
+_ACCOUNT = struct.Struct("<i21d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -171,11 +171,13 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             engine,
             *(account.prefill or _UNKNOWN),
             *(account.decode or _UNKNOWN),
+            *(account.queue or _UNKNOWN),
             account.scheduled,
             _or_nan(account.first_token),
             _or_nan(account.last_token),
             _or_nan(account.itl_max_s),
             _or_nan(account.external_cached_tokens),
+            _or_nan(account.others_prefill_tokens_max),
         )
         + request_id.encode()
     )
@@ -218,14 +220,16 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
     if message[:1] == b"A":
         engine, *values = _ACCOUNT.unpack_from(message, 1)
         known = [None if value != value else value for value in values]
-        first_token, last_token, itl_max_s, external = known[11:]
+        first_token, last_token, itl_max_s, external, others = known[16:]
         account = Account(
-            scheduled=values[10],
+            scheduled=values[15],
             first_token=first_token,
             last_token=last_token,
             prefill=None if known[0] is None else Parts(*values[:5]),
             decode=None if known[5] is None else Parts(*values[5:10]),
             itl_max_s=itl_max_s,
+            queue=None if known[10] is None else QueueParts(*values[10:15]),
+            others_prefill_tokens_max=None if others is None else int(others),
             external_cached_tokens=None if external is None else int(external),
         )
         return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)

@@ -395,6 +395,18 @@ _ENGINE_CORE = (
         "enginecore.py",
     ),
     Hook(
+        "Scheduler.add_request",
+        Method(
+            "Scheduler",
+            "add_request",
+            takes=("request",),
+            called_on=("scheduler",),
+            called_in=("vllm/v1/engine",),
+        ),
+        SCHEDULER,
+        "enginecore.py",
+    ),
+    Hook(
         "Scheduler.update_from_output",
         Method(
             "Scheduler",
@@ -510,6 +522,12 @@ _ENGINE_CORE = (
         "enginecore.py",
     ),
     Hook(
+        "Request.status",
+        Attributes("Request", ("status",)),
+        ("vllm/v1/request.py",),
+        "obstacles.py",
+    ),
+    Hook(
         "Scheduler: waiting, running",
         Attributes("Scheduler", ("waiting", "running", "vllm_config")),
         SCHEDULER,
@@ -519,8 +537,82 @@ _ENGINE_CORE = (
         "Scheduler.skipped_waiting",
         Attributes("Scheduler", ("skipped_waiting",)),
         SCHEDULER,
-        "enginecore.py",
-        otherwise="nothing is lost: those held back are in the queue of those waiting",
+        "obstacles.py",
+        otherwise="those held back are in the queue of those waiting; told apart by the row below",
+    ),
+    Hook(
+        "Scheduler.deferred_waiting",
+        Attributes("Scheduler", ("deferred_waiting",)),
+        SCHEDULER,
+        "obstacles.py",
+        otherwise="told by the row above; before that, requests that are not eligible"
+        " themselves are told with what holds up the queue",
+    ),
+    Hook(
+        "Scheduler: limits, memory",
+        Attributes(
+            "Scheduler",
+            (
+                "max_num_running_reqs",
+                "max_num_scheduled_tokens",
+                "scheduler_config",
+                "kv_cache_manager",
+            ),
+        ),
+        SCHEDULER,
+        "obstacles.py",
+    ),
+    Hook(
+        "Scheduler.max_num_active_reqs",
+        Attributes("Scheduler", ("max_num_active_reqs",)),
+        SCHEDULER,
+        "obstacles.py",
+        otherwise="nothing is lost: the limit is that of the row above",
+    ),
+    Hook(
+        "Scheduler.num_waiting_for_streaming_input",
+        Attributes("Scheduler", ("num_waiting_for_streaming_input",)),
+        SCHEDULER,
+        "obstacles.py",
+        otherwise="nothing is lost: before it existed, a session that waits had no seat",
+    ),
+    Hook(
+        "Scheduler._pause_state",
+        Attributes("Scheduler", ("_pause_state",)),
+        SCHEDULER,
+        "obstacles.py",
+        otherwise="nothing is lost: before it existed, the scheduler could not be paused",
+    ),
+    Hook(
+        "schedule() stops at the limit of requests",
+        Says(
+            "Scheduler.schedule",
+            (
+                "len(self.running) == self.max_num_running_reqs",
+                "num_running >= self.max_num_running_reqs",
+                "num_running >= self.max_num_active_reqs",
+            ),
+        ),
+        SCHEDULER,
+        "obstacles.py",
+    ),
+    Hook(
+        "KVCacheManager: its blocks",
+        Attributes("KVCacheManager", ("block_pool", "kv_cache_config")),
+        ("vllm/v1/core/kv_cache_manager.py",),
+        "obstacles.py",
+    ),
+    Hook(
+        "BlockPool.get_num_free_blocks",
+        Attributes("BlockPool", ("get_num_free_blocks",)),
+        ("vllm/v1/core/block_pool.py",),
+        "obstacles.py",
+    ),
+    Hook(
+        "RequestQueue.peek_request",
+        Attributes("RequestQueue", ("peek_request",)),
+        ("vllm/v1/core/sched/request_queue.py",),
+        "obstacles.py",
     ),
     Hook(
         "Request.lora_request",

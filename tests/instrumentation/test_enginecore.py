@@ -5,10 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm import names
+from tailspan_vllm import guard, names
 from tailspan_vllm.enginecore import CATCH_UP_S, IDLE_SAMPLE_S, EngineObserver
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.link import EngineEnd, Settled, decode
+from tailspan_vllm.parts import QueueParts
 
 
 class Front(EngineEnd):
@@ -37,6 +38,14 @@ class Front(EngineEnd):
         return {told.request_id: told.account for told in self.told if isinstance(told, Settled)}
 
 
+class Waiting(list[Any]):
+    """A queue as the scheduler's."""
+
+    def peek_request(self) -> Any:
+        """The next to be let in."""
+        return self[0]
+
+
 class Server:
     """A scheduler whose steps take 10 ms each, and its observer."""
 
@@ -45,11 +54,18 @@ class Server:
         self.observer = EngineObserver(self.front, 0)
         self.now = 100.0
         self.requests: dict[str, Any] = {}
-        config = SimpleNamespace(model_config=SimpleNamespace(served_model_name="m"))
+        config = SimpleNamespace(
+            model_config=SimpleNamespace(served_model_name="m"),
+            cache_config=SimpleNamespace(block_size=16),
+        )
         self.scheduler = SimpleNamespace(
             requests=self.requests,
             running=[],
             waiting=[],
+            max_num_running_reqs=2,
+            max_num_scheduled_tokens=512,
+            scheduler_config=SimpleNamespace(enable_chunked_prefill=True),
+            kv_cache_manager=None,
             has_unfinished_requests=lambda: bool(self.requests),
             vllm_config=config,
         )
@@ -69,6 +85,7 @@ class Server:
         old = [name for name in counts if name not in self.new]
         output = SimpleNamespace(
             num_scheduled_tokens=counts,
+            total_num_scheduled_tokens=sum(counts.values()),
             scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in self.new],
             scheduled_cached_reqs=SimpleNamespace(
                 num_computed_tokens=[self.requests[name].num_computed_tokens for name in old],
@@ -186,6 +203,54 @@ def test_what_came_from_outside_the_engine_is_in_the_account() -> None:
     server.step(ending=("older", "newer", "neither"))
     told = {name: account.external_cached_tokens for name, account in server.front.accounts.items()}
     assert told == {"older": 4, "newer": 6, "neither": None}
+
+
+def test_what_a_request_waited_for_is_in_its_account(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its coming to the decision that let it in."""
+    monkeypatch.setattr("tailspan_vllm.enginecore.time.monotonic", lambda: server.now - 0.004)
+    for name in ("first", "second"):
+        server.add(name, 100)
+    server.step()
+    server.observer.queued("third")
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="third")])
+    server.scheduler.running = [None, None]
+    server.step()
+    server.step(ending=["first"])
+    server.scheduler.waiting = []
+    server.add("third", 100)
+    server.step()
+    server.step(ending=["second", "third"])
+    parts = server.front.accounts["third"].queue
+    assert parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
+    assert server.front.accounts["first"].queue is None  # nobody saw it come
+
+
+def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
+    """What it had waited for stands."""
+    server.observer.queued("session")
+    server.add("session", 100)
+    server.step()
+    server.observer.queued("session")
+    assert not len(server.observer._queue or ())
+    server.step(ending=["session"])
+    assert server.front.accounts["session"].queue is not None
+
+
+def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
+    """Parts are unknown from then on, and all else goes on; the failure is counted."""
+    before = guard.failures["queue"]
+    server.observer.queued("one")
+    server.add("one", 100)
+    del server.scheduler.running
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="another")])
+    server.step()
+    server.step(ending=["one"])
+    account = server.front.accounts["one"]
+    assert account.queue is None
+    assert account.decode is not None
+    assert guard.failures["queue"] == before + 1
 
 
 def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> None:

@@ -141,6 +141,50 @@ def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> 
     assert account.itl_max_s == pytest.approx(0.01)
 
 
+def test_the_most_prefill_of_others_is_of_one_step() -> None:
+    """Not of two, and not its own; a prefill while it was evicted is none beside it."""
+    ledger = Ledger(KnownModel())
+    works = [Work(1300, 0.0, 0, 0), *(decode_step() for _ in range(20))]
+    works[3], works[4], works[7] = (decode_step(prefill=tokens) for tokens in (400, 450, 9000))
+    works[9] = decode_step(prefill=1405)
+    run(ledger, works)
+    track = tracked(1000, 5)
+    track.evicted_after, track.resumed_in = [5], [9]
+    track.chunks.append(Chunk(9, 1005, 5e5))
+    track.decodings.append(Decoding(9, 1005))
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.others_prefill_tokens_max == 450
+    alone = ledger.settle(Track("r", 100.0, chunks=[Chunk(0, 1000, 0.0)]), last=0)
+    assert alone is not None
+    assert alone.others_prefill_tokens_max == 300
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 150))
+def test_a_gap_and_a_prefill_are_found_anywhere_in_the_ring(
+    seed: int, first: int, steps: int
+) -> None:
+    """As going through the steps finds them, however many the ring has forgotten."""
+    draw = random.Random(seed)
+    ledger = Ledger(KnownModel(), capacity=320)
+    tokens = [draw.choice((0, draw.randint(1, 5000))) for _ in range(600 + first + steps)]
+    works = [decode_step(prefill=each) for each in tokens]
+    run(ledger, works, extra={draw.randrange(len(works)): 0.5})
+    begin, last = 600 + first - 1, 600 + first + steps - 1
+    track = Track(
+        "r",
+        ledger._end_of(begin - 1),
+        chunks=[Chunk(begin, 0, 0.0)],
+        decodings=[Decoding(begin, 9)],
+    )
+    account = ledger.settle(track, last)
+    assert account is not None
+    assert account.others_prefill_tokens_max == max(tokens[begin : last + 1])
+    gaps = [ledger._end_of(k) - ledger._end_of(k - 1) for k in range(begin + 1, last + 1)]
+    assert account.itl_max_s == pytest.approx(max(gaps))
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_parts_sum_to_the_phase_and_none_is_negative(

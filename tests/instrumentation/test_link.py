@@ -20,7 +20,7 @@ from tailspan_vllm.link import (
 )
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
-from tailspan_vllm.parts import Parts
+from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
@@ -32,6 +32,8 @@ ACCOUNT = Account(
     prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
     decode=None,
     itl_max_s=None,
+    queue=QueueParts(0.5, 0.0, 0.25, 0.0, 0.125),
+    others_prefill_tokens_max=512,
 )
 
 

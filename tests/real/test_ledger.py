@@ -16,10 +16,10 @@ import pytest
 
 from rig.load import Call, Timed, mixed, send, send_all
 from rig.serve import engine_cores
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
-PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
 FAMILIES = {"queue_s": "queue", "prefill_s": "prefill", "decode_s": "decode"}
 
 
@@ -50,11 +50,21 @@ def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, f
 
 def assert_parts_sum(row: dict[str, Any]) -> None:
     """Promise one, on a row."""
-    for phase in ("prefill", "decode"):
-        parts = [row[f"{phase}_{part}"] for part in PARTS]
+    for phase, names in (
+        ("queue", QUEUE_PARTS),
+        ("prefill", PREFILL_PARTS),
+        ("decode", DECODE_PARTS),
+    ):
+        parts = [row[name] for name in names]
         if any(part is not None for part in parts):
             assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
             assert min(parts) >= 0
+
+
+def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
+    """How much of all the waiting in the queue was for this."""
+    waited_s = sum(row["queue_s"] for row in rows.values())
+    return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64])
@@ -79,6 +89,7 @@ def test_sums_agree_with_vllms_own_at_any_concurrency(
         assert row["decode_own_s"] is not None
     if concurrency > 16:  # more than the engine seats: the rest queued, and it shows
         assert max(row["queue_s"] for row in rows.values()) > 0.05
+        assert share_of_queue(rows, "seats") > 0.9
 
 
 def test_several_answers_to_one_call_are_a_row_each(vllm: Any, tailspan: Any) -> None:
@@ -111,6 +122,7 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
         assert_parts_sum(hurt)
         excesses.append(hurt["decode_s"] - twin["decode_s"])
         blamed.append(hurt["decode_others_prefill_s"])
+        assert hurt["others_prefill_tokens_max"] > 1000 > twin["others_prefill_tokens_max"]
         assert twin["decode_others_prefill_s"] < 0.01
     # One pair is at the mercy of a busy machine; the middle of five is not.
     ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
@@ -160,6 +172,7 @@ def test_preemption_is_told_with_its_seconds(start_vllm: Callable[..., Any], tai
         assert sum(row[column] for row in rows.values()) == pytest.approx(
             own[f"vllm:request_{name}_time_seconds_sum"], rel=0.01
         )
+    assert share_of_queue(rows, "kv") > 0.8
     evicted = [row for row in rows.values() if row["preemptions"]]
     for row in rows.values():
         assert_parts_sum(row)
@@ -174,7 +187,7 @@ def test_two_api_servers_lose_and_double_nothing(
     start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
     """`--api-server-count 2`: one replica, two reporters, every request once and complete."""
-    server = start_vllm("--api-server-count", "2")
+    server = start_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
     warm_up(server)
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
     rows = columns_of(tailspan, seen)
@@ -189,6 +202,13 @@ def test_two_api_servers_lose_and_double_nothing(
         if line.startswith("tailspan_engine_steps_total") and str(server.port) in line
     ]
     assert len(steps) == 1
+    # A step of theirs has few tokens: who comes behind a long prompt waits for those.
+    calls = [Call(prompt=os.urandom(400).hex(), max_tokens=2) for _ in range(12)]
+    rows = columns_of(tailspan, send_all(server.port, calls, concurrency=12))
+    for row in rows.values():
+        assert_parts_sum(row)
+        assert row["others_prefill_tokens_max"] <= 128
+    assert share_of_queue(rows, "budget") > 0.8
 
 
 def test_two_engines_behind_one_door_each_keep_their_own_ledger(

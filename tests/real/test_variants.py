@@ -14,10 +14,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from rig.load import Call, Timed, mixed, send, send_all
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
-
-PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
 
 
 def stored(tailspan: Any, seen: list[Timed]) -> dict[str, dict[str, Any]]:
@@ -43,8 +42,12 @@ def query(tailspan: Any, statement: str, *values: Any) -> list[dict[str, Any]]:
 
 def assert_parts_sum(row: dict[str, Any]) -> None:
     """Promise one, on a row that has its parts."""
-    for phase in ("prefill", "decode"):
-        parts = [row[f"{phase}_{part}"] for part in PARTS]
+    for phase, names in (
+        ("queue", QUEUE_PARTS),
+        ("prefill", PREFILL_PARTS),
+        ("decode", DECODE_PARTS),
+    ):
+        parts = [row[name] for name in names]
         assert None not in parts
         assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
         assert min(parts) >= 0
@@ -126,6 +129,9 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
         asked = timed.call.model
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
         assert_parts_sum(rows[timed.trace_id])
+    held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
+    assert max(held_s) > 0.05  # while the other adapter had the only place
+    assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
     while samples(tailspan, laden)[-1]["running_loras"] != 0:
         assert time.monotonic() < deadline

@@ -1,0 +1,107 @@
+"""What the step ledger costs the engine core, without a server's noise.
+
+    python benchmarks/ledger.py [--steps 3000]
+
+Each step takes 10 ms of a made-up clock, so that one in ten also settles and tells. In a real
+server the processor's caches are full of the model's own: it costs two or three times as much.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "instrumentation"))
+
+STEP_S = 0.01
+
+
+class Waiting(list[Any]):
+    """A queue as vLLM's."""
+
+    def peek_request(self) -> Any:
+        """The next to be let in."""
+        return self[0]
+
+
+def scheduler(ids: list[str], waiting: int, held: int) -> Any:
+    """A scheduler whose batch is at its limit, so that who waits goes on waiting."""
+    queue = Waiting(
+        SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
+    )
+    return SimpleNamespace(
+        requests={name: SimpleNamespace(num_computed_tokens=900, num_tokens=900) for name in ids},
+        has_unfinished_requests=lambda: True,
+        running=ids,
+        waiting=queue,
+        deferred_waiting=set() if not held else dict.fromkeys(range(held), queue[0]).values(),
+        max_num_running_reqs=len(ids),
+        max_num_scheduled_tokens=8192,
+        scheduler_config=SimpleNamespace(enable_chunked_prefill=True),
+        kv_cache_manager=None,
+        vllm_config=SimpleNamespace(
+            model_config=SimpleNamespace(served_model_name="m"),
+            cache_config=SimpleNamespace(block_size=16),
+        ),
+    )
+
+
+def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
+    """Microseconds of ledger work per engine step."""
+    from tailspan_vllm.enginecore import EngineObserver
+    from tailspan_vllm.link import EngineEnd
+
+    name = f"benchmark-{os.getpid()}-{batch}-{waiting}-{held}"
+    observer = EngineObserver(EngineEnd(name, "engine-0"), 0)
+    ids = [f"chatcmpl-{number:032x}" for number in range(batch)]
+    engine = scheduler(ids, waiting, held)
+    nobody = SimpleNamespace(num_computed_tokens=[], resumed_req_ids=set())
+    cached = SimpleNamespace(num_computed_tokens=[900] * batch, resumed_req_ids=set())
+    first = SimpleNamespace(
+        num_scheduled_tokens=dict.fromkeys(ids, 900),
+        total_num_scheduled_tokens=900 * batch,
+        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in ids],
+        scheduled_cached_reqs=nobody,
+    )
+    counts = dict.fromkeys(ids, 1)
+    spent, now = 0.0, time.monotonic()
+    for number in range(steps):
+        output = first
+        if number:
+            output = SimpleNamespace(
+                num_scheduled_tokens=counts,
+                total_num_scheduled_tokens=batch,
+                scheduled_new_reqs=[],
+                scheduled_cached_reqs=cached,
+            )
+        now += STEP_S
+        results = {0: SimpleNamespace(timestamp=now)}
+        begun = time.perf_counter()
+        observer.scheduled(engine, output, now - STEP_S)
+        observer.update_began()
+        observer.ended(engine, output, results)
+        spent += time.perf_counter() - begun
+    return spent / steps * 1e6
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=3000)
+    asked = parser.parse_args()
+    print("ledger, per engine step:")
+    for batch in (1, 16, 256):
+        print(f"  {batch:3} decoding                {cost_us(batch, 0, 0, asked.steps):5.1f} µs")
+    for waiting, held in ((1000, 0), (100, 8)):
+        cost = cost_us(256, waiting, held, asked.steps)
+        print(f"  256, {waiting:4} waiting, {held} held    {cost:5.1f} µs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

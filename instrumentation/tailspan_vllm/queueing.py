@@ -1,0 +1,112 @@
+"""What stood in the way of requests in the engine's queue.
+
+Once a step the scheduler decides who joins the batch. What kept the queue from moving then
+holds until it decides again, and is added to a running sum: what a request waited for is a
+difference of two entries, and a request costs nothing while it waits. Only those that are
+not eligible themselves are noted one by one, as that begins and as it ends.
+
+Pure: the clock's readings come in as arguments, all of one monotonic clock.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from tailspan_vllm.parts import QueueParts
+
+
+class Obstacle(IntEnum):
+    """What keeps the queue from moving: places in the running sums, as in `QueueParts`."""
+
+    SEATS = 0
+    KV = 1
+    BUDGET = 2
+    HELD = 3
+
+
+@dataclass(slots=True)
+class _Wait:
+    """One request in the queue."""
+
+    queued: float
+    before: list[float] = field(default_factory=list)
+    """The sums when it could first have been admitted, and what of them was not its own."""
+    held_s: float = 0.0
+    held_since: float = 0.0
+    at_hold: list[float] | None = None
+    """The sums when it was found not eligible; None while it is."""
+
+
+class Queue:
+    """The queue of one engine."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0] * len(Obstacle)
+        self._obstacle: Obstacle | None = None
+        self._decided_at = 0.0
+        self._waits: dict[str, _Wait] = {}
+        self._new: list[_Wait] = []
+        self._held: Set[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def joined(self, request_id: str, at: float) -> None:
+        """A request has come."""
+        wait = self._waits[request_id] = _Wait(at)
+        self._new.append(wait)
+
+    def left(self, request_id: str) -> None:
+        """A request will wait no longer, and was not admitted."""
+        self._waits.pop(request_id, None)
+
+    def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
+        """The scheduler has decided; `admitted` is to follow for those whom it let in.
+
+        Args:
+            at: when it began to.
+            obstacle: what keeps those who are eligible waiting from now on; None where
+                there are none of them.
+            held: those who are not eligible themselves.
+        """
+        sums = self._sums
+        if self._obstacle is not None:
+            # A new list: the one there is may be what somebody's wait began with.
+            sums = self._sums = sums.copy()
+            sums[self._obstacle] += at - self._decided_at
+        self._obstacle, self._decided_at = obstacle, at
+        for wait in self._new:
+            wait.before = sums
+        self._new.clear()
+        if held or self._held:
+            for request_id in held - self._held:
+                if wait_of := self._waits.get(request_id):
+                    wait_of.held_since, wait_of.at_hold = at, sums
+            for request_id in self._held - held:
+                if wait_of := self._waits.get(request_id):
+                    self._release(wait_of, at)
+            self._held = held
+
+    def admitted(self, request_id: str, at: float) -> QueueParts | None:
+        """What a request waited for; None where its coming was not seen."""
+        wait = self._waits.pop(request_id, None)
+        if wait is None:
+            return None
+        self._release(wait, at)
+        seats, kv, budget, held = (
+            now - before for now, before in zip(self._sums, wait.before, strict=True)
+        )
+        held += wait.held_s
+        step = at - wait.queued - seats - kv - budget - held
+        return QueueParts(seats, kv, budget, held, max(0.0, step))
+
+    def _release(self, wait: _Wait, at: float) -> None:
+        """What stood in the way of others while it was not eligible is not its own."""
+        if wait.at_hold is None:
+            return
+        wait.held_s += at - wait.held_since
+        wait.before = [
+            before + now - then
+            for before, now, then in zip(wait.before, self._sums, wait.at_hold, strict=True)
+        ]
+        wait.at_hold = None
