@@ -8,6 +8,7 @@ full of the model's own, and takes three times as long.
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -252,6 +253,7 @@ class EngineObserver:
                 config=fingerprint(arguments),
                 version=str(vllm_version),
                 arguments=arguments,
+                process=os.getpid(),
             )
         )
 

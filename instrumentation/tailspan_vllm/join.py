@@ -111,6 +111,11 @@ class EngineJoin:
             if engine not in known
         ]
 
+    def process_of(self, engine: int) -> int | None:
+        """The process that an engine runs in; None while it has not said so."""
+        identity = self._identities.get(engine)
+        return None if identity is None else identity.process
+
     def tell(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to what its front end knows of it."""
         state.gauges.pop(names.LONGEST_STEP, None)  # it was of the interval told before

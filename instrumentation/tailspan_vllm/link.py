@@ -197,6 +197,7 @@ class Identity(NamedTuple):
     config: str
     version: str
     arguments: dict[str, Scalar]
+    process: int
 
 
 def encode_identity(identity: Identity) -> bytes:

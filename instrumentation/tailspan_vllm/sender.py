@@ -26,6 +26,7 @@ from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState, Number, Sample, metrics_of
 from tailspan_vllm.otlp import Batch, quicken
+from tailspan_vllm.processors import Processors
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import Settings, resource_attributes
 from tailspan_vllm.spans import span_of
@@ -58,6 +59,7 @@ class Sender:
         self._ended: deque[tuple[float, Tell]] = deque()
         self._records: list[tuple[float, RequestRecord]] = []
         """Made, and waiting for the engine's account."""
+        self._processors = Processors()
         self._join = EngineJoin(os.environ.get(TOKEN_VARIABLE))
         self._spans: deque[ReadableSpan] = deque()
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
@@ -209,11 +211,14 @@ class Sender:
         for state in self._join.unclaimed(self._engines):
             self._engines[state.engine] = state
         now_unix_ns = time.time_ns()
-        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped}
+        own: dict[str, Number] = {names.SPANS_DROPPED: self._dropped, **self._processors.host()}
         failures = dict(guard.failures)
         for state in list(self._engines.values()):
             state.catch_up()
             self._join.tell(state)
+            state.totals |= self._processors.core(self._join.process_of(state.engine))
+            if (cpus := os.cpu_count()) is not None:
+                state.gauges[names.HOST_CPUS] = cpus
             if self._settings.metrics:
                 self._samples.append(Sample(now_unix_ns, state.standing(own, failures)))
 

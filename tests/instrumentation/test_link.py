@@ -141,6 +141,7 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
     join.read()
     assert join.apply(record)
     assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
+    assert (record.queue_parts, record.others_prefill_tokens_max) == (ACCOUNT.queue, 512)
 
 
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
@@ -163,7 +164,7 @@ def test_the_longest_step_is_told_for_its_own_interval_only(
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
 
 
-IDENTITY = Identity(0, 10**18, "m", "c0ffee00", "0.32.0", {"scheduler.max_num_seqs": 16})
+IDENTITY = Identity(0, 10**18, "m", "c0ffee00", "0.32.0", {"scheduler.max_num_seqs": 16}, 4242)
 
 
 def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd) -> None:
@@ -193,6 +194,7 @@ def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
         front.read()
         assert front.apply(first)
         assert front.apply(unscheduled)
+        assert (front.process_of(0), front.process_of(1)) == (4242, None)
         (state,) = front.unclaimed({})
     for record in (first, unscheduled):
         assert (record.model, record.config) == ("m", "c0ffee00")

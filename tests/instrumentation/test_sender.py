@@ -114,6 +114,9 @@ def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Se
         until(lambda: len(sender._samples) >= 2)
         sender.close()
         assert len({sample.at_unix_ns for sample in sink.samples}) >= 3
+    assert sink.samples[-1].process_cpu_s_total is not None
+    assert sink.samples[-1].host_cpus is not None
+    assert sink.samples[-1].core_cpu_s_total is None  # no engine core has said who it is
 
 
 def test_a_full_queue_drops_and_counts(

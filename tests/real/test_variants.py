@@ -113,6 +113,11 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
         assert last[column] == own[f"vllm:{name}"]
     assert last["external_cached_prompt_tokens_total"] >= cached
     assert last["local_cached_prompt_tokens_total"] >= cached
+    # The engine core computes on the CPU here: it has used more than the API server.
+    assert last["core_cpu_s_total"] > last["process_cpu_s_total"] > 0
+    assert last["host_cpu_busy_s_total"] > last["core_cpu_s_total"]
+    assert last["host_cpus"] >= 1
+    assert last["host_cpu_steal_s_total"] >= 0
     assert own["vllm:external_prefix_cache_hits_total"] > before.get(
         "vllm:external_prefix_cache_hits_total", 0
     )

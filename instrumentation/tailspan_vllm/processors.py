@@ -1,0 +1,65 @@
+"""Processor time, as Linux tells it: of this process, of an engine core's, of the machine.
+
+Totals count since the first look. Nothing here raises: what the system doesn't say is absent.
+
+Source: proc_pid_stat(5), proc_stat(5).
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tailspan_vllm import names
+
+
+class Processors:
+    """Reads processor time. On the sending thread alone.
+
+    Args:
+        proc: where the system tells of processes.
+        mine_s: processor time of this process.
+    """
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        mine_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._proc = proc
+        self._mine_s = mine_s
+        self._ticks_per_s = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+        self._first: dict[tuple[str, int], float] = {}
+
+    def host(self) -> dict[str, float]:
+        """Totals of this process and of the machine, by metric name."""
+        totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._mine_s())}
+        try:
+            with (self._proc / "stat").open() as file:
+                # All processors together; those of each follow, of no use here.
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+                    int, file.readline().split()[1:9]
+                )
+        except (OSError, ValueError):
+            return totals
+        busy_s = (user + nice + system + irq + softirq) / self._ticks_per_s
+        totals[names.HOST_BUSY_TIME] = self._since(names.HOST_BUSY_TIME, 0, busy_s)
+        steal_s = steal / self._ticks_per_s
+        totals[names.HOST_STEAL_TIME] = self._since(names.HOST_STEAL_TIME, 0, steal_s)
+        return totals
+
+    def core(self, process: int | None) -> dict[str, float]:
+        """The total of an engine core's process, by metric name."""
+        if process is None:
+            return {}
+        try:
+            told = (self._proc / str(process) / "stat").read_text()
+            # After the program's name, which may have anything in it.
+            fields = told.rpartition(")")[2].split()
+            used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
+        except (OSError, ValueError, IndexError):
+            return {}
+        return {names.CORE_CPU_TIME: self._since(names.CORE_CPU_TIME, process, used_s)}
+
+    def _since(self, name: str, process: int, now_s: float) -> float:
+        return max(0.0, now_s - self._first.setdefault((name, process), now_s))
