@@ -293,13 +293,19 @@ def _exporters(settings: Settings) -> tuple[SpanExporter, MetricExporter]:
 
         quicken(trace_exporter)
         quicken(metric_exporter)
-        return trace_exporter.OTLPSpanExporter(), metric_exporter.OTLPMetricExporter()
+        return (
+            trace_exporter.OTLPSpanExporter(endpoint=settings.traces_endpoint),
+            metric_exporter.OTLPMetricExporter(),
+        )
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as http_metrics
     from opentelemetry.exporter.otlp.proto.http import trace_exporter as http_traces
 
     quicken(http_traces)
     quicken(http_metrics)
-    return http_traces.OTLPSpanExporter(), http_metrics.OTLPMetricExporter()
+    return (
+        http_traces.OTLPSpanExporter(endpoint=settings.traces_endpoint),
+        http_metrics.OTLPMetricExporter(),
+    )
 
 
 def _event_export(settings: Settings) -> Export:

@@ -20,6 +20,9 @@ class Settings:
     metrics: bool
     events: bool
     protocol: Literal["grpc", "http/protobuf"]
+    traces_endpoint: str
+    """As it was when the plugin was loaded: vLLM's `--otlp-traces-endpoint`, which is for its
+    own spans, sets the variable afterwards."""
     tenant_header: bytes
     interval_s: float
     queue_limit: int
@@ -37,6 +40,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         metrics=environ.get("OTEL_METRICS_EXPORTER", "otlp").strip().lower() != "none",
         events=environ.get("OTEL_LOGS_EXPORTER", "otlp").strip().lower() != "none",
         protocol=_protocol(environ),
+        traces_endpoint=_traces_endpoint(environ, _protocol(environ)),
         tenant_header=environ.get("TAILSPAN_TENANT_HEADER", DEFAULT_TENANT_HEADER)
         .strip()
         .lower()
@@ -71,6 +75,17 @@ def _protocol(environ: Mapping[str, str]) -> Literal["grpc", "http/protobuf"]:
         return "grpc" if named.strip() == "grpc" else "http/protobuf"
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
     return "http/protobuf" if endpoint.endswith(":4318") else "grpc"
+
+
+def _traces_endpoint(environ: Mapping[str, str], protocol: str) -> str:
+    """Where spans go, as OpenTelemetry's exporters would read it."""
+    named = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    if named:
+        return named
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if protocol == "grpc":
+        return base or "http://localhost:4317"
+    return f"{(base or 'http://localhost:4318').rstrip('/')}/v1/traces"
 
 
 def _positive(text: str | None, default: int) -> int:

@@ -88,6 +88,18 @@ def test_what_is_submitted_arrives_and_closing_sends_the_rest(
         }
 
 
+def test_spans_do_not_follow_vllms_own(
+    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM tells its children where its native spans go in a variable that is ours, too."""
+    with collecting() as (sink, collector):
+        sender = sending(f"http://127.0.0.1:{collector.http_port}")
+        elsewhere = f"http://127.0.0.1:{free_port()}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", elsewhere)
+        sender.submit(partial(a_record, 0))
+        until(lambda: sink.requests)
+
+
 def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender]) -> None:
     """An interval of a minute is no reason to hold back a batch that is full."""
     with collecting() as (sink, collector):

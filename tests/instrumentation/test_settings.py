@@ -28,6 +28,27 @@ def test_the_protocol_is_the_one_named_or_the_ports_own(
     assert settings_from(environ).protocol == protocol
 
 
+@pytest.mark.parametrize(
+    ("environ", "endpoint"),
+    [
+        ({}, "http://localhost:4317"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317"}, "http://h:4317"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318/"}, "http://h:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http://localhost:4318/v1/traces"),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318",
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://spans:4318/take",
+            },
+            "http://spans:4318/take",
+        ),
+    ],
+)
+def test_spans_go_where_the_standard_says(environ: dict[str, str], endpoint: str) -> None:
+    """The variable for traces as it is, the general one with the path of its protocol."""
+    assert settings_from(environ).traces_endpoint == endpoint
+
+
 @pytest.mark.parametrize("nonsense", ["", "-5", "0", "many", "1e3"])
 def test_nonsense_falls_back_to_the_default(nonsense: str) -> None:
     """A wrong variable must not keep a server from starting."""
