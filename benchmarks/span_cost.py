@@ -101,7 +101,7 @@ def ours(requests: int) -> float:
     from tailspan_vllm.link import Settled, decode, encode_account
     from tailspan_vllm.metrics import EngineState
     from tailspan_vllm.otlp import encode
-    from tailspan_vllm.parts import Parts
+    from tailspan_vllm.parts import Parts, QueueParts
     from tailspan_vllm.settings import settings_from
     from tailspan_vllm.spans import span_of
     from tailspan_vllm.telling import Tell
@@ -119,7 +119,8 @@ def ours(requests: int) -> float:
         "status": 200,
         "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
     }
-    account = Account(1.0, 2.0, 3.0, Parts(0.1, 0, 0, 0, 0), Parts(0.1, 0, 0, 0, 0), 0.02)
+    parts, queue = Parts(0.1, 0.0, 0.0, 0.0, 0.0), QueueParts(0.0, 0.0, 0.0, 0.0, 0.1)
+    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, queue, 512)
     settled = encode_account(0, "chatcmpl-8b84626539c86e03-1a2b3c4d", account)
     begun = time.process_time()
     for state in states:
@@ -138,9 +139,12 @@ def ours(requests: int) -> float:
         for tell in ended[first : first + 512]:
             record, told = tell(), decode(settled)
             assert isinstance(told, Settled)
+            record.queue_parts = told.account.queue
             record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
+            record.others_prefill_tokens_max = told.account.others_prefill_tokens_max
             spans.append(span_of(record, resource))
-        ExportTraceServiceRequest.FromString(encode(spans)).SerializeToString()
+        # As the gRPC stub serialises it.
+        ExportTraceServiceRequest.SerializeToString(encode(spans))
     return (time.process_time() - begun) / requests
 
 
@@ -189,7 +193,7 @@ def encoding(spans: int = 512) -> tuple[float, float]:
     begun = time.process_time()
     encode_spans(batch).SerializeToString()
     between = time.process_time()
-    encode(batch)
+    encode(batch).SerializeToString()
     return (between - begun) / spans, (time.process_time() - between) / spans
 
 

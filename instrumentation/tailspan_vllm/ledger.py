@@ -10,6 +10,7 @@ Pure: the clock's readings come in as arguments, all of one monotonic clock.
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.rangemax import RangeMax
@@ -54,8 +55,7 @@ class Track:
     """The first step after each resumption."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """One request's engine time, settled. None where the ledger cannot tell."""
 
     scheduled: float

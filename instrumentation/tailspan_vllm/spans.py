@@ -8,7 +8,8 @@ more than everything else that is done to tell of a request.
 """
 
 import random
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -17,7 +18,6 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.span import TraceState
 
 from tailspan_vllm import names, phases
-from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
 
 _SCOPE = InstrumentationScope(names.SCOPE)
@@ -102,77 +102,80 @@ def _wall_ns(record: RequestRecord, instant: float) -> int:
     return record.wall_offset_ns + round(instant * 1e9)
 
 
+_AS_RECORDED: Final = {
+    names.OPERATION_NAME: "operation",
+    names.REQUEST_MODEL: "model",
+    names.RESPONSE_ID: "request_id",
+    names.INPUT_TOKENS: "prompt_tokens",
+    names.OUTPUT_TOKENS: "output_tokens",
+    names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
+    names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
+    names.HTTP_ROUTE: "route",
+    names.HTTP_STATUS_CODE: "http_status",
+    names.ERROR_TYPE: "error_type",
+    names.OUTCOME: "outcome",
+    names.BASIS: "basis",
+    names.STREAMED: "streamed",
+    names.TENANT: "tenant",
+    names.LORA: "lora",
+    names.CONFIG: "config",
+    names.ENGINE: "engine",
+    names.ITL_MAX: "itl_max_s",
+    names.OTHERS_PREFILL_TOKENS_MAX: "others_prefill_tokens_max",
+    names.PREEMPTIONS: "preemptions",
+    names.WAITING_AT_ARRIVAL: "waiting_at_arrival",
+    names.RUNNING_AT_ARRIVAL: "running_at_arrival",
+    names.KV_USAGE_AT_ARRIVAL: "kv_usage_at_arrival",
+}
+"""Attributes whose value is a field of the record."""
+
+_recorded = attrgetter(*_AS_RECORDED.values())
+_PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
+
+
 def _attributes(record: RequestRecord) -> dict[str, Any]:
-    split = (
-        phases.Phases(None, None, None, None, None)
-        if record.basis == "edge"
-        else phases.split(
-            record.received,
-            record.queued,
-            record.scheduled,
-            record.first_token,
-            record.last_token,
-            record.delivered,
-        )
-    )
+    told: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
+    for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
+        if value is not None:
+            told[name] = value
     finished = record.outcome in ("stop", "length")
+    if finished:
+        told[names.FINISH_REASONS] = (record.outcome,)
+    if record.basis != "edge":
+        _tell_phases(told, record)
+    # An answer was begun only where a token was made: an error's body has no TTFT.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
-    given: dict[str, Any] = {
-        names.OPERATION_NAME: record.operation,
-        names.PROVIDER_NAME: names.PROVIDER_VLLM,
-        names.REQUEST_MODEL: record.model,
-        names.RESPONSE_ID: record.request_id,
-        names.FINISH_REASONS: (record.outcome,) if finished else None,
-        names.INPUT_TOKENS: record.prompt_tokens,
-        names.OUTPUT_TOKENS: record.output_tokens,
-        names.CACHE_READ_INPUT_TOKENS: record.cached_tokens,
-        names.EXTERNAL_CACHED_TOKENS: record.external_cached_tokens,
-        names.HTTP_ROUTE: record.route,
-        names.HTTP_STATUS_CODE: record.http_status,
-        names.ERROR_TYPE: record.error_type,
-        names.OUTCOME: record.outcome,
-        names.BASIS: record.basis,
-        names.STREAMED: record.streamed,
-        names.TENANT: record.tenant,
-        names.LORA: record.lora,
-        names.CONFIG: record.config,
-        names.ENGINE: record.engine,
-        names.FRONTEND: split.frontend_s,
-        names.QUEUE: split.queue_s,
-        names.PREFILL: split.prefill_s,
-        names.DECODE: split.decode_s,
-        names.DELIVERY: split.delivery_s,
-        names.HANDOFF: (
-            record.queued - record.handed
-            if record.queued is not None and record.handed is not None
-            else None
-        ),
-        **_parts(names.QUEUE_PARTS, record.queue_parts, split.queue_s),
-        **_parts(names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
-        **_parts(names.DECODE_PARTS, record.decode_parts, split.decode_s),
-        # An answer was begun only where a token was made: an error's body has no TTFT.
-        names.TTFT: (first_seen - record.received if first_seen is not None and begun else None),
-        names.ITL_MAX: record.itl_max_s,
-        names.OTHERS_PREFILL_TOKENS_MAX: record.others_prefill_tokens_max,
-        names.PREEMPTIONS: record.preemptions,
-        names.WAITING_AT_ARRIVAL: record.waiting_at_arrival,
-        names.RUNNING_AT_ARRIVAL: record.running_at_arrival,
-        names.KV_USAGE_AT_ARRIVAL: record.kv_usage_at_arrival,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    if first_seen is not None and begun:
+        told[names.TTFT] = first_seen - record.received
+    return told
 
 
-def _parts(
-    part_names: tuple[str, ...], parts: Parts | QueueParts | None, phase_s: float | None
-) -> dict[str, float]:
-    if parts is None or phase_s is None:
-        return {}
-    return dict(zip(part_names, parts.scaled_to(phase_s), strict=True))
+def _tell_phases(told: dict[str, Any], record: RequestRecord) -> None:
+    split = phases.split(
+        record.received,
+        record.queued,
+        record.scheduled,
+        record.first_token,
+        record.last_token,
+        record.delivered,
+    )
+    for name, phase_s in zip(_PHASES, split, strict=True):
+        if phase_s is not None:
+            told[name] = phase_s
+    if record.queued is not None and record.handed is not None:
+        told[names.HANDOFF] = record.queued - record.handed
+    for part_names, parts, phase_s in (
+        (names.QUEUE_PARTS, record.queue_parts, split.queue_s),
+        (names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
+        (names.DECODE_PARTS, record.decode_parts, split.decode_s),
+    ):
+        if parts is not None and phase_s is not None:
+            told.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
 
 
 def _events(record: RequestRecord) -> list[Event]:
-    instants = [
+    instants: list[tuple[str, float | None]] = [
         (names.ARRIVED, record.arrived),
         (names.QUEUED, record.queued),
         (names.SCHEDULED, record.scheduled),

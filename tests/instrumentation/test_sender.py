@@ -88,6 +88,18 @@ def test_what_is_submitted_arrives_and_closing_sends_the_rest(
         }
 
 
+def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
+    """Its stub serialises a message of another class than the one it was made for."""
+    with collecting() as (sink, collector):
+        sender = sending(
+            f"http://127.0.0.1:{collector.grpc_port}", OTEL_EXPORTER_OTLP_PROTOCOL="grpc"
+        )
+        sender.observe({0: EngineState(0, time.time_ns())}, at_end=lambda: None)
+        for number in range(3):
+            sender.submit(partial(a_record, number))
+        until(lambda: len(sink.requests) == 3 and sink.samples)
+
+
 def test_spans_do_not_follow_vllms_own(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
