@@ -61,7 +61,7 @@ class EngineJoin:
         Returns: False where an account may still come.
         """
         complete = self._settle(record)
-        if record.model is None and self._identities:
+        if record.model is None and record.engine_request_id is not None and self._identities:
             # An offline LLM has no stat logger, so its front end cannot say.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:

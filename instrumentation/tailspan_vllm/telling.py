@@ -19,6 +19,9 @@ LABEL_LIMIT = 256
 Tell = Callable[[], RequestRecord]
 """Makes the record of a request that is over."""
 
+_NO_SUCH_MODEL = 404
+"""As vLLM answers where none of its models and adapters has the name asked for."""
+
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -81,6 +84,9 @@ class Teller:
             record.first_byte = exchange.first_byte
         if outcome == "rejected":
             record.error_type = exchange.refused or str(status)
+        if status == _NO_SUCH_MODEL:
+            # It asked for another one; what a client makes up is no label.
+            record.model = None
         return record
 
     def _silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:

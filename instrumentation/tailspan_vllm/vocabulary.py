@@ -66,7 +66,13 @@ SPAN_ATTRIBUTES: Final = (
         "request path",
     ),
     Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
-    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
+    Term(
+        names.REQUEST_MODEL,
+        "text",
+        "The name under which the model is served; absent where another one was asked for, of"
+        " which there is none (status 404): what a client makes up is no label.",
+        "vLLM's config",
+    ),
     Term(names.RESPONSE_ID, "text", "The id in the answer.", _STATE),
     Term(
         names.FINISH_REASONS,

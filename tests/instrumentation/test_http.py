@@ -14,6 +14,7 @@ from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
 from tailspan_vllm.exchange import current
 from tailspan_vllm.http import Message, TimingMiddleware
+from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import settings_from
 
@@ -31,6 +32,10 @@ class _Recording(Capture):
 
 async def _refuse(request: Request) -> JSONResponse:
     return JSONResponse({"error": "no"}, status_code=400)
+
+
+async def _know_nobody(request: Request) -> JSONResponse:
+    return JSONResponse({"error": "no such model"}, status_code=404)
 
 
 async def _break(request: Request) -> JSONResponse:
@@ -58,6 +63,7 @@ APP = Starlette(
         Route("/v1/completions", _refuse, methods=["POST"]),
         Route("/v1/chat/completions", _stream, methods=["POST"]),
         Route("/v1/embeddings", _break, methods=["POST"]),
+        Route("/v1/responses", _know_nobody, methods=["POST"]),
         Route("/other", _refuse, methods=["POST"]),
     ]
 )
@@ -107,6 +113,17 @@ def test_a_request_refused_before_the_engine_is_a_row() -> None:
     assert (record.tenant, record.route) == ("acme", "/v1/completions")
     assert record.trace_id == int("0a" * 16, 16)
     assert record.received <= record.delivered
+
+
+def test_a_model_that_is_not_there_is_no_label() -> None:
+    """Neither the served one's name, which was not asked for, nor whatever was."""
+    capture = _Recording()
+    capture.engines[0] = EngineState(0, 1, model="served", config="c0ffee")
+    asyncio.run(_call(capture, "/v1/responses"))
+    asyncio.run(_call(capture, "/v1/completions"))
+    unknown, other = capture.records
+    assert (unknown.model, unknown.error_type, unknown.config) == (None, "404", "c0ffee")
+    assert other.model == "served"
 
 
 def test_a_failure_inside_the_server_still_propagates_and_is_a_row() -> None:

@@ -196,6 +196,10 @@ def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
         assert front.apply(unscheduled)
         assert (front.process_of(0), front.process_of(1)) == (4242, None)
         (state,) = front.unclaimed({})
+        refused = a_record("c")
+        refused.engine_request_id = None
+        assert front.apply(refused)
+    assert refused.model is None  # it asked for a model that is not there
     for record in (first, unscheduled):
         assert (record.model, record.config) == ("m", "c0ffee00")
     assert (state.model, state.config, state.version) == ("m", "c0ffee00", "0.32.0")

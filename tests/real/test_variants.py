@@ -159,6 +159,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     rows = stored(tailspan, seen)
     told = [(rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen]
     assert told == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
+    assert [rows[each.trace_id]["model"] for each in seen] == ["tiny", "tiny", None]
 
     before = laden.own_metrics()["vllm:admission_rejections_total"]
     crowd = [Call(stream=n % 2 == 0, prompt=f"crowd {n}", max_tokens=200) for n in range(48)]
