@@ -4,13 +4,14 @@
 (`Goodput`), or by what two Prometheus queries count (`QueryRatio`).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from typing import Final
 
 from alerts import durations
-from alerts.expression import Expression, render
+from alerts.expression import Comparison, Expression, comparisons, render
 
 JUDGED: Final = 2
 """Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
@@ -32,6 +33,12 @@ class Goodput:
     def definition(self) -> str:
         """What is counted, as text: equal where and only where the counts would be."""
         return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}"
+
+    def thresholds(self) -> Iterator[tuple[str, float]]:
+        """What is promised of numbers: each field with what it is compared with."""
+        for leaf in comparisons(self.good):
+            if isinstance(leaf, Comparison) and isinstance(leaf.value, int | float):
+                yield leaf.field, float(leaf.value)
 
     @property
     def digest(self) -> str:

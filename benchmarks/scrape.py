@@ -3,7 +3,8 @@
     python benchmarks/scrape.py [--requests 400]
 
 Fleets of several sizes, up to the cap on labels; every replica has answered so many requests
-in the last five minutes, each with latencies of its own.
+in the last five minutes, each with latencies of its own, on behalf of 20 tenants. As Prometheus
+asks: OpenMetrics, with exemplars.
 """
 
 import argparse
@@ -12,19 +13,33 @@ import sys
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from prometheus_client import generate_latest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from exporters.families import recent_families  # found by the line above
+from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.exposition import Exposition  # found by the line above
+from exporters.families import recent_families
 from exporters.labels import COMBINED_LIMIT, Labels
 from exporters.prometheus import PrometheusExporter
 from exporters.recent_latencies import RecentLatencies
-from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+from telemetry.engines import EngineSample
+from telemetry.requests import (
+    DECODE_PARTS,
+    PREFILL_PARTS,
+    QUEUE_PARTS,
+    Basis,
+    Outcome,
+    RequestTimeline,
+    Source,
+)
 
-FLEETS = (1, 8, 64, COMBINED_LIMIT)
+FLEETS = (1, 8, 100, COMBINED_LIMIT)
+TENANTS = 20
+PARTS: dict[str, Any] = dict.fromkeys((*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS), 0.01)
+STATE: dict[str, Any] = dict.fromkeys((*ENGINE_GAUGES, *ENGINE_TOTALS), 123456)
 ROUNDS = 7
 
 
@@ -45,16 +60,34 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
             basis=Basis.HTTP,
             ttft_s=ttft_s,
             queue_s=queue_s,
+            frontend_s=0.01,
+            prefill_s=0.1,
             decode_s=decode_s * 20,
+            delivery_s=0.01,
+            **PARTS,
             output_tokens=21,
             itl_max_s=itl_max_s,
             model=f"model-{replica // 100}",
+            tenant=f"tenant-{n % TENANTS}",
             replica=f"replica-{replica % 100}",
         )
         for n, (e2e_s, ttft_s, queue_s, decode_s, itl_max_s) in enumerate(
             zip(*latencies, strict=True)
         )
     ]
+
+
+def sample(replica: int, now_unix_ns: int) -> EngineSample:
+    """A replica's engine, of which everything is known that goes on `/metrics`."""
+    return EngineSample(
+        replica=f"replica-{replica % 100}",
+        engine=0,
+        process=1,
+        at_unix_ns=now_unix_ns,
+        started_unix_ns=now_unix_ns - 10**9,
+        model=f"model-{replica // 100}",
+        **STATE,
+    )
 
 
 def measure(fleet: int, number: int) -> None:
@@ -66,15 +99,16 @@ def measure(fleet: int, number: int) -> None:
     for replica in range(fleet):
         batch = rows(replica, number, now_unix_ns)
         begun = time.process_time()
-        exporter.on_stored(batch, [])
+        exporter.on_stored(batch, [sample(replica, now_unix_ns)])
         between = time.process_time()
         take(recent, batch, now_unix_ns)
         adding_s += between - begun
         counting_s += time.process_time() - between
+    exposition = Exposition([exporter])
     whole_ms, quantiles_ms, size = [], [], 0
     for _ in range(ROUNDS):
         begun = time.process_time()
-        size = len(generate_latest(exporter.registry))
+        size = len(exposition.write(openmetrics=True))
         between = time.process_time()
         list(recent_families(recent.counts(now_unix_ns)))
         whole_ms.append((between - begun) * 1e3)
@@ -92,11 +126,11 @@ def take(recent: RecentLatencies, batch: list[RequestTimeline], now_unix_ns: int
     for row in batch:
         assert row.model is not None
         assert row.replica is not None
-        recent.add((row.model, row.replica), row, now_unix_ns)
+        recent.add((row.model, row.replica), row, now_unix_ns, (row.model, row.tenant or ""))
 
 
 def held_kb(number: int) -> float:
-    """What the windows of a replica hold, and as much again those of its model."""
+    """What the windows of a replica hold; as much again those of its model, and its tenants'."""
     now_unix_ns = time.time_ns()
     batch = rows(0, number, now_unix_ns)
     take(RecentLatencies(), batch, now_unix_ns)
@@ -105,7 +139,7 @@ def held_kb(number: int) -> float:
     take(recent, batch, now_unix_ns)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return held / 2e3
+    return held / 3e3
 
 
 def main() -> int:

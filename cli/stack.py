@@ -31,8 +31,10 @@ from collector.scrape.scraper import Scraper
 from collector.scrape.targets import Discovery
 from collector.server import Collector
 from exporters.app import metrics_app
+from exporters.exposition import Exposition
 from exporters.prometheus import PrometheusExporter
 from exporters.scrapes import ScrapeMetrics
+from exporters.text import Families
 from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.writer import Writer
@@ -161,11 +163,12 @@ class Stack:
         self._keep = keep
         self._working: list[asyncio.Task[None]] = []
         self.scraper: Scraper | None = None
+        told: list[Families] = [exporter]
         if scrape:
             self.scraper = Scraper(
                 scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
             )
-            exporter.registry.register(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
+            told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
         self.collector = Collector(
             self._writer,
             [exporter, self.arrivals, self._evaluator, *([self.scraper] if self.scraper else [])],
@@ -178,7 +181,7 @@ class Stack:
             tls=doors.tls,
             reading=ReadingApart(),
         )
-        scraped: ASGIApp = metrics_app(exporter.registry, lambda: self.collector.ready)
+        scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
             scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))
         self.metrics = AsgiHost(

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -11,19 +9,24 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from exporters.exposition import Exposition
+from exporters.text import OPENMETRICS, PLAIN
 
-def metrics_app(registry: CollectorRegistry, ready: Callable[[], bool]) -> Starlette:
+
+def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
     """The application that Prometheus scrapes and an orchestrator probes.
 
     Args:
-        registry: what to tell.
+        exposition: what to tell.
         ready: whether telemetry is being received and kept.
     """
 
     # Not async: Starlette runs it on a thread, and a long text holds up no telemetry.
     def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"Content-Type": content_type})
+        # Prometheus names OpenMetrics first; a browser and curl do not.
+        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        content_type = OPENMETRICS if openmetrics else PLAIN
+        return Response(exposition.write(openmetrics), headers={"Content-Type": content_type})
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")

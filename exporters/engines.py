@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from exporters.series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS, TOLD_BY_ALL
 from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
@@ -37,6 +37,8 @@ class EngineView(NamedTuple):
     gauges: dict[str, float]
     totals: dict[str, float]
     last_sample_unix_ns: int
+    info: tuple[str, str, str]
+    """Region, config and source; "" for unknown."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ class _Engine:
 
     def settle(self, process: int) -> None:
         for name, value in self.processes.pop(process).totals.items():
-            self.settled[name] = self.settled.get(name, 0) + value
+            if name not in TOLD_BY_ALL:
+                self.settled[name] = self.settled.get(name, 0) + value
 
 
 class EngineTotals:
@@ -138,12 +141,15 @@ def _view(engine: _Engine, now_unix_ns: int) -> EngineView:
     totals = dict(engine.settled)
     for each in engine.processes.values():
         for name, value in each.totals.items():
-            totals[name] = totals.get(name, 0) + value
+            held = totals.get(name, 0)
+            totals[name] = max(held, value) if name in TOLD_BY_ALL else held + value
+    newest = max((each.newest for each in engine.processes.values()), key=lambda s: s.at_unix_ns)
     return EngineView(
         engine.model,
         _gauges(engine, now_unix_ns),
         totals,
-        max(each.newest.at_unix_ns for each in engine.processes.values()),
+        newest.at_unix_ns,
+        (newest.region or "", newest.config or "", str(newest.source or "")),
     )
 
 

@@ -1,113 +1,128 @@
-"""Totals as prometheus_client's metric families. A family without samples is left out."""
+"""Totals as families of metrics. A family without samples is left out."""
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
 from typing import TypeVar
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-    SummaryMetricFamily,
-)
-from prometheus_client.utils import floatToGoString
-
 from exporters import series
+from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
 from exporters.engines import EngineView
 from exporters.health import CollectorReport
+from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
-from exporters.requests import Distribution, Pair, PairTotals
-from exporters.series import Histogram, Series
+from exporters.requests import Counts, Pair, PairTotals
 from exporters.slo import SloTotals
+from exporters.text import Distributions, Family, Labels, Scalars
 from telemetry.quantiles import least_number
 from telemetry.sketches import quantiles_s
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
-"""Label values, in the order of the series' labels."""
 
 
-def counter(of: Series, values: Mapping[_Labels, float]) -> Metric:
+def counter(of: Series, values: Mapping[_Labels, float]) -> Family:
     """A counter family."""
-    family = CounterMetricFamily(of.name, of.help, labels=of.labels)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
+    return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
-def gauge(of: Series, values: Mapping[_Labels, float]) -> Metric:
+def gauge(of: Series, values: Mapping[_Labels, float]) -> Family:
     """A gauge family."""
-    family = GaugeMetricFamily(of.name, of.help, labels=of.labels)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
+    return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 
-def _histogram(of: Histogram, values: Mapping[Pair, Distribution]) -> Metric:
-    family = HistogramMetricFamily(of.name, of.help, labels=series.REQUEST_LABELS)
-    bounds = [*map(floatToGoString, of.bounds_s), "+Inf"]
-    for pair, each in values.items():
-        cumulative = accumulate(each.counts)
-        family.add_metric(pair, list(zip(bounds, cumulative, strict=True)), each.sum_s)
-    return family
+def _told(families: Iterator[Scalars]) -> Iterator[Family]:
+    return (family for family in families if family.values)
 
 
-def request_families(by_pair: Mapping[Pair, PairTotals]) -> Iterator[Metric]:
-    """Outcomes, tokens and latencies."""
-    outcomes = {
-        (*pair, str(outcome)): count
-        for pair, totals in by_pair.items()
-        for outcome, count in totals.outcomes.items()
+def request_families(
+    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...]
+) -> Iterator[Family]:
+    """Outcomes, tokens, phases and latencies."""
+    yield from _count_families(
+        {pair: totals.counts for pair, totals in by_pair.items()}, series.REQUESTS, series.TOKENS
+    )
+    phased = {pair: totals for pair, totals in by_pair.items() if totals.phased}
+    if phased:
+        yield counter(series.PHASED_REQUESTS, {pair: each.phased for pair, each in phased.items()})
+        yield counter(
+            series.PHASE_SECONDS,
+            {
+                (*pair, phase): value_s
+                for pair, each in phased.items()
+                for phase, value_s in each.phases_s.items()
+            },
+        )
+    parts_s = {
+        (*pair, *part): value_s
+        for pair, each in by_pair.items()
+        for part, value_s in each.parts_s.items()
     }
-    if outcomes:
-        yield counter(series.REQUESTS, outcomes)
-    for name, of in series.TOKENS.items():
-        tokens = {pair: each.tokens[name] for pair, each in by_pair.items() if name in each.tokens}
-        if tokens:
-            yield counter(of, tokens)
-    for histogram in series.HISTOGRAMS:
+    if parts_s:
+        yield counter(series.PART_SECONDS, parts_s)
+    for histogram in histograms:
         observed = {
             pair: each.histograms[histogram.name]
             for pair, each in by_pair.items()
             if histogram.name in each.histograms
         }
         if observed:
-            yield _histogram(histogram, observed)
+            yield Distributions(histogram, observed)
 
 
-def recent_families(recent: RecentCounts) -> Iterator[Metric]:
-    """Quantiles of the last minutes, by replica and by model."""
+def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
+    """Outcomes and tokens by tenant."""
+    yield from _count_families(by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS)
+
+
+def _count_families(
+    by_pair: Mapping[Pair, Counts], requests: Series, tokens: Mapping[str, Series]
+) -> Iterator[Family]:
+    outcomes = {
+        (*pair, str(outcome)): count
+        for pair, counts in by_pair.items()
+        for outcome, count in counts.outcomes.items()
+    }
+    if outcomes:
+        yield counter(requests, outcomes)
+    for name, of in tokens.items():
+        counted = {pair: each.tokens[name] for pair, each in by_pair.items() if name in each.tokens}
+        if counted:
+            yield counter(of, counted)
+
+
+def recent_families(recent: RecentCounts) -> Iterator[Family]:
+    """Quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
-    yield from _summaries(series.RECENT_BY_REPLICA, recent.by_pair)
-    yield from _summaries(series.RECENT_BY_MODEL, by_model)
+    yield from _told(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
+    yield from _told(_summaries(series.RECENT_BY_MODEL, by_model))
+    yield from _told(_summaries(series.RECENT_BY_TENANT, recent.by_tenant))
 
 
 def _summaries(
     by_field: Mapping[str, Series], counts: Mapping[_Labels, Latencies]
-) -> Iterator[Metric]:
+) -> Iterator[Scalars]:
+    least = [(label, q, least_number(q)) for label, q in series.QUANTILES.items()]
     for name, of in by_field.items():
-        family = SummaryMetricFamily(of.name, of.help)
+        values: dict[Labels, float] = {}
         for labels, latencies in counts.items():
-            bins = latencies.get(name, {})
+            bins = latencies.get(name)
+            if not bins:
+                continue
             number = sum(bins.values())
-            told = {label: q for label, q in series.QUANTILES.items() if number >= least_number(q)}
-            for label, value in zip(told, quantiles_s(bins, told.values()), strict=False):
-                family.add_sample(
-                    of.name, dict(zip(of.labels, (*labels, label), strict=True)), value
-                )
-        if family.samples:
-            yield family
+            told = {label: q for label, q, enough in least if number >= enough}
+            if told:
+                for label, value_s in zip(told, quantiles_s(bins, told.values()), strict=True):
+                    values[(*labels, label)] = value_s
+        yield Scalars(of, "summary", values)
 
 
-def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Metric]:
+def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
     """Gauges of fresh engines, totals of all."""
-    for name, of in series.ENGINE_GAUGES.items():
+    for name, of in ENGINE_GAUGES.items():
         told = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
         }
         if told:
             yield gauge(of, told)
-    for name, of in series.ENGINE_TOTALS.items():
+    for name, of in ENGINE_TOTALS.items():
         counted = {
             labels: view.totals[name] for labels, view in by_labels.items() if name in view.totals
         }
@@ -115,12 +130,13 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Metric]
             yield counter(of, counted)
     if by_labels:
         yield gauge(
-            series.LAST_SAMPLE,
+            LAST_SAMPLE,
             {labels: view.last_sample_unix_ns / 1e9 for labels, view in by_labels.items()},
         )
+        yield gauge(ENGINE_INFO, {(*labels, *view.info): 1 for labels, view in by_labels.items()})
 
 
-def slo_families(by_name: Mapping[str, SloTotals]) -> Iterator[Metric]:
+def slo_families(by_name: Mapping[str, SloTotals]) -> Iterator[Family]:
     """Good events and all, per objective; from the start, at 0."""
     if by_name:
         yield counter(series.SLO_EVENTS, {(name,): each.events for name, each in by_name.items()})
@@ -137,7 +153,7 @@ def slo_families(by_name: Mapping[str, SloTotals]) -> Iterator[Metric]:
         )
 
 
-def report_families(report: CollectorReport) -> Iterator[Metric]:
+def report_families(report: CollectorReport) -> Iterator[Family]:
     """The collector on itself."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)

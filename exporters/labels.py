@@ -7,9 +7,9 @@ one is `other`, and counted.
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from exporters.series import OTHER
+from exporters.kinds import OTHER
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = 1_000
@@ -41,6 +41,11 @@ class LabelCap(Generic[_Value]):
         seen.move_to_end(value)
         return True
 
+    @property
+    def use(self) -> tuple[int, int]:
+        """How many values it has, and how many it has room for."""
+        return len(self._seen_unix_ns), self._limit
+
     def __contains__(self, value: object) -> bool:
         return value in self._seen_unix_ns
 
@@ -51,7 +56,9 @@ class Labels:
     def __init__(self, limit: int = LIMIT, combined_limit: int = COMBINED_LIMIT) -> None:
         self._models: LabelCap[str] = LabelCap(limit)
         self._replicas: LabelCap[str] = LabelCap(limit)
+        self._tenants: LabelCap[str] = LabelCap(limit)
         self._pairs: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
+        self._customers: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
         self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit)
 
     def pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> tuple[str, str]:
@@ -61,6 +68,13 @@ class Labels:
             _capped(self._replicas, replica, now_unix_ns),
         )
         if OTHER in pair or self._pairs.admits(pair, now_unix_ns):
+            return pair
+        return OTHER, OTHER
+
+    def customer(self, model: str, tenant: str | None, now_unix_ns: int) -> tuple[str, str]:
+        """Those of a request by tenant; its model's label is `pair`'s."""
+        pair = model, _capped(self._tenants, tenant, now_unix_ns)
+        if OTHER in pair or self._customers.admits(pair, now_unix_ns):
             return pair
         return OTHER, OTHER
 
@@ -80,6 +94,15 @@ class Labels:
             and (OTHER in pair or pair in self._pairs)
         )
 
+    def holds_customer(self, pair: tuple[str, str]) -> bool:
+        """Whether a model and tenant still have room."""
+        model, tenant = pair
+        return (
+            _held(self._models, model)
+            and _held(self._tenants, tenant)
+            and (OTHER in pair or pair in self._customers)
+        )
+
     def held_model(self, model: str | None) -> str:
         """The label value of a model seen before."""
         return (model or "") if _held(self._models, model or "") else OTHER
@@ -90,11 +113,21 @@ class Labels:
 
     def overflows(self) -> dict[str, int]:
         """Rows beyond the cap, by label."""
+        return {label: cap.overflows for label, cap in self._caps.items()}
+
+    def use(self) -> dict[str, tuple[int, int]]:
+        """Values and room for them, by label."""
+        return {label: cap.use for label, cap in self._caps.items()}
+
+    @property
+    def _caps(self) -> "dict[str, LabelCap[Any]]":
         return {
-            "model": self._models.overflows,
-            "replica": self._replicas.overflows,
-            "model,replica": self._pairs.overflows,
-            "engine": self._engines.overflows,
+            "model": self._models,
+            "replica": self._replicas,
+            "tenant": self._tenants,
+            "model,replica": self._pairs,
+            "model,tenant": self._customers,
+            "engine": self._engines,
         }
 
 

@@ -1,8 +1,7 @@
 """Stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` listens to the collector and is itself one of prometheus_client's
-collectors, in a registry of its own: a scrape copies the totals under a lock, some tens of
-microseconds a replica, and writes them out without it.
+`PrometheusExporter` listens to the collector: a scrape copies the totals under a lock, some
+tens of microseconds a replica, and writes them out without it.
 """
 
 import platform
@@ -11,8 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import CollectorRegistry
 
 from alerts.objectives import Goodput
 from exporters import series
@@ -25,18 +23,20 @@ from exporters.families import (
     report_families,
     request_families,
     slo_families,
+    tenant_families,
 )
 from exporters.health import CollectorReport
 from exporters.labels import Labels
 from exporters.recent import RecentIds, RecentSources
 from exporters.recent_latencies import RecentLatencies
-from exporters.requests import Pair, RequestTotals
+from exporters.requests import Pair, RequestTotals, TenantTotals
 from exporters.slo import Slos
+from exporters.text import Families, Family
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
 
 
-class PrometheusExporter(Collector):
+class PrometheusExporter(Families):
     """Counts what was stored, and tells it to who scrapes.
 
     Args:
@@ -64,7 +64,9 @@ class PrometheusExporter(Collector):
         self._labels = labels or Labels()
         self._recent = recent or RecentIds()
         self._told = RecentSources()
-        self._requests = RequestTotals()
+        self._histograms = series.histograms((objectives or {}).values())
+        self._requests = RequestTotals(self._histograms)
+        self._tenants = TenantTotals()
         self._latencies = RecentLatencies()
         self._engines = EngineTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
@@ -72,6 +74,7 @@ class PrometheusExporter(Collector):
         self._simulated = False
         self._lock = threading.Lock()
         self._build = (_version(), platform.python_version())
+        # The same as the library sees it.
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -87,26 +90,30 @@ class PrometheusExporter(Collector):
             for request in requests:
                 self._add_request(request, now_unix_ns)
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Family]:
         """Every series as of now."""
         with self._lock:
             self._forget_what_made_way()
             requests = self._requests.copy()
+            tenants = self._tenants.copy()
             engines = {
                 (self._labels.held_model(view.model), replica, str(engine)): view
                 for (replica, engine), view in self._engines.view().items()
             }
             recent = self._latencies.counts(self._clock_unix_ns())
             slos = self._slos.copy()
-            overflows = self._labels.overflows()
+            overflows, use = self._labels.overflows(), self._labels.use()
             repeated, simulated = self._repeated_requests, self._simulated
-        yield from request_families(requests)
+        yield from request_families(requests, self._histograms)
+        yield from tenant_families(tenants)
         yield from recent_families(recent)
         yield from engine_families(engines)
         yield from slo_families(slos)
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )
+        yield gauge(series.LABEL_VALUES, {(label,): held for label, (held, _) in use.items()})
+        yield gauge(series.LABEL_VALUES_LIMIT, {(label,): cap for label, (_, cap) in use.items()})
         yield counter(series.REPEATED_REQUESTS, {(): repeated})
         yield gauge(series.SIMULATED, {(): int(simulated)})
         yield gauge(series.BUILD, {self._build: 1})
@@ -125,8 +132,10 @@ class PrometheusExporter(Collector):
             return
         self._simulated |= request.source is Source.SIMULATOR
         pair = self._pair(request.model, request.replica, now_unix_ns)
+        tenant = self._labels.customer(pair[0], request.tenant, now_unix_ns)
         self._requests.add(pair, request)
-        self._latencies.add(pair, request, now_unix_ns)
+        self._tenants.add(tenant, request)
+        self._latencies.add(pair, request, now_unix_ns, tenant)
         self._slos.add(request, now_unix_ns)
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
@@ -142,6 +151,9 @@ class PrometheusExporter(Collector):
     def _forget_what_made_way(self) -> None:
         self._requests.forget(
             {pair for pair in self._requests.pairs if not self._labels.holds_pair(pair)}
+        )
+        self._tenants.forget(
+            {pair for pair in self._tenants.pairs if not self._labels.holds_customer(pair)}
         )
         self._engines.forget(
             {key for key in self._engines.keys if not self._labels.holds_engine(key)}

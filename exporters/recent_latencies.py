@@ -1,4 +1,4 @@
-"""Latencies of the last five minutes, in bins: by model and replica, and by model.
+"""Latencies of the last five minutes, in bins: by model and replica, model, and tenant.
 
 A window is the sum of slices of 15 s. It is kept as it slides: what falls out is taken off
 again, so that a scrape adds nothing up. A request counts in the slice that it ended in; one
@@ -31,6 +31,7 @@ class RecentCounts(NamedTuple):
 
     by_pair: dict[Pair, Latencies]
     by_model: dict[str, Latencies]
+    by_tenant: dict[Pair, Latencies]
 
 
 class SlidingCounts:
@@ -65,15 +66,21 @@ class SlidingCounts:
 
 
 class RecentLatencies:
-    """The windows of every pair and of every model. Has no clock: it is told the present."""
+    """The windows of every pair, every model and every tenant of a model.
+
+    Has no clock: it is told the present.
+    """
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}
         self._by_model: dict[str, dict[str, SlidingCounts]] = {}
+        self._by_tenant: dict[Pair, dict[str, SlidingCounts]] = {}
         self._swept = 0
 
-    def add(self, pair: Pair, request: RequestTimeline, now_unix_ns: int) -> None:
-        """Count one request."""
+    def add(
+        self, pair: Pair, request: RequestTimeline, now_unix_ns: int, tenant: Pair | None = None
+    ) -> None:
+        """Count one request; `tenant` is its model and tenant."""
         if request.outcome is Outcome.REJECTED:
             return
         now = now_unix_ns // SLICE_NS
@@ -84,7 +91,9 @@ class RecentLatencies:
         if ended < oldest:
             return
         # Written out: this is the path of every request as it comes in.
-        both = self._by_pair.setdefault(pair, {}), self._by_model.setdefault(pair[0], {})
+        all_ = [self._by_pair.setdefault(pair, {}), self._by_model.setdefault(pair[0], {})]
+        if tenant is not None:
+            all_.append(self._by_tenant.setdefault(tenant, {}))
         unanswered, unstreamed = not request.outcome.answered, request.streamed is False
         for of in RECENT:
             if (unanswered and of.answered_only) or (unstreamed and of.streamed_only):
@@ -93,7 +102,7 @@ class RecentLatencies:
             bin_ = None if value_s is None else bin_of(value_s)
             if bin_ is None:
                 continue
-            for windows in both:
+            for windows in all_:
                 window = windows.get(of.field)
                 if window is None:
                     window = windows[of.field] = SlidingCounts()
@@ -104,12 +113,15 @@ class RecentLatencies:
     def counts(self, now_unix_ns: int) -> RecentCounts:
         """As of now; what has fallen silent is not there."""
         self._sweep(now_unix_ns // SLICE_NS)
-        return RecentCounts(_copies(self._by_pair), _copies(self._by_model))
+        return RecentCounts(
+            _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)
+        )
 
     def _sweep(self, now: int) -> None:
         self._swept = now
         _drop_silent(self._by_pair, now - SLICES + 1)
         _drop_silent(self._by_model, now - SLICES + 1)
+        _drop_silent(self._by_tenant, now - SLICES + 1)
 
 
 def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> None:
@@ -122,6 +134,6 @@ def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> N
 
 def _copies(by_key: Mapping[_Key, Mapping[str, SlidingCounts]]) -> dict[_Key, Latencies]:
     return {
-        key: {name: dict(window.total) for name, window in windows.items()}
+        key: {name: window.total.copy() for name, window in windows.items()}
         for key, windows in by_key.items()
     }

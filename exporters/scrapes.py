@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
-
 from exporters.families import counter, gauge
-from exporters.series import Series
+from exporters.kinds import Series
+from exporters.text import Families, Family
 
 UP: Final = Series(
     "tailspan_scrape_up",
@@ -69,7 +67,7 @@ class ScrapedTarget(Protocol):
         """All told."""
 
 
-class ScrapeMetrics(Collector):
+class ScrapeMetrics(Families):
     """Tells how the targets stand."""
 
     def __init__(
@@ -80,7 +78,7 @@ class ScrapeMetrics(Collector):
         self._report = report
         self._discoveries = discoveries
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Family]:
         """Every series as of now; none without targets."""
         if found := self._discoveries():
             yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})

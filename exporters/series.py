@@ -12,64 +12,20 @@ A value that is unknown makes no observation and an unknown label is empty, whic
 Prometheus is the same as no label.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 from alerts import vocabulary
-
-OTHER: Final = "other"
-"""The label value that takes in what is beyond the cap."""
-
-
-class Series(NamedTuple):
-    """A counter or gauge."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-class Histogram(NamedTuple):
-    """A histogram of one latency of `RequestTimeline`."""
-
-    name: str
-    help: str
-    field: str
-    answered_only: bool
-    """For durations that an abort or error cuts short: there, short is not fast."""
-    bounds_s: tuple[float, ...]
-
-
-class Recent(NamedTuple):
-    """Quantiles of one latency of `RequestTimeline` over the last minutes."""
-
-    name: str
-    by_model: str
-    """The same over all replicas of a model."""
-    help: str
-    field: str
-    answered_only: bool = False
-    streamed_only: bool = False
-    """The first byte of an answer that is not streamed is its last (docs/decisions/001)."""
-
-
-def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
-    """Six bounds a decade from `lowest` to `highest`.
-
-    Args:
-        lowest: exponent of ten of the first decade, as text.
-        highest: the last bound, as text.
-    """
-    # Parsed from text, each bound is the double nearest to what is written: 0.3 is 0.3.
-    steps = (
-        float(f"{mantissa}e{exponent}")
-        for exponent in range(int(lowest), 5)
-        for mantissa in ("1", "1.5", "2", "3", "5", "7.5")
-    )
-    return tuple(bound for bound in steps if bound <= float(highest))
-
-
-REQUEST_LABELS: Final = ("model", "replica")
-ENGINE_LABELS: Final = ("model", "replica", "engine")
+from alerts.objectives import Goodput
+from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
+from exporters.kinds import (
+    REQUEST_LABELS,
+    TENANT_LABELS,
+    Histogram,
+    Recent,
+    Series,
+    bounds_s,
+)
 
 HISTOGRAMS: Final = (
     Histogram(
@@ -123,6 +79,19 @@ HISTOGRAMS: Final = (
     ),
 )
 
+
+def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
+    """The histograms, with the thresholds of these objectives among their bounds."""
+    wanted: dict[str, set[float]] = {}
+    for objective in objectives:
+        for field, threshold in objective.thresholds():
+            wanted.setdefault(field, set()).add(threshold)
+    return tuple(
+        each._replace(bounds_s=tuple(sorted({*each.bounds_s, *wanted.get(each.field, ())})))
+        for each in HISTOGRAMS
+    )
+
+
 RECENT_S: Final = 300
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
 """By label."""
@@ -135,6 +104,7 @@ RECENT: Final = (
     Recent(
         "tailspan_recent_ttft_seconds",
         "tailspan_recent_model_ttft_seconds",
+        "tailspan_recent_tenant_ttft_seconds",
         f"Quantiles of the time from receipt to first byte, of streamed answers, {_RECENTLY}",
         "ttft_s",
         streamed_only=True,
@@ -142,18 +112,21 @@ RECENT: Final = (
     Recent(
         "tailspan_recent_tpot_seconds",
         "tailspan_recent_model_tpot_seconds",
+        "tailspan_recent_tenant_tpot_seconds",
         f"Quantiles of the mean time per output token after the first, {_RECENTLY}",
         "tpot_s",
     ),
     Recent(
         "tailspan_recent_itl_max_seconds",
         "tailspan_recent_model_itl_max_seconds",
+        "tailspan_recent_tenant_itl_max_seconds",
         f"Quantiles of the longest gap between two tokens of an answer, {_RECENTLY}",
         "itl_max_s",
     ),
     Recent(
         "tailspan_recent_e2e_seconds",
         "tailspan_recent_model_e2e_seconds",
+        "tailspan_recent_tenant_e2e_seconds",
         f"Quantiles of the time from receipt to delivery, of whole answers, {_RECENTLY}",
         "e2e_s",
         answered_only=True,
@@ -161,6 +134,7 @@ RECENT: Final = (
     Recent(
         "tailspan_recent_queue_seconds",
         "tailspan_recent_model_queue_seconds",
+        "tailspan_recent_tenant_queue_seconds",
         f"Quantiles of the time waited in the engine's queue, {_RECENTLY}",
         "queue_s",
     ),
@@ -173,6 +147,10 @@ RECENT_BY_MODEL: Final = {
     for each in RECENT
 }
 """Made of the same requests: no quantile of a model can be had from those of its replicas."""
+RECENT_BY_TENANT: Final = {
+    each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
+    for each in RECENT
+}
 
 REQUESTS: Final = Series(
     "tailspan_requests_total",
@@ -195,81 +173,43 @@ TOKENS: Final = {
 }
 """By field of `RequestTimeline`."""
 
-ENGINE_GAUGES: Final = {
-    "waiting": Series(
-        "tailspan_engine_waiting_requests", "Requests in the engine's queue.", ENGINE_LABELS
+TENANT_REQUESTS: Final = Series(
+    "tailspan_tenant_requests_total",
+    "Requests ended, by tenant and outcome.",
+    (*TENANT_LABELS, "outcome"),
+)
+TENANT_TOKENS: Final = {
+    "prompt_tokens": Series(
+        "tailspan_tenant_prompt_tokens_total", "Prompt tokens of ended requests.", TENANT_LABELS
     ),
-    "running": Series(
-        "tailspan_engine_running_requests", "Requests in the engine's batch.", ENGINE_LABELS
+    "cached_tokens": Series(
+        "tailspan_tenant_cached_prompt_tokens_total",
+        "Prompt tokens of ended requests that a prefix cache spared.",
+        TENANT_LABELS,
     ),
-    "kv_usage_ratio": Series(
-        "tailspan_engine_kv_cache_usage_ratio",
-        "Share of KV-cache blocks in use, 0 to 1.",
-        ENGINE_LABELS,
-    ),
-    "longest_step_s": Series(
-        "tailspan_engine_longest_step_seconds",
-        "Longest engine step since the sample before, in seconds.",
-        ENGINE_LABELS,
-    ),
-}
-"""By field of `EngineSample`; absent once the engine has been silent for a while."""
-
-ENGINE_TOTALS: Final = {
-    "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
-    "busy_s_total": Series(
-        "tailspan_engine_busy_seconds_total", "Seconds spent in engine steps.", ENGINE_LABELS
-    ),
-    "prefill_tokens_total": Series(
-        "tailspan_engine_prefill_tokens_total", "Prompt tokens computed.", ENGINE_LABELS
-    ),
-    "decode_tokens_total": Series(
-        "tailspan_engine_decode_tokens_total", "Output tokens generated.", ENGINE_LABELS
-    ),
-    "prefix_cache_queries_tokens_total": Series(
-        "tailspan_engine_prefix_cache_queries_tokens_total",
-        "Prompt tokens looked up in the prefix cache.",
-        ENGINE_LABELS,
-    ),
-    "prefix_cache_hits_tokens_total": Series(
-        "tailspan_engine_prefix_cache_hits_tokens_total",
-        "Prompt tokens found in the prefix cache.",
-        ENGINE_LABELS,
-    ),
-    "external_cache_queries_tokens_total": Series(
-        "tailspan_engine_external_cache_queries_tokens_total",
-        "Prompt tokens looked up in an external KV cache.",
-        ENGINE_LABELS,
-    ),
-    "external_cache_hits_tokens_total": Series(
-        "tailspan_engine_external_cache_hits_tokens_total",
-        "Prompt tokens found in an external KV cache.",
-        ENGINE_LABELS,
-    ),
-    "preemptions_total": Series(
-        "tailspan_engine_preemptions_total",
-        "Requests evicted from the batch to be computed again.",
-        ENGINE_LABELS,
-    ),
-    "spans_dropped_total": Series(
-        "tailspan_instrumentation_spans_dropped_total",
-        "Requests that the instrumentation could not tell of. Told with every engine of a"
-        " process: take the maximum over engines, not the sum.",
-        ENGINE_LABELS,
-    ),
-    "hook_failures_total": Series(
-        "tailspan_instrumentation_hook_failures_total",
-        "Failures inside the instrumentation's hooks, all contained. Told with every engine of a"
-        " process: take the maximum over engines, not the sum.",
-        ENGINE_LABELS,
+    "output_tokens": Series(
+        "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""By field of `EngineSample`; each engine's own count since it started."""
+"""By field of `RequestTimeline`. Tenants by model, not by replica: hundreds of each would be
+tens of thousands of series, of which nobody looks at one."""
 
-LAST_SAMPLE: Final = Series(
-    "tailspan_engine_last_sample_timestamp_seconds",
-    "When the engine's newest sample was taken by its own clock, in unix seconds.",
-    ENGINE_LABELS,
+PHASE_SECONDS: Final = Series(
+    "tailspan_phase_seconds_total",
+    "Time that ended requests spent in each phase, in seconds; the phases of a request sum to"
+    " its end-to-end time. Divided by tailspan_phased_requests_total: seconds a request.",
+    (*REQUEST_LABELS, "phase"),
+)
+PHASED_REQUESTS: Final = Series(
+    "tailspan_phased_requests_total",
+    "Ended requests whose phases are all known: those of tailspan_phase_seconds_total.",
+    REQUEST_LABELS,
+)
+PART_SECONDS: Final = Series(
+    "tailspan_phase_part_seconds_total",
+    "Time of queue, prefill and decode by what it was spent on, in seconds; the parts of a phase"
+    " sum to it. Of requests whose parts are known.",
+    (*REQUEST_LABELS, "phase", "part"),
 )
 
 SLO_EVENTS: Final = Series(
@@ -329,6 +269,29 @@ LABEL_OVERFLOWS: Final = Series(
     "Rows whose label value was beyond the cap: counted as 'other', or for engines left out.",
     ("label",),
 )
+LABEL_VALUES: Final = Series(
+    "tailspan_exporter_label_values",
+    "Values that a label, or labels together, have here now.",
+    ("label",),
+)
+LABEL_VALUES_LIMIT: Final = Series(
+    "tailspan_exporter_label_values_limit",
+    "How many there is room for; what is beyond becomes 'other'.",
+    ("label",),
+)
+METRIC_SERIES: Final = Series(
+    "tailspan_exporter_series",
+    "Series that the last scrape told of, by metric (a histogram's buckets are one each).",
+    ("metric",),
+)
+SCRAPE_SECONDS: Final = Series(
+    "tailspan_exporter_last_scrape_seconds",
+    "How long the scrape before this one took to write, in seconds.",
+)
+SCRAPE_BYTES: Final = Series(
+    "tailspan_exporter_last_scrape_bytes",
+    "Size of the scrape before this one before compression, in bytes.",
+)
 REPEATED_REQUESTS: Final = Series(
     "tailspan_exporter_repeated_requests_total",
     "Requests received again, as after a retry, and not counted again.",
@@ -345,8 +308,15 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *HISTOGRAMS,
     *RECENT_BY_REPLICA.values(),
     *RECENT_BY_MODEL.values(),
+    *RECENT_BY_TENANT.values(),
     REQUESTS,
     *TOKENS.values(),
+    TENANT_REQUESTS,
+    *TENANT_TOKENS.values(),
+    PHASE_SECONDS,
+    PHASED_REQUESTS,
+    PART_SECONDS,
+    ENGINE_INFO,
     *ENGINE_GAUGES.values(),
     *ENGINE_TOTALS.values(),
     LAST_SAMPLE,
@@ -362,6 +332,11 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     WAITING_BYTES,
     LAST_COMMIT,
     LABEL_OVERFLOWS,
+    LABEL_VALUES,
+    LABEL_VALUES_LIMIT,
+    METRIC_SERIES,
+    SCRAPE_SECONDS,
+    SCRAPE_BYTES,
     REPEATED_REQUESTS,
     SIMULATED,
     BUILD,

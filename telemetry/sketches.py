@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -90,12 +91,13 @@ def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
 def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
     """Several quantiles at the cost of one, in the order asked for; empty where there are none."""
     ordered = sorted(counts)
-    cumulative = np.cumsum([counts[bin_] for bin_ in ordered], dtype=np.int64)
-    number = int(cumulative[-1]) if ordered else 0
+    # Not numpy: of some hundred bins the lists take a third of the time.
+    cumulative = list(accumulate(map(counts.__getitem__, ordered)))
+    number = cumulative[-1] if ordered else 0
     ranks = [nearest_rank(number, q) for q in qs]
     if number == 0:
         return []
-    return [estimate_s(ordered[place]) for place in np.searchsorted(cumulative, ranks)]
+    return [estimate_s(ordered[bisect_left(cumulative, rank)]) for rank in ranks]
 
 
 @dataclass(slots=True)

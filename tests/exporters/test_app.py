@@ -14,6 +14,7 @@ from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.testing import background_loop
 from exporters.app import metrics_app
+from exporters.exposition import Exposition
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.requests import Outcome, RequestTimeline
@@ -46,7 +47,7 @@ def readiness() -> dict[str, bool]:
 @pytest.fixture
 def get(exporter: PrometheusExporter, readiness: dict[str, bool]) -> Iterator[Get]:
     """GET a path of a running exporter."""
-    app = metrics_app(exporter.registry, lambda: readiness["ready"])
+    app = metrics_app(Exposition([exporter]), lambda: readiness["ready"])
     host = AsgiHost(app, host="127.0.0.1", port=0, option="--metrics-port")
 
     def fetch(path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -69,7 +70,7 @@ def test_metrics_come_as_text(get: Get) -> None:
     status, headers, body = get("/metrics")
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1.0' in body
+    assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1\n' in body
 
 
 def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
@@ -78,6 +79,15 @@ def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
     assert headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
     assert {"tailspan_ttft_seconds", "tailspan_requests"} <= names
+
+
+def test_a_scrape_tells_of_the_one_before(get: Get) -> None:
+    """Its time, its size, and how many series each metric has."""
+    assert b"tailspan_exporter_last_scrape_bytes" not in get("/metrics")[2]
+    body = get("/metrics")[2].decode()
+    assert "tailspan_exporter_last_scrape_bytes " in body
+    assert 'tailspan_exporter_series{metric="tailspan_requests_total"} 5\n' in body
+    assert "process_resident_memory_bytes " in body
 
 
 def test_metrics_are_compressed_where_asked(get: Get) -> None:

@@ -30,6 +30,7 @@ def test_a_sample_is_passed_through(clock: Any, sample_row: Factory) -> None:
         gauges={"waiting": 3, "running": 8, "kv_usage_ratio": 0.5, "longest_step_s": 0.02},
         totals={"steps_total": 100, "busy_s_total": 2.5, "preemptions_total": 1},
         last_sample_unix_ns=NOW,
+        info=("", "", ""),
     )
 
 
@@ -165,3 +166,13 @@ def test_without_a_restart_no_total_goes_back(
         now = _steps(engines.view()[KEY]) or 0.0
         assert now >= last
         last = now
+
+
+def test_what_all_processes_see_whole_is_not_added_up(clock: Any, sample_row: Factory) -> None:
+    """The machine's CPU time is one, however many API servers tell of it; their own add up."""
+    engines = EngineTotals(clock)
+    told = {"host_cpu_busy_s_total": 50.0, "process_cpu_s_total": 2.0}
+    engines.add(sample_row(process=1, **told))
+    engines.add(sample_row(process=2, **told))
+    totals = engines.view()[KEY].totals
+    assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)

@@ -1,8 +1,8 @@
 """Label values are capped, the overflow named and counted."""
 
+from exporters.kinds import OTHER
 from exporters.labels import IDLE_NS, LabelCap, Labels
 from exporters.recent import RecentIds
-from exporters.series import OTHER
 
 
 def test_values_beyond_the_cap_become_other() -> None:

@@ -12,11 +12,12 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
 from collector.counters import Counters
+from exporters.engine_series import ENGINE_GAUGES
 from exporters.labels import Labels
 from exporters.prometheus import PrometheusExporter
-from exporters.series import ALL
+from exporters.series import ALL, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from telemetry.engines import EngineSample
-from telemetry.requests import Outcome, RequestTimeline, Source
+from telemetry.requests import QUEUE_PARTS, Outcome, RequestTimeline, Source
 
 Row = Callable[..., RequestTimeline]
 Sample = Callable[..., EngineSample]
@@ -125,6 +126,33 @@ def test_hostile_label_values_neither_multiply_nor_break_the_text(
     assert _value(exporter, "tailspan_exporter_label_overflows_total", label="model") == 9_998
 
 
+def test_how_full_the_labels_are_is_told(clock: Any, request_row: Row) -> None:
+    """Values and room for them, so that one can act before there is an `other`."""
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
+    exporter.on_stored([request_row(tenant="a"), request_row(tenant="b")], [])
+    assert _value(exporter, "tailspan_exporter_label_values", label="tenant") == 2
+    assert _value(exporter, "tailspan_exporter_label_values_limit", label="tenant") == 3
+
+
+def test_a_tenant_has_counts_of_its_own(exporter: PrometheusExporter, request_row: Row) -> None:
+    """Over all replicas; a request of nobody in particular has no tenant."""
+    exporter.on_stored(
+        [request_row(tenant="a"), request_row(tenant="a", replica="r2"), request_row()], []
+    )
+    stop = {"model": "llama", "outcome": "stop"}
+    assert _value(exporter, "tailspan_tenant_requests_total", **stop, tenant="a") == 2
+    assert _value(exporter, "tailspan_tenant_requests_total", **stop, tenant="") == 1
+    tokens = {"model": "llama", "tenant": "a"}
+    assert _value(exporter, "tailspan_tenant_output_tokens_total", **tokens) == 40
+
+
+def test_an_engine_says_what_it_is(exporter: PrometheusExporter, sample_row: Sample) -> None:
+    """Region, configuration and who tells, as labels."""
+    exporter.on_stored([], [sample_row(region="eu", config="c0ffee", source=Source.SCRAPE)])
+    told = {**ENGINE, "region": "eu", "config": "c0ffee", "source": "scrape"}
+    assert _value(exporter, "tailspan_engine_info", **told) == 1
+
+
 def test_a_replica_that_made_way_takes_its_series_along(
     clock: Any, request_row: Row, sample_row: Sample
 ) -> None:
@@ -162,13 +190,16 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
         objectives={"chat": Goodput(None, parse("ttft_s <= 0.5", GOOD))},
         notifications=lambda: {("team", "dead"): 1},
     )
-    whole = {name: 1 for name in EngineSample.__dataclass_fields__ if name.endswith("_total")}
-    exporter.on_stored([request_row() for _ in range(400)], [sample_row(**whole)])
+    given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]
+    whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)
+    parts = dict.fromkeys(QUEUE_PARTS, 0.04)
+    exporter.on_stored([request_row(**parts) for _ in range(400)], [sample_row(**whole)])
     told = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in exporter.registry.collect()
     }
-    assert told == {each.name for each in ALL}
+    of_the_scrape = {METRIC_SERIES.name, SCRAPE_SECONDS.name, SCRAPE_BYTES.name}
+    assert told == {each.name for each in ALL} - of_the_scrape
 
 
 def test_scrapes_and_counting_do_not_disturb_each_other(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +19,8 @@ def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None
     totals = PairTotals()
     totals.add(request_row())
     assert set(totals.histograms) == {histogram.name for histogram in HISTOGRAMS}
-    assert totals.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
-    assert totals.outcomes[Outcome.STOP] == 1
+    assert totals.counts.tokens == {"prompt_tokens": 512, "cached_tokens": 128, "output_tokens": 20}
+    assert totals.counts.outcomes[Outcome.STOP] == 1
 
 
 def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
@@ -37,7 +38,7 @@ def test_the_unknown_is_not_observed(request_row: Factory) -> None:
     totals.add(request_row(output_tokens=1, itl_max_s=None, cached_tokens=None))
     assert "tailspan_tpot_seconds" not in totals.histograms
     assert "tailspan_itl_max_seconds" not in totals.histograms
-    assert "cached_tokens" not in totals.tokens
+    assert "cached_tokens" not in totals.counts.tokens
 
 
 def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
@@ -45,7 +46,7 @@ def test_a_request_cut_short_is_not_a_fast_one(request_row: Factory) -> None:
     totals = PairTotals()
     totals.add(request_row(outcome=Outcome.ABORT, ttft_s=None, decode_s=None, itl_max_s=None))
     assert set(totals.histograms) == {"tailspan_queue_seconds"}
-    assert totals.outcomes[Outcome.ABORT] == 1
+    assert totals.counts.outcomes[Outcome.ABORT] == 1
 
 
 def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> None:
@@ -53,14 +54,14 @@ def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> No
     totals = PairTotals()
     totals.add(request_row(outcome=Outcome.REJECTED))
     assert not totals.histograms
-    assert totals.outcomes[Outcome.REJECTED] == 1
+    assert totals.counts.outcomes[Outcome.REJECTED] == 1
 
 
 def test_an_expected_pair_stands_at_zero_for_every_outcome() -> None:
     """A counter born at 1 loses its first event to every rate."""
     totals = RequestTotals()
     totals.expect(PAIR)
-    assert totals.copy()[PAIR].outcomes == dict.fromkeys(Outcome, 0)
+    assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)
     assert totals.copy()[PAIR].histograms == {}
 
 
@@ -70,8 +71,31 @@ def test_a_copy_is_of_its_moment(request_row: Factory) -> None:
     totals.add(PAIR, request_row())
     copy = totals.copy()
     totals.add(PAIR, request_row())
-    assert copy[PAIR].outcomes[Outcome.STOP] == 1
+    assert copy[PAIR].counts.outcomes[Outcome.STOP] == 1
     assert sum(copy[PAIR].histograms["tailspan_e2e_seconds"].counts) == 1
+
+
+def test_time_is_told_by_phase_and_part(request_row: Factory) -> None:
+    """Phases sum to the whole, parts to their phase; what lacks a phase has none counted."""
+    totals = PairTotals()
+    split = dict.fromkeys((f"queue_{part}_s" for part in ("seats", "kv", "budget", "held")), 0.01)
+    totals.add(request_row(**split, queue_step_s=0.16))
+    totals.add(request_row(frontend_s=None))
+    assert totals.phased == 1
+    assert sum(totals.phases_s.values()) == pytest.approx(1.5)
+    assert sum(s for (phase, _), s in totals.parts_s.items() if phase == "queue") == 0.2
+    assert not any(phase == "decode" for phase, _ in totals.parts_s)
+
+
+def test_the_latest_request_stands_for_its_bucket(request_row: Factory) -> None:
+    """By its trace id, its own value, and when it ended."""
+    totals = PairTotals()
+    for ttft_s in (0.31, 0.45, 3.0):
+        last = request_row(ttft_s=ttft_s)
+        totals.add(last)
+    exemplars = totals.histograms["tailspan_ttft_seconds"].exemplars
+    assert [value_s for _, value_s, _ in exemplars.values()] == [0.45, 3.0]
+    assert list(exemplars.values())[1][0] == last.trace_id
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6)))

@@ -2,7 +2,11 @@
 
 from itertools import pairwise
 
-from exporters.series import ALL, HISTOGRAMS, Histogram
+from alerts.expression import parse
+from alerts.fields import GOOD
+from alerts.objectives import Goodput
+from exporters.kinds import Histogram
+from exporters.series import ALL, HISTOGRAMS, histograms
 
 
 def test_names_are_prefixed_and_spelled_once() -> None:
@@ -32,3 +36,16 @@ def test_every_latency_has_a_histogram_of_seconds() -> None:
     """Named in base units."""
     assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, Histogram))
     assert len(HISTOGRAMS) == 7
+
+
+def test_an_objectives_threshold_is_a_bound() -> None:
+    """Whatever was promised, its share can be read off the buckets; the others stay."""
+    promised = Goodput(
+        None, parse("ttft_s <= 0.42 and (tpot_s < 0.033 or outcome == 'stop')", GOOD)
+    )
+    before = {each.name: each.bounds_s for each in HISTOGRAMS}
+    after = {each.name: each.bounds_s for each in histograms([promised])}
+    assert set(after["tailspan_ttft_seconds"]) - set(before["tailspan_ttft_seconds"]) == {0.42}
+    assert set(after["tailspan_tpot_seconds"]) - set(before["tailspan_tpot_seconds"]) == {0.033}
+    assert list(after["tailspan_ttft_seconds"]) == sorted(after["tailspan_ttft_seconds"])
+    assert after["tailspan_e2e_seconds"] == before["tailspan_e2e_seconds"]
