@@ -42,6 +42,7 @@ generate: $(STAMP) ## Write anew what is generated and committed
 	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
+	@$(BIN)/tailspan dashboards build dashboards/generated
 
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

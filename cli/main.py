@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from cli.config import config
+from cli.dashboards import dashboards
 from cli.doctor import doctor
 from cli.explain import explain
 from cli.requests import requests
@@ -45,7 +46,7 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, requests, stats, explain, slo, config, doctor, simulate):
+for _verb in (up, requests, stats, explain, slo, config, dashboards, doctor, simulate):
     tailspan.add_command(_verb)
 
 

@@ -158,6 +158,7 @@ class Stack:
         exporter = PrometheusExporter(
             counters.report,
             objectives=counted(tuple(objectives)),
+            targets={each.name: float(each.target) for each in objectives},
             notifications=self._notifying.counts if self._notifying else None,
         )
         self._keep = keep

@@ -136,8 +136,12 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]
         yield gauge(ENGINE_INFO, {(*labels, *view.info): 1 for labels, view in by_labels.items()})
 
 
-def slo_families(by_name: Mapping[str, SloTotals]) -> Iterator[Family]:
-    """Good events and all, per objective; from the start, at 0."""
+def slo_families(
+    by_name: Mapping[str, SloTotals], targets: Mapping[str, float]
+) -> Iterator[Family]:
+    """Good events and all, per objective; from the start, at 0. And what is promised."""
+    if targets:
+        yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
     if by_name:
         yield counter(series.SLO_EVENTS, {(name,): each.events for name, each in by_name.items()})
         yield counter(

@@ -45,6 +45,7 @@ class PrometheusExporter(Families):
         labels: caps on label values.
         recent: memory of requests counted.
         objectives: by name, those to count good events of.
+        targets: of those, the share that is to be good.
         notifications: attempts by channel and result; without it that series is absent.
     """
 
@@ -56,6 +57,7 @@ class PrometheusExporter(Families):
         labels: Labels | None = None,
         recent: RecentIds | None = None,
         objectives: Mapping[str, Goodput] | None = None,
+        targets: Mapping[str, float] | None = None,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
     ) -> None:
         self._report = report
@@ -70,6 +72,7 @@ class PrometheusExporter(Families):
         self._latencies = RecentLatencies()
         self._engines = EngineTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
+        self._targets = targets or {}
         self._repeated_requests = 0
         self._simulated = False
         self._lock = threading.Lock()
@@ -108,7 +111,7 @@ class PrometheusExporter(Families):
         yield from tenant_families(tenants)
         yield from recent_families(recent)
         yield from engine_families(engines)
-        yield from slo_families(slos)
+        yield from slo_families(slos, self._targets)
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )

@@ -217,6 +217,11 @@ SLO_EVENTS: Final = Series(
     "Requests that the objective is about, good and bad.",
     (vocabulary.SLO,),
 )
+SLO_TARGET: Final = Series(
+    "tailspan_slo_target_ratio",
+    "The share of requests that is to keep the objective's promise, 0 to 1.",
+    (vocabulary.SLO,),
+)
 SLO_GOOD_EVENTS: Final = Series(
     vocabulary.GOOD_EVENTS,
     "Requests that kept the objective's promise, by its exact threshold.",
@@ -321,6 +326,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *ENGINE_TOTALS.values(),
     LAST_SAMPLE,
     SLO_EVENTS,
+    SLO_TARGET,
     SLO_GOOD_EVENTS,
     SLO_EXCLUDED_EVENTS,
     NOTIFICATIONS,

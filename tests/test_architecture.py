@@ -21,6 +21,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "alerts.objectives",
         "alerts.vocabulary",
     },
+    # Panels name the series as the exporter does, and the phases' colours as the pages do.
+    "dashboards": {
+        "telemetry",
+        "tailspan_vllm.names",
+        "alerts.vocabulary",
+        "exporters",
+        "ui.colours",
+    },
     # The simulator speaks the instrumentation's own wire, so that the two cannot drift apart.
     "simulator": {
         "telemetry",
@@ -36,13 +44,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "ui": {"telemetry", "store"},
-    "rig": set(),
+    "rig": {"dashboards"},
     "cli": {
         "telemetry",
         "store",
         "collector",
         "exporters",
         "alerts",
+        "dashboards",
         "diagnosis",
         "simulator",
         "ui",

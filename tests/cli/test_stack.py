@@ -23,7 +23,7 @@ from store.queries import Window, request_count
 from telemetry.requests import RequestTimeline, Source
 
 FREE = Ports(0, 0, 0, 0)
-DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1.0'
+DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1'
 EVER = Window(0, 2**63 - 1)
 
 

@@ -188,6 +188,7 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
         counters.report,
         clock_unix_ns=clock,
         objectives={"chat": Goodput(None, parse("ttft_s <= 0.5", GOOD))},
+        targets={"chat": 0.99},
         notifications=lambda: {("team", "dead"): 1},
     )
     given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]

@@ -60,7 +60,7 @@ def test_its_metrics_are_samples(plain: Any, tailspan: Any) -> None:
     group = {"targets": [here, nobody], "labels": {"region": "here"}}
     (tailspan.folder / TARGETS).write_text(json.dumps([group]))
     try:
-        up = f'tailspan_scrape_up{{target="http://{here}/metrics"}} 1.0'
+        up = f'tailspan_scrape_up{{target="http://{here}/metrics"}} 1'
         _until(lambda: up in tailspan.metrics())
         _ids(plain.port)
         tokens = plain.own_metrics()["vllm:generation_tokens_total"]

@@ -1,0 +1,231 @@
+"""Boards as Grafana's JSON, by Grafana's own typed builders."""
+
+import json
+from typing import Any, Final
+from urllib.parse import quote
+
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as common_models
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import heatmap as heatmap_models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.panels import Board, Kind, Panel, Query, Unit
+from dashboards.variables import EXPLORER, EXPLORER_URL, SOURCE, VARIABLES
+
+TAG: Final = "tailspan"
+_HEIGHT: Final = 8
+_NUMBER_HEIGHT: Final = 5
+_TIME: Final = "from=${__from:date:seconds}&to=${__to:date:seconds}"
+
+
+def build(board: Board) -> dict[str, Any]:
+    """The dashboard as Grafana imports it. It has no id and no version: Grafana gives both."""
+    built = (
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.description)
+        .tags([TAG])
+        .time("now-1h", "now")
+        .refresh("30s")
+        .timezone("browser")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .link(
+            dashboard.DashboardLink("Tailspan")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .include_vars(True)
+            .keep_time(True)
+        )
+        .link(
+            dashboard.DashboardLink("Explorer")
+            .type(models.DashboardLinkType.LINK)
+            .url(f"${{{EXPLORER}}}/?{_TIME}")
+            .tooltip("The requests behind this, one by one")
+            .target_blank(True)
+        )
+        .with_variable(dashboard.DatasourceVariable(SOURCE).label("Data source").type("prometheus"))
+    )
+    for name in board.variables:
+        built.with_variable(_variable(name))
+    built.with_variable(
+        dashboard.TextBoxVariable(EXPLORER)
+        .label("Explorer")
+        .description("Where Tailspan's own pages are.")
+        .default_value(EXPLORER_URL)
+        .current(models.VariableOption(text=EXPLORER_URL, value=EXPLORER_URL))
+    )
+    number = 0
+    for row in board.rows:
+        built.with_row(dashboard.Row(row.title))
+        for panel in row.panels:
+            number += 1
+            built.with_panel(_panel(panel).id(number))
+    document: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
+    return document
+
+
+def text(board: Board) -> str:
+    """The same as it is kept in a file."""
+    return json.dumps(build(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _source() -> models.DataSourceRef:
+    return models.DataSourceRef(type_val="prometheus", uid=f"${{{SOURCE}}}")
+
+
+def _variable(name: str) -> dashboard.QueryVariable:
+    of = VARIABLES[name]
+    all_ = models.VariableOption(selected=True, text="All", value="$__all")
+    built = (
+        dashboard.QueryVariable(name)
+        .label(of.label)
+        .description(of.description)
+        .query({"query": of.query, "refId": name})
+        .datasource(_source())
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.NATURAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .current(all_)
+    )
+    # All replicas are those of the regions chosen; of anything else, unknown ones too.
+    return built if name == "replica" else built.all_value(".*")
+
+
+def _panel(panel: Panel) -> Any:
+    built = _KINDS[panel.kind](panel)
+    built.title(panel.title).description(panel.description).datasource(_source())
+    built.span(panel.width).height(_NUMBER_HEIGHT if panel.kind is Kind.NUMBER else _HEIGHT)
+    for place, query in enumerate(panel.queries):
+        built.with_target(_target(query, "ABCDEFGH"[place], panel.kind))
+    built.links(
+        [
+            dashboard.DashboardLink("The requests behind this, in the explorer")
+            .type(models.DashboardLinkType.LINK)
+            .url(f"${{{EXPLORER}}}/?{_TIME}&latency={quote(panel.latency)}")
+            .target_blank(True)
+        ]
+    )
+    if panel.kind is Kind.HEATMAP:
+        return built
+    built.unit(panel.unit.grafana).min(0)
+    if panel.most is not None:
+        built.max(panel.most)
+    if panel.unit is Unit.SHARE:
+        built.decimals(1)
+    if panel.thresholds:
+        built.thresholds(
+            dashboard.ThresholdsConfig()
+            .mode(models.ThresholdsMode.ABSOLUTE)
+            .steps(
+                [
+                    # Grafana's first step has no value: it begins where the scale does.
+                    models.Threshold(value=None if place == 0 else each.value, color=each.colour)
+                    for place, each in enumerate(panel.thresholds)
+                ]
+            )
+        )
+    built.data_links(
+        [
+            dashboard.DashboardLink("The requests of ${__series.name}, in the explorer")
+            .type(models.DashboardLinkType.LINK)
+            .url(
+                f"${{{EXPLORER}}}/?{_TIME}&latency={quote(panel.latency)}"
+                "&model=${__field.labels.model}&replica=${__field.labels.replica}"
+                "&tenant=${__field.labels.tenant}&outcome=${__field.labels.outcome}"
+            )
+            .target_blank(True)
+        ]
+    )
+    for legend, colour in panel.colours.items():
+        built.override_by_name(
+            legend,
+            [
+                models.DynamicConfigValue(
+                    id_val="color", value={"mode": "fixed", "fixedColor": colour}
+                )
+            ],
+        )
+    return built
+
+
+def _target(query: Query, ref: str, kind: Kind) -> Any:
+    built = prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(ref)
+    built.datasource(_source())
+    if kind is Kind.NUMBER:
+        return built.instant()
+    if kind is Kind.HEATMAP:
+        built.format(PromQueryFormat.HEATMAP)
+    return built.range().exemplar(query.exemplars)
+
+
+def _lines(panel: Panel) -> Any:
+    built = (
+        timeseries.Panel()
+        .line_width(1.5)
+        .fill_opacity(0)
+        .span_nulls(False)
+        .show_points(common_models.VisibilityMode.AUTO)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(common_models.LegendDisplayMode.LIST)
+            .placement(common_models.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+        .tooltip(common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI))
+        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+    )
+    if panel.thresholds:
+        built.thresholds_style(
+            common.GraphThresholdsStyleConfig().mode(common_models.GraphThresholdsStyleMode.DASHED)
+        )
+    return built
+
+
+def _stacked(panel: Panel) -> Any:
+    return (
+        _lines(panel)
+        .fill_opacity(70)
+        .line_width(0.5)
+        .stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL).group("A"))
+    )
+
+
+def _number(panel: Panel) -> Any:
+    return (
+        stat.Panel()
+        .graph_mode(common_models.BigValueGraphMode.NONE)
+        .color_mode(
+            common_models.BigValueColorMode.VALUE
+            if panel.thresholds
+            else common_models.BigValueColorMode.NONE
+        )
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
+    )
+
+
+def _heatmap(panel: Panel) -> Any:
+    return (
+        heatmap.Panel()
+        .calculate(False)
+        .y_axis(heatmap.YAxisConfig().unit(panel.unit.grafana))
+        .color(
+            heatmap.HeatmapColorOptions()
+            .mode(heatmap_models.HeatmapColorMode.SCHEME)
+            .scheme("Blues")
+            .exponent(0.5)
+            .steps(64)
+        )
+        .exemplars_color("rgba(224,47,68,0.9)")
+        .show_legend()
+    )
+
+
+_KINDS: Final = {
+    Kind.LINES: _lines,
+    Kind.STACKED: _stacked,
+    Kind.NUMBER: _number,
+    Kind.HEATMAP: _heatmap,
+}

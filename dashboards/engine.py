@@ -1,0 +1,127 @@
+"""Engine: what the servers were doing: queue, batch, cache, steps."""
+
+from typing import Final
+
+from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Panel, Query, Row, Threshold, Unit
+from dashboards.promql import SERVERS, of, rate, share
+from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+
+
+def _gauge(field: str, how: str = "sum") -> Query:
+    return Query(f"{how} by (replica) ({of(ENGINE_GAUGES[field], SERVERS)})", "{{replica}}")
+
+
+def _rate(field: str) -> str:
+    return rate(ENGINE_TOTALS[field], SERVERS, by="replica")
+
+
+BOARD: Final = Board(
+    uid="tailspan-engine",
+    title="Tailspan / Engine",
+    description="What the engines were doing: queue, batch, cache, steps.",
+    variables=("model", "region", "replica"),
+    rows=(
+        Row(
+            title="Queue and batch",
+            panels=(
+                Panel(
+                    title="Waiting",
+                    description="Requests in the queue.",
+                    unit=Unit.REQUESTS,
+                    width=8,
+                    latency="queue",
+                    queries=(_gauge("waiting"),),
+                ),
+                Panel(
+                    title="Running",
+                    description="Requests in the batch. Flat at max_num_seqs while a queue grows:"
+                    " seats are short.",
+                    unit=Unit.REQUESTS,
+                    width=8,
+                    queries=(_gauge("running"),),
+                ),
+                Panel(
+                    title="KV cache in use",
+                    description="Share of blocks. Flat near 1 while a queue grows: memory is"
+                    " short.",
+                    unit=Unit.SHARE,
+                    most=1,
+                    width=8,
+                    queries=(_gauge("kv_usage_ratio", "max"),),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                ),
+            ),
+        ),
+        Row(
+            title="Work",
+            panels=(
+                Panel(
+                    title="Prompt tokens computed",
+                    description="A second. What the cache spared is not in it.",
+                    unit=Unit.TOKENS_PER_S,
+                    queries=(Query(_rate("prefill_tokens_total"), "{{replica}}"),),
+                ),
+                Panel(
+                    title="Output tokens",
+                    description="A second.",
+                    unit=Unit.TOKENS_PER_S,
+                    latency="tpot",
+                    queries=(Query(_rate("decode_tokens_total"), "{{replica}}"),),
+                ),
+                Panel(
+                    title="Prefix cache hits",
+                    description="The share of prompt tokens looked up that were found. A fall makes"
+                    " prefills longer.",
+                    unit=Unit.SHARE,
+                    most=1,
+                    queries=(
+                        Query(
+                            share(
+                                _rate("prefix_cache_hits_tokens_total"),
+                                _rate("prefix_cache_queries_tokens_total"),
+                            ),
+                            "{{replica}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Preemptions",
+                    description="Requests a second that were evicted from the batch, to be computed"
+                    " again. Any is work done twice.",
+                    unit=Unit.PER_S,
+                    queries=(Query(_rate("preemptions_total"), "{{replica}}"),),
+                ),
+            ),
+        ),
+        Row(
+            title="Steps",
+            panels=(
+                Panel(
+                    title="Mean step",
+                    description="Seconds of an engine step over the interval: about the time"
+                    " between two tokens of an answer.",
+                    unit=Unit.SECONDS,
+                    latency="tpot",
+                    queries=(
+                        Query(share(_rate("busy_s_total"), _rate("steps_total")), "{{replica}}"),
+                    ),
+                ),
+                Panel(
+                    title="Longest step",
+                    description="Of each second. Long prompts in one step stop all answers for as"
+                    " long.",
+                    unit=Unit.SECONDS,
+                    latency="itl_max",
+                    queries=(_gauge("longest_step_s", "max"),),
+                ),
+                Panel(
+                    title="Busy",
+                    description="The share of time spent in steps. Below 1 with a queue, something"
+                    " other than the device holds the engine.",
+                    unit=Unit.NUMBER,
+                    queries=(Query(_rate("busy_s_total"), "{{replica}}"),),
+                ),
+            ),
+        ),
+    ),
+)

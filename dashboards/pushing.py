@@ -1,0 +1,232 @@
+"""Dashboards into a Grafana: folder, data source, dashboards; only what differs.
+
+Everything has a uid of its own here, so that a second push finds what the first one made. What
+was changed in Grafana by hand since then is shown as a difference, and put back.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import requests
+from grafana_client import GrafanaApi
+from grafana_client.client import GrafanaException
+
+from dashboards.building import build
+from dashboards.panels import Board
+
+FOLDER_UID: Final = "tailspan"
+FOLDER_TITLE: Final = "Tailspan"
+SOURCE_UID: Final = "tailspan-prometheus"
+TIMEOUT_S: Final = 15.0
+MESSAGE: Final = "tailspan dashboards push"
+
+Document = dict[str, Any]
+
+
+class PushError(Exception):
+    """Grafana did not take it, or is none; the sentence says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is, or would be, made or mended."""
+
+    what: str
+    action: str
+    """`create`, `update` or `unchanged`."""
+    difference: tuple[str, ...] = ()
+    """Lines of a unified difference, where there is something to compare with."""
+
+
+def prometheus_source(url: str, scrape_s: float) -> Document:
+    """The data source for a Prometheus at this address, as seen from Grafana."""
+    return {
+        "uid": SOURCE_UID,
+        "name": "Tailspan Prometheus",
+        "type": "prometheus",
+        "access": "proxy",
+        "url": url,
+        # Grafana makes $__rate_interval of it.
+        "jsonData": {"httpMethod": "POST", "timeInterval": f"{scrape_s:g}s"},
+    }
+
+
+def push(
+    url: str,
+    token: str,
+    boards: Sequence[Board],
+    source: Document | None = None,
+    *,
+    dry_run: bool = False,
+) -> Iterator[Change]:
+    """Bring a Grafana up to date, a thing at a time.
+
+    Args:
+        url: of the Grafana, with its path where it has one.
+        token: of a service account.
+        boards: what is to be there.
+        source: a data source to be there; None leaves data sources alone.
+        dry_run: only tell what would be done.
+
+    Raises:
+        PushError: it refused, cannot be reached, or is no Grafana.
+    """
+    api = _connect(url, token)
+    folder: Document = {"uid": FOLDER_UID, "title": FOLDER_TITLE}
+    yield _folder(api, url, folder, dry_run)
+    if source is not None:
+        yield _source(api, url, source, dry_run)
+    for board in boards:
+        yield _board(api, url, build(board), dry_run)
+
+
+def _connect(url: str, token: str) -> Any:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise PushError(
+            f"{url!r} is no address of a Grafana; write http://HOST:3000 or https://HOST"
+        )
+    # The library joins path and `api` as they are.
+    path = parts.path.strip("/")
+    base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{path}{'/' if path else ''}"
+    api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
+    with _refusals(url, "to say how it is"):
+        health = api.health.check()
+    if not isinstance(health, Mapping) or "database" not in health:
+        raise PushError(f"{url} answers, and is no Grafana: its /api/health is not Grafana's")
+    return api
+
+
+def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+    what = f"folder {wanted['title']}"
+    there = _there(url, f"the {what}", lambda: api.folder.get_folder(wanted["uid"]))
+    if there is not None:
+        return Change(what, "unchanged")
+    if not dry_run:
+        with _refusals(url, f"to make the {what}"):
+            api.folder.create_folder(wanted["title"], uid=wanted["uid"])
+    return Change(what, "create")
+
+
+def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+    what = f"data source {wanted['name']}"
+    there = _there(url, f"the {what}", lambda: api.datasource.get_datasource_by_uid(wanted["uid"]))
+    if there is None:
+        if not dry_run:
+            with _refusals(url, f"to make the {what} (this takes the role Admin)"):
+                api.datasource.create_datasource(wanted)
+        return Change(what, "create")
+    # Grafana tells more of it than we have a say in.
+    held = {key: there.get(key) for key in wanted}
+    held["jsonData"] = {key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]}
+    if held == wanted:
+        return Change(what, "unchanged")
+    if not dry_run:
+        both = {
+            **there,
+            **wanted,
+            "jsonData": {**(there.get("jsonData") or {}), **wanted["jsonData"]},
+        }
+        with _refusals(url, f"to change the {what} (this takes the role Admin)"):
+            api.datasource.update_datasource_by_uid(wanted["uid"], both)
+    return Change(what, "update", _difference(held, wanted))
+
+
+def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+    what = f"dashboard {wanted['title']}"
+    there = _there(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
+    change, version = Change(what, "create"), None
+    if there is not None:
+        held = dict(there["dashboard"])
+        held.pop("id", None)
+        version = held.pop("version", None)
+        in_folder = there.get("meta", {}).get("folderUid")
+        difference = _difference(held, wanted)
+        if in_folder != FOLDER_UID:
+            difference = (f"-folder {in_folder or 'none'}", f"+folder {FOLDER_UID}", *difference)
+        if not difference:
+            return Change(what, "unchanged")
+        change = Change(what, "update", difference)
+    if not dry_run:
+        document = {
+            # With the version that was compared: what somebody saves meanwhile is not lost.
+            "dashboard": {**wanted, **({} if version is None else {"version": version})},
+            "folderUid": FOLDER_UID,
+            "message": MESSAGE,
+            "overwrite": False,
+        }
+        with _refusals(url, f"to keep the {what}"):
+            api.dashboard.update_dashboard(document)
+    return change
+
+
+def _difference(before: Document, after: Document) -> tuple[str, ...]:
+    old, new = (
+        json.dumps(each, indent=1, sort_keys=True, ensure_ascii=False).splitlines()
+        for each in (before, after)
+    )
+    return tuple(difflib.unified_diff(old, new, "in Grafana", "here", lineterm="", n=1))
+
+
+def _there(url: str, what: str, get: Callable[[], Document]) -> Document | None:
+    """What there is; None where there is none."""
+    try:
+        with _refusals(url, f"to show {what}"):
+            return get()
+    except _AbsentError:
+        return None
+
+
+class _AbsentError(PushError):
+    """Not found."""
+
+
+@contextmanager
+def _refusals(url: str, asked: str) -> Iterator[None]:
+    """Each refusal as a sentence."""
+    try:
+        yield
+    except GrafanaException as error:
+        raise _refused(url, asked, error) from error
+    except requests.exceptions.JSONDecodeError as error:
+        raise PushError(f"{url} answers, and is no Grafana: it was asked {asked}") from error
+    except requests.exceptions.SSLError as error:
+        raise PushError(f"{url}: its certificate is not trusted: {error}") from error
+    except requests.exceptions.Timeout as error:
+        raise PushError(f"{url} did not answer within {TIMEOUT_S:g} s") from error
+    except requests.exceptions.RequestException as error:
+        raise PushError(f"{url} cannot be reached: {error}") from error
+
+
+def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
+    told = error.response.get("message", "") if isinstance(error.response, Mapping) else ""
+    said = f" ({told})" if told else ""
+    match error.status_code:
+        case 401:
+            return PushError(
+                f"{url} does not know the token{said}: make one for a service account"
+                " (Administration → Users and access → Service accounts)"
+            )
+        case 403:
+            return PushError(
+                f"{url} forbids the token {asked}{said}: give its service account the role Editor,"
+                " or Admin where --prometheus is given"
+            )
+        case 404:
+            return _AbsentError(f"{url} knows no place for what was asked, {asked}{said}")
+        case 409 | 412:
+            return PushError(
+                f"{url} refused {asked}{said}: somebody else changed it, or something else has its"
+                " name; look with --dry-run, and push again"
+            )
+        case status if status >= 500:
+            return PushError(
+                f"{url} failed with {status}{said} when asked {asked}; try again later"
+            )
+        case status:
+            return PushError(f"{url} refused {asked} with {status}{said}")

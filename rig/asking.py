@@ -1,0 +1,80 @@
+"""What the panels of a dashboard get from a Prometheus, with variables filled as Grafana does."""
+
+import re
+import time
+from typing import Any, NamedTuple
+
+from dashboards.panels import Board, Kind, Panel, Query
+from dashboards.variables import VARIABLES
+from rig.watching import Watched
+
+
+class Series(NamedTuple):
+    """One line of a panel."""
+
+    legend: str
+    labels: dict[str, str]
+    values: list[tuple[float, float]]
+    """Unix seconds and value, in the order of time."""
+
+
+class Answer(NamedTuple):
+    """What a query of a panel got."""
+
+    panel: Panel
+    query: Query
+    expr: str
+    series: list[Series]
+
+
+def answers(here: Watched, board: Board, range_s: int) -> list[Answer]:
+    """Every query of every panel, over the last so-many seconds."""
+    values = _values(here, board)
+    end = time.time()
+    start = end - range_s
+    step_s = max(here.scrape_s, range_s / 300)
+    # Grafana's own rule: max(step + scrape interval, 4 × scrape interval).
+    interval_s = max(step_s + here.scrape_s, 4 * here.scrape_s)
+    built_in = {"__rate_interval": f"{round(interval_s * 1000)}ms", "__range": f"{range_s}s"}
+    found = []
+    for panel in board.panels:
+        for query in panel.queries:
+            expr = _filled(query.expr, {**values, **built_in})
+            if panel.kind is Kind.NUMBER:
+                data = here.ask("query", query=expr, time=end)
+            else:
+                data = here.ask("query_range", query=expr, start=start, end=end, step=step_s)
+            found.append(Answer(panel, query, expr, _series(query, data)))
+    return found
+
+
+def _values(here: Watched, board: Board) -> dict[str, str]:
+    """All of each variable, as the page has it before anything is chosen."""
+    values: dict[str, str] = {}
+    for name in board.variables:
+        asked = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
+        assert asked is not None, VARIABLES[name].query
+        matcher = _filled(asked[1], values)
+        found = here.ask(f"label/{asked[2]}/values", **{"match[]": matcher})
+        assert found, f"nothing to choose: {name}"
+        values[name] = "(" + "|".join(map(re.escape, found)) + ")" if name == "replica" else ".*"
+    return values
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    # In a PromQL string a backslash is written as two.
+    return re.sub(r"\$(\w+)", lambda match: values[match[1]].replace("\\", "\\\\"), text)
+
+
+def _series(query: Query, data: dict[str, Any]) -> list[Series]:
+    found = []
+    for each in data["result"]:
+        labels: dict[str, str] = each["metric"]
+        pairs = each["values"] if "values" in each else [each["value"]]
+        legend = _legend(query.legend, labels)
+        found.append(Series(legend, labels, [(at, float(value)) for at, value in pairs]))
+    return found
+
+
+def _legend(written: str, labels: dict[str, str]) -> str:
+    return re.sub(r"{{(\w+)}}", lambda match: labels.get(match[1], ""), written).strip()

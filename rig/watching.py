@@ -1,0 +1,149 @@
+"""A Tailspan fed by a simulated fleet, and a real Prometheus that scrapes it and runs its rules.
+
+For the tests of the dashboards, and for their pictures.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rig.ports import free_port
+
+ROOT = Path(__file__).parents[1]
+PATIENCE_S = 60.0
+
+
+class NotHereError(Exception):
+    """There is no Prometheus on this machine."""
+
+
+@dataclass
+class Watched:
+    """What runs, and how to ask it."""
+
+    folder: Path
+    url: str
+    metrics_port: int
+    otlp_port: int
+    scrape_s: float
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    simulator: subprocess.Popen[bytes] | None = None
+
+    def ask(self, path: str, **parameters: object) -> Any:
+        """The data of an answer of Prometheus' API."""
+        query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
+            document = json.loads(answer.read())
+        assert document["status"] == "success", document
+        return document["data"]
+
+    def end_simulation(self) -> None:
+        """Stop the fleet: its engines fall silent."""
+        assert self.simulator is not None
+        stop(self.simulator)
+        self.processes.remove(self.simulator)
+
+    def simulate(self, *words: str) -> None:
+        """Start the fleet; its engines count from 0."""
+        self.simulator = self.start(
+            str(Path(sys.executable).with_name("tailspan")),
+            *("simulate", "--endpoint", f"http://127.0.0.1:{self.otlp_port}", *words),
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a program beside the others."""
+        with (self.folder / f"{Path(words[0]).name}-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(words, cwd=self.folder, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a program that we started."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    """What is found, once there is something."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            if result := found():
+                return result
+        except OSError:
+            pass  # it does not listen yet
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} within {patience_s:g} s")
+        time.sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return bool(answer.status == 200)
+
+
+@contextmanager
+def watched(folder: Path, scrape_s: float = 1.0) -> Iterator[Watched]:
+    """Start Tailspan and Prometheus, both empty; everything ends with it.
+
+    Raises:
+        NotHereError: there is no Prometheus.
+    """
+    prometheus = shutil.which("prometheus")
+    if prometheus is None:
+        raise NotHereError("there is no prometheus: apt-get install prometheus")
+    http, grpc, metrics, port = (free_port() for _ in range(4))
+    rules = yaml.safe_load((ROOT / "alerts" / "rules" / "tailspan.yaml").read_text())
+    for group in rules["groups"]:
+        group["interval"] = f"{round(scrape_s * 1000)}ms"
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+    interval = f"{round(scrape_s * 1000)}ms"
+    configuration = {
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [
+            {
+                "job_name": "tailspan",
+                "scrape_timeout": interval,
+                "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}],
+            }
+        ],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
+    here = Watched(folder, f"http://127.0.0.1:{port}", metrics, http, scrape_s)
+    try:
+        here.start(
+            str(Path(sys.executable).with_name("tailspan")),
+            *("up", "--no-explorer", "--grpc-port", str(grpc), "--http-port", str(http)),
+            *("--metrics-port", str(metrics)),
+        )
+        here.start(
+            prometheus,
+            "--config.file=prometheus.yaml",
+            "--storage.tsdb.path=data",
+            "--enable-feature=exemplar-storage",
+            f"--web.listen-address=127.0.0.1:{port}",
+        )
+        for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
+            wait_for(url, partial(_answers, url))
+        yield here
+    finally:
+        for process in reversed(here.processes):
+            stop(process)

@@ -1,0 +1,102 @@
+"""What every dashboard keeps: nothing unexplained, nothing without a unit, no name of its own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from alerts import vocabulary
+from dashboards.boards import BOARDS
+from dashboards.building import build, text
+from dashboards.panels import Board, Kind, Unit
+from dashboards.variables import VARIABLES
+from exporters.kinds import Histogram
+from exporters.series import ALL
+
+GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
+NAMES = {
+    *(each.name for each in ALL),
+    *(f"{each.name}_bucket" for each in ALL if isinstance(each, Histogram)),
+    *(vocabulary.burn_rate(window) for window in ("5m", "1h", "6h", "3d")),
+}
+
+each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+
+
+@each_board
+def test_what_is_committed_is_what_would_be_generated(board: Board) -> None:
+    """`make generate` writes it anew."""
+    assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
+
+
+def test_nothing_else_is_committed() -> None:
+    """A dashboard that is gone leaves no file."""
+    assert {file.stem for file in GENERATED.iterdir()} == {board.uid for board in BOARDS}
+
+
+@each_board
+def test_every_panel_explains_itself(board: Board) -> None:
+    """To who has never seen it: a sentence or two, a unit, a name for each series."""
+    assert board.description.endswith(".")
+    for panel in board.panels:
+        assert panel.description.endswith("."), panel.title
+        assert len(panel.description) >= 9, panel.title
+        assert isinstance(panel.unit, Unit)
+        assert panel.queries
+        assert all(query.legend for query in panel.queries)
+
+
+@each_board
+def test_only_series_that_are_told_are_asked_for(board: Board) -> None:
+    """By the names of the exporter and of the rules."""
+    for panel in board.panels:
+        for query in panel.queries:
+            asked = set(re.findall(r"(?:slo:)?tailspan_\w+(?::\w+)?", query.expr))
+            assert asked <= NAMES, panel.title
+
+
+@each_board
+def test_no_panel_tells_an_average_since_boot(board: Board) -> None:
+    """A counter is only ever asked how fast it grew; a quantile is never averaged or summed."""
+    for panel in board.panels:
+        for query in panel.queries:
+            counters = re.findall(r"\w+_(?:total|bucket)\b(?:{[^}]*})?(\[?)", query.expr)
+            assert all(counters), f"{panel.title}: {query.expr}"
+            assert not re.search(r"(sum|avg)\w*\s*(by \([^)]*\) )?\(tailspan_recent", query.expr)
+
+
+@each_board
+def test_variables_asked_for_are_there(board: Board) -> None:
+    """A variable that the page lacks would be taken by its name."""
+    ours = {*board.variables, "__rate_interval", "__range"}
+    for panel in board.panels:
+        for query in panel.queries:
+            assert set(re.findall(r"\$(\w+)", query.expr)) <= ours, panel.title
+    for name in board.variables:
+        before = board.variables[: board.variables.index(name)]
+        assert set(re.findall(r"\$(\w+)", VARIABLES[name].query)) <= set(before)
+
+
+@each_board
+def test_grafana_gets_what_the_board_says(board: Board) -> None:
+    """Each panel once, with its unit, description and a link; rows fill the page's width."""
+    document = build(board)
+    panels = [each for each in document["panels"] if each["type"] != "row"]
+    assert [each["title"] for each in panels] == [panel.title for panel in board.panels]
+    assert len({each["id"] for each in panels}) == len(panels)
+    for built, panel in zip(panels, board.panels, strict=True):
+        assert built["description"] == panel.description
+        assert "latency=" in built["links"][0]["url"]
+        assert built["gridPos"]["x"] + built["gridPos"]["w"] <= 24
+        if panel.kind is not Kind.HEATMAP:
+            assert built["fieldConfig"]["defaults"]["unit"] == panel.unit.grafana
+    assert "id" not in document
+    assert "version" not in document
+
+
+def test_dashboards_lead_to_each_other() -> None:
+    """By their tag, with what was chosen."""
+    for board in BOARDS:
+        links = build(board)["links"]
+        assert [link["type"] for link in links] == ["dashboards", "link"]
+        assert links[0]["tags"] == ["tailspan"]

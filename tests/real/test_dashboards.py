@@ -1,0 +1,110 @@
+"""Every query of every panel, on a real Prometheus that scrapes a running Tailspan."""
+
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dashboards.boards import BOARDS
+from dashboards.panels import HIGHEST, Kind
+from rig.asking import Answer, answers
+from rig.watching import NotHereError, Watched, wait_for, watched
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+SHOWN_S = 20
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """A simulated fleet with minutes of traffic behind it, and more coming in."""
+    try:
+        with watched(tmp_path_factory.mktemp("watched")) as here:
+            here.simulate("--backfill", "5m", "--rate", "10")
+            _until_scraped_for(here, 6)
+            yield here
+    except NotHereError as reason:
+        pytest.skip(str(reason))
+
+
+def _until_scraped_for(here: Watched, times: int) -> None:
+    """Until Prometheus has heard of traffic, and of engines, several times."""
+    asked = (
+        f"min(resets(tailspan_engine_steps_total[1m]) * 0 +"
+        f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
+    )
+    wait_for("live traffic", lambda: here.ask("query", query=asked)["result"])
+
+
+def _wrong(found: Answer) -> str | None:
+    values = [value for series in found.series for _, value in series.values]
+    if not values:
+        return "no data"
+    # A heatmap's cells are requests a second, whatever its axis is.
+    highest = math.inf if found.panel.kind is Kind.HEATMAP else HIGHEST[found.panel.unit]
+    odd = [value for value in values if not (math.isfinite(value) and 0 <= value <= highest)]
+    if odd:
+        return f"{odd[0]} is no value in {found.panel.unit}"
+    if found.panel.kind is not Kind.NUMBER:
+        newest = max(at for series in found.series for at, _ in series.values)
+        if time.time() - newest > 10:
+            return f"nothing since {time.time() - newest:.0f} s"
+    if any("{" in series.legend or not series.legend for series in found.series):
+        return "a series without a name"
+    return None
+
+
+def _all_answers(here: Watched) -> list[Answer]:
+    return [found for board in BOARDS for found in answers(here, board, SHOWN_S)]
+
+
+def _complaints(found: list[Answer]) -> list[str]:
+    return [
+        f"{each.panel.title} [{each.query.legend}]: {wrong}\n    {each.expr}"
+        for each in found
+        if (wrong := _wrong(each)) is not None
+    ]
+
+
+def test_no_panel_is_without_data(fleet: Watched) -> None:
+    """Of every query: data up to now, finite, and possible for its unit; every series named."""
+    found = _all_answers(fleet)
+    assert len(found) > 40
+    assert not _complaints(found), "\n".join(_complaints(found))
+
+
+def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
+    """What is stacked on the page is what requests took."""
+    phases = "sum(increase(tailspan_phase_seconds_total[15s]))"
+    [both] = fleet.ask(
+        "query",
+        query=f"{phases} / sum(increase(tailspan_phased_requests_total[15s]))",
+    )["result"]
+    assert 0.05 < float(both["value"][1]) < 60
+
+
+def test_buckets_lead_to_requests(fleet: Watched) -> None:
+    """Prometheus takes the exemplars: each a trace id."""
+    now = time.time()
+    data = fleet.ask(
+        "query_exemplars", query="tailspan_ttft_seconds_bucket", start=now - 60, end=now
+    )
+    labels = [exemplar["labels"] for series in data for exemplar in series["exemplars"]]
+    assert labels
+    assert all(len(each["trace_id"]) == 32 for each in labels)
+
+
+def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
+    """The engines' counters begin anew at 0: no rate turns negative, no panel stays empty."""
+    [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
+    fleet.end_simulation()
+    # Less is no restart to the exporter: no server loads a model so soon.
+    silent = "time() - max(tailspan_engine_last_sample_timestamp_seconds) > 11"
+    wait_for("silence", lambda: fleet.ask("query", query=silent)["result"])
+    fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "2")
+    fewer = f"sum(tailspan_engine_steps_total) < {before['value'][1]}"
+    wait_for("reset", lambda: fleet.ask("query", query=fewer)["result"])
+    _until_scraped_for(fleet, 6)
+    complaints = _complaints(_all_answers(fleet))
+    assert not complaints, "\n".join(complaints)
