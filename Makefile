@@ -43,6 +43,7 @@ generate: $(STAMP) ## Write anew what is generated and committed
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
 	@$(BIN)/tailspan dashboards build dashboards/generated
+	@$(BIN)/python -m rig.rule_resource alerts/rules/tailspan.yaml deploy/kubernetes/rules.yaml
 
 bench: $(STAMP) ## Print the benchmarks' figures
 	@for b in benchmarks/[a-z]*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done

@@ -117,7 +117,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Busy",
                     description="The share of time spent in steps. Below 1 with a queue, something"
-                    " other than the device holds the engine.",
+                    " other than the device holds the engine. A long step that just ended puts it"
+                    " above 1 for a moment.",
                     unit=Unit.NUMBER,
                     queries=(Query(_rate("busy_s_total"), "{{replica}}"),),
                 ),

@@ -102,15 +102,16 @@ BOARD: Final = Board(
                     " that did not.",
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
+                    colours={"good": "green", "bad": "red"},
                     queries=(
-                        Query(rate(series.SLO_GOOD_EVENTS, OBJECTIVES, by="slo"), "{{slo}} good"),
+                        Query(rate(series.SLO_GOOD_EVENTS, OBJECTIVES), "good"),
                         Query(
                             "clamp_min("
-                            + rate(series.SLO_EVENTS, OBJECTIVES, by="slo")
+                            + rate(series.SLO_EVENTS, OBJECTIVES)
                             + " - "
-                            + rate(series.SLO_GOOD_EVENTS, OBJECTIVES, by="slo")
+                            + rate(series.SLO_GOOD_EVENTS, OBJECTIVES)
                             + ", 0)",
-                            "{{slo}} bad",
+                            "bad",
                         ),
                     ),
                 ),

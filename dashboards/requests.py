@@ -16,11 +16,19 @@ _PHASES: Final = {
     "delivery": colours.DELIVERY,
 }
 _PARTS: Final = {
-    "own": colours.DECODE,
-    "others_prefill": colours.OTHERS,
-    "others_decode": "#8f5bb5",
-    "preempted": colours.PREEMPTED,
-    "stall": colours.STALL,
+    "own": ("own work", colours.DECODE),
+    "others_prefill": ("others' prefill", colours.OTHERS),
+    "others_decode": ("others' decode", "#8f5bb5"),
+    "preempted": ("preempted", colours.PREEMPTED),
+    "stall": ("stall", colours.STALL),
+}
+"""By part: as the page calls it, and its colour."""
+_OUTCOMES: Final = {
+    "stop": "#4f9a57",
+    "length": "#a3c9a8",
+    "abort": "#8a8f98",
+    "error": "#c8242b",
+    "rejected": "#e5aa1f",
 }
 _QUANTILES: Final = {"0.5": "P50", "0.95": "P95", "0.99": "P99"}
 
@@ -125,7 +133,7 @@ BOARD: Final = Board(
                     unit=Unit.SHARE,
                     kind=Kind.STACKED,
                     most=1,
-                    colours=_PARTS,
+                    colours=dict(_PARTS.values()),
                     latency="e2e",
                     queries=tuple(
                         Query(
@@ -138,9 +146,9 @@ BOARD: Final = Board(
                                 ),
                                 rate(series.PART_SECONDS, SERVERS, 'phase=~"prefill|decode"'),
                             ),
-                            part,
+                            name,
                         )
-                        for part in _PARTS
+                        for part, (name, _) in _PARTS.items()
                     ),
                 ),
                 Panel(
@@ -199,6 +207,7 @@ BOARD: Final = Board(
                     " client that left; rejected never reached the engine.",
                     unit=Unit.REQUESTS_PER_S,
                     kind=Kind.STACKED,
+                    colours=_OUTCOMES,
                     queries=(Query(rate(series.REQUESTS, SERVERS, by="outcome"), "{{outcome}}"),),
                 ),
                 Panel(

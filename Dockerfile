@@ -1,0 +1,52 @@
+# Tailspan as an image, and a vLLM with the instrumentation in it (--target vllm).
+ARG PYTHON=3.12.8-slim-bookworm
+ARG VLLM=v0.12.0
+
+FROM python:${PYTHON} AS build
+WORKDIR /src
+# Once as one layer: a change of the code alone leaves what it needs in the cache.
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY instrumentation instrumentation
+RUN python -m venv /opt/tailspan \
+    && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --constraint constraints.txt hatchling ./instrumentation \
+    && /opt/tailspan/bin/python -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" >needed.txt \
+    && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --constraint constraints.txt --requirement needed.txt
+COPY alerts alerts
+COPY cli cli
+COPY collector collector
+COPY dashboards dashboards
+COPY exporters exporters
+COPY simulator simulator
+COPY store store
+COPY telemetry telemetry
+COPY ui ui
+RUN /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps \
+        --no-build-isolation . \
+    && /opt/tailspan/bin/python -m pip uninstall --yes --quiet hatchling pip
+
+FROM vllm/vllm-openai:${VLLM} AS vllm
+COPY instrumentation /opt/tailspan-vllm
+RUN python3 -m pip install --no-cache-dir /opt/tailspan-vllm \
+    && useradd --uid 10002 --create-home vllm \
+    && install --directory --owner vllm /models
+USER 10002
+ENV HF_HOME=/models
+
+FROM python:${PYTHON} AS tailspan
+RUN useradd --uid 10001 --no-create-home --home-dir /var/lib/tailspan tailspan \
+    && install --directory --owner tailspan /var/lib/tailspan
+COPY --from=build /opt/tailspan /opt/tailspan
+ENV PATH=/opt/tailspan/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/var/lib/tailspan \
+    TAILSPAN_DATABASE_URL=sqlite:////var/lib/tailspan/tailspan.db
+USER 10001
+WORKDIR /var/lib/tailspan
+VOLUME /var/lib/tailspan
+EXPOSE 4317 4318 8501 9464
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9464/healthz', timeout=4)"]
+ENTRYPOINT ["tailspan"]
+CMD ["up"]

@@ -1,0 +1,139 @@
+"""The compose stack: sound, pinned, and open to nobody but its own machine."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROFILES = sorted({name for each in SERVICES.values() for name in each.get("profiles", [])})
+
+each_service = pytest.mark.parametrize("name", sorted(SERVICES))
+
+
+def _users(service: dict[str, Any]) -> str:
+    """Who it runs as: said here, or by the stage of our Dockerfile that it is built from."""
+    if "user" in service:
+        return str(service["user"])
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    [stage] = [each for each in stages if f" AS {service['build']['target']}\n" in each]
+    return next(line.split()[1] for line in stage.splitlines() if line.startswith("USER "))
+
+
+@each_service
+def test_a_port_is_published_on_loopback_alone(name: str) -> None:
+    """Whoever wants more, says so."""
+    for port in SERVICES[name].get("ports", []):
+        assert port.startswith("127.0.0.1:"), port
+
+
+@each_service
+def test_nobody_is_root_or_may_become_it(name: str) -> None:
+    """A user of its own, no capabilities, no new privileges."""
+    service = SERVICES[name]
+    assert _users(service).split(":")[0] not in ("0", "root", "")
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@each_service
+def test_a_file_system_is_writable_only_with_a_reason(name: str) -> None:
+    """Two images cannot do without."""
+    assert SERVICES[name]["read_only"] is (name not in ("vllm", "clickhouse"))
+
+
+@each_service
+def test_an_image_has_a_version(name: str) -> None:
+    """`latest` is another one tomorrow."""
+    tag = SERVICES[name]["image"].rpartition(":")[2]
+    assert any(character.isdigit() for character in tag), SERVICES[name]["image"]
+
+
+@each_service
+def test_every_service_says_whether_it_is_well(name: str) -> None:
+    """Or that it cannot be asked."""
+    health = SERVICES[name]["healthcheck"]
+    assert health.get("disable") or health["test"]
+
+
+@each_service
+def test_what_is_mounted_is_there(name: str) -> None:
+    """Files of this repository, read-only, or volumes that are declared."""
+    for volume in SERVICES[name].get("volumes", []):
+        source = volume.split(":")[0]
+        if source.startswith("./"):
+            assert (ROOT / source).exists(), source
+            assert volume.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+def test_no_password_is_written_down() -> None:
+    """Grafana has no account; a database's is the user's to give."""
+    grafana = SERVICES["grafana"]["environment"]
+    assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert "GF_SECURITY_ADMIN_PASSWORD" not in grafana
+
+
+def test_grafana_and_prometheus_are_told_the_same_interval() -> None:
+    """`$__rate_interval` is made of it."""
+    prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())
+    sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
+    told = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
+    assert told["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("profile", ["", *PROFILES])
+def test_docker_compose_takes_it(profile: str) -> None:
+    """By its own check, with each profile."""
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("there is no docker-compose: apt-get install docker-compose")
+    words = [program, *(("--profile", profile) if profile else ()), "config", "--quiet"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.real
+def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) -> None:
+    """By their own checks; paths in a container stand for those here."""
+    for program in ("promtool", "amtool"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program}: make test-real installs it")
+    text = (ROOT / "deploy" / "prometheus.yaml").read_text()
+    (tmp_path / "prometheus.yaml").write_text(
+        text.replace("/etc/prometheus/rules", str(ROOT / "alerts" / "rules"))
+    )
+    for words in (
+        ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")],
+        ["amtool", "check-config", str(ROOT / "deploy" / "alertmanager.yaml")],
+    ):
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_image_has_every_part_and_nothing_else() -> None:
+    """What the wheel is made of is what is copied, and what may be sent to the builder."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    parts = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    copied = {
+        line.split()[1]
+        for line in (ROOT / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY ") and line.split()[1] == line.split()[2]
+    }
+    assert copied == parts | {"instrumentation"}
+    sent = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert copied <= sent

@@ -1,0 +1,94 @@
+"""The manifests: of Kubernetes' schemas, under the restricted standard, with rules of today.
+
+Schemas are those of Kubernetes 1.31 and newer (`kubernetes-validate`). The Prometheus operator's
+are not to be had as a package: its two resources are held against what its reference requires.
+"""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboards.boards import BOARDS
+from rig.rule_resource import resource
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "kubernetes"
+OPERATORS = "monitoring.coreos.com/v1"
+VERSIONS = ("1.31", "1.34", "1.37")
+
+MANIFESTS: list[dict[str, Any]] = [
+    document
+    for name in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    if name.endswith(".yaml")
+    for document in yaml.safe_load_all((FOLDER / name).read_text())
+]
+OF_KIND = {each["kind"]: each for each in MANIFESTS}
+CONTAINER = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_resources_are_of_kubernetes_schemas(version: str) -> None:
+    """Strictly: a key that it does not know is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's own, of how it finds its files
+        validate = pytest.importorskip("kubernetes_validate").validate
+        for manifest in MANIFESTS:
+            if manifest["apiVersion"] != OPERATORS:
+                validate(manifest, version, strict=True)
+
+
+def test_the_scrape_finds_the_service() -> None:
+    """Labels and the port's name agree."""
+    monitor, service = OF_KIND["ServiceMonitor"], OF_KIND["Service"]
+    assert monitor["apiVersion"] == OPERATORS
+    assert set(monitor["spec"]) == {"selector", "endpoints"}
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    assert wanted <= service["metadata"]["labels"].items()
+    named = {port["name"] for port in service["spec"]["ports"]}
+    assert all(endpoint["port"] in named for endpoint in monitor["spec"]["endpoints"])
+
+
+def test_the_rules_are_those_of_today() -> None:
+    """`make generate` writes them anew; promtool checks them elsewhere."""
+    rules = (ROOT / "alerts" / "rules" / "tailspan.yaml").read_text()
+    assert (FOLDER / "rules.yaml").read_text() == resource(rules), "run make generate"
+    rule = OF_KIND["PrometheusRule"]
+    assert rule["apiVersion"] == OPERATORS
+    assert rule["spec"]["groups"] == yaml.safe_load(rules)["groups"]
+
+
+def test_the_pod_keeps_the_restricted_standard() -> None:
+    """Kubernetes' Pod Security Standards, as the namespace enforces them."""
+    pod = OF_KIND["StatefulSet"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_ports_are_named_as_they_are_used() -> None:
+    """By probes, the service and the network policy."""
+    named = {port["name"] for port in CONTAINER["ports"]}
+    used = {port["targetPort"] for port in OF_KIND["Service"]["spec"]["ports"]}
+    used |= {CONTAINER[f"{each}Probe"]["httpGet"]["port"] for each in ("readiness", "liveness")}
+    for rule in OF_KIND["NetworkPolicy"]["spec"]["ingress"]:
+        used |= {port["port"] for port in rule["ports"]}
+    assert used == named
+
+
+def test_every_dashboard_is_delivered() -> None:
+    """Each file is a dashboard, and small enough for a ConfigMap together with the others."""
+    [made] = yaml.safe_load((ROOT / "dashboards" / "kustomization.yaml").read_text())[
+        "configMapGenerator"
+    ]
+    assert made["files"] == sorted(f"generated/{board.uid}.json" for board in BOARDS)
+    texts = [(ROOT / "dashboards" / file).read_text() for file in made["files"]]
+    assert all(json.loads(text)["uid"] for text in texts)
+    assert sum(map(len, texts)) < 900_000
