@@ -32,6 +32,7 @@ from collector.scrape.targets import Discovery
 from collector.server import Collector
 from exporters.app import metrics_app
 from exporters.exposition import Exposition
+from exporters.forwarding import Forwarder
 from exporters.prometheus import PrometheusExporter
 from exporters.scrapes import ScrapeMetrics
 from exporters.text import Families
@@ -101,6 +102,7 @@ class Stack:
         scrape: where servers are whose /metrics is asked for.
         scrape_every_s: how often.
         doors: who may come in.
+        forward: sends what is received on to another backend.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Stack:
         scrape: Sequence[Discovery] = (),
         scrape_every_s: float = 5.0,
         doors: Doors = Doors(),  # noqa: B008 - frozen
+        forward: Forwarder | None = None,
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -164,7 +167,8 @@ class Stack:
         self._keep = keep
         self._working: list[asyncio.Task[None]] = []
         self.scraper: Scraper | None = None
-        told: list[Families] = [exporter]
+        self._forward = forward
+        told: list[Families] = [exporter, *([forward] if forward else [])]
         if scrape:
             self.scraper = Scraper(
                 scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
@@ -181,6 +185,7 @@ class Stack:
             tokens=doors.tokens,
             tls=doors.tls,
             reading=ReadingApart(),
+            forward=forward.offer if forward else None,
         )
         scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
@@ -206,6 +211,8 @@ class Stack:
                 self._find_explorer_port()
             await self.collector.start()
             await self.metrics.start()
+            if self._forward is not None:
+                self._forward.start()
             # Only now: if the ports are another Tailspan's, the simulation is as well.
             self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
             if self._notifying is not None:
@@ -309,6 +316,8 @@ class Stack:
             await child.stop()
         await self.collector.stop(GRACE_S)
         await self.metrics.stop(GRACE_S)
+        if self._forward is not None:
+            await asyncio.to_thread(self._forward.close, GRACE_S)
         await asyncio.to_thread(self._writer.close)
 
 

@@ -3,14 +3,18 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from cli import probes, times
-from cli.addresses import PORT, Host, Server, authority
+from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.doors import door_options, doors_of
 from cli.unreachable import Unreachable
+
+if TYPE_CHECKING:  # it takes a while to import
+    from exporters.forwarding import Forwarder
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +26,7 @@ Examples:
   tailspan up --scrape dns+http://vllm-headless:8000 --scrape-file targets.json
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --keep-rows 30d
+  tailspan up --forward http://tempo:4318
   tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """
 
@@ -109,6 +114,14 @@ Examples:
     metavar="SECONDS",
     help="How often, from 1 to 15 s.",
 )
+@click.option(
+    "--forward",
+    envvar="TAILSPAN_FORWARD",
+    metavar="URL",
+    help="Send what is received on to another OTLP/HTTP backend, such as http://tempo:4318."
+    " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…)."
+    "  [default: TAILSPAN_FORWARD]",
+)
 @door_options
 def up(
     vllm: str | None,
@@ -128,6 +141,7 @@ def up(
     scrape: tuple[str, ...],
     scrape_file: tuple[Path, ...],
     scrape_every: float,
+    forward: str | None,
     **door: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
@@ -182,6 +196,7 @@ def up(
             raise click.UsageError(f"--scrape-file: {error}") from error
         places.append(File(path))
     url = database or default_url(os.environ)
+    sent_on = _forwarder(forward, http_port) if forward else None
     engine = open_database(url)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
@@ -199,6 +214,7 @@ def up(
             scrape=places,
             scrape_every_s=scrape_every,
             doors=doors,
+            forward=sent_on,
         )
         await running.run(stack, vllm=vllm)
 
@@ -210,6 +226,27 @@ def up(
         raise Unreachable(str(error)) from error
     finally:
         engine.dispose()
+
+
+def _forwarder(url: str, http_port: int) -> "Forwarder":
+    from opentelemetry.util.re import parse_env_headers
+
+    from exporters.forwarding import Forwarder
+    from exporters.posting import HttpPost
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise click.UsageError(f"--forward {url}: this port is none") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError(f"--forward {url}: write http://HOST:4318 or https://HOST")
+    if parts.path.startswith("/v1/"):
+        raise click.UsageError(f"--forward {url}: give the address without {parts.path}")
+    if port == http_port and is_loopback(parts.hostname):
+        raise click.UsageError(f"--forward {url}: that is this Tailspan itself")
+    headers = parse_env_headers(os.environ.get("TAILSPAN_FORWARD_HEADERS", ""), liberal=True)
+    return Forwarder(HttpPost(url, headers))
 
 
 def _how_long(option: str, given: str) -> int | None:

@@ -22,7 +22,7 @@ from collector.normalise.batch import Batch
 from collector.reading import Reading
 from collector.reasons import Unstored
 from collector.signals import Signal
-from collector.sink import Listener, Sink
+from collector.sink import Forward, Listener, Sink
 
 DOUBT_S: Final = 10.0
 """How long a store that failed is not counted on."""
@@ -38,9 +38,10 @@ class Intake:
         listeners: hear of the rows once they are kept.
         counters: what became of everything.
         clock_unix_ns: the present.
-        clock: monotonic seconds.
         limits: bodies held at once and taken a second; more are told to come again.
         reading: how messages are read; closed at the end.
+        clock: monotonic seconds.
+        forward: given each message that is kept, as it came.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class Intake:
         limits: Limits,
         reading: Reading,
         clock: Callable[[], float] = time.monotonic,
+        forward: Forward | None = None,
     ) -> None:
         self._sink = sink
         self._listeners = listeners
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
+        self._forward = forward
         self._max_waiting_bytes = limits.max_waiting_bytes
         self._clock = clock
         self._rates = Rates(limits, clock)
@@ -115,6 +118,8 @@ class Intake:
             if not batch.empty:
                 await self._keep(signal, batch)
             self._counters.kept(signal, batch)
+            if self._forward is not None:
+                self._forward(signal.http_path, body, json)
             return signal.answer(batch)
 
     @contextmanager

@@ -13,7 +13,7 @@ from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
 from collector.reading import Reading, ReadingHere
-from collector.sink import Listener, Sink
+from collector.sink import Forward, Listener, Sink
 from collector.tls import Tls
 
 GRPC_PORT: Final = 4317
@@ -36,6 +36,7 @@ class Collector:
         tls: of both receivers; None for plaintext.
         reading: how messages are read; None for in this process.
         clock_unix_ns: the present.
+        forward: given each message that is kept, as it came.
     """
 
     def __init__(
@@ -52,11 +53,18 @@ class Collector:
         tls: Tls | None = None,
         reading: Reading | None = None,
         clock_unix_ns: Callable[[], int] = time.time_ns,
+        forward: Forward | None = None,
     ) -> None:
         self.counters = counters or Counters()
         self._listening = False
         self._intake = Intake(
-            sink, listeners, self.counters, clock_unix_ns, limits, reading or ReadingHere()
+            sink,
+            listeners,
+            self.counters,
+            clock_unix_ns,
+            limits,
+            reading or ReadingHere(),
+            forward=forward,
         )
         self._grpc = GrpcReceiver(
             self._intake,

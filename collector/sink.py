@@ -31,6 +31,13 @@ class Sink(Protocol):
         """
 
 
+class Forward(Protocol):
+    """Sends messages on to somebody else. Never waits, never raises."""
+
+    def __call__(self, path: str, body: bytes, json: bool) -> None:
+        """Take a message as it came, with the path that OTLP over HTTP has for it."""
+
+
 class Listener(Protocol):
     """Hears of rows after their commit, on the collector's event loop: be quick.
 

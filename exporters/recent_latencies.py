@@ -9,6 +9,7 @@ are is bounded by the caps on labels (benchmarks/scrape.py). What has fallen sil
 """
 
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeVar
 
@@ -37,10 +38,12 @@ class RecentCounts(NamedTuple):
 class SlidingCounts:
     """The requests of the last slices, by bin."""
 
-    __slots__ = ("_slices", "oldest", "total")
+    __slots__ = ("_ordered", "_slices", "oldest", "total")
 
     def __init__(self) -> None:
         self.total: dict[int, int] = {}
+        # The bins of it, ascending: a scrape would sort them anew for every window.
+        self._ordered: list[int] = []
         # Every request's bin: of a few requests in 15 s hardly two share one.
         self._slices: dict[int, array[int]] = {}
         self.oldest = 0
@@ -51,7 +54,16 @@ class SlidingCounts:
         if held is None:
             held = self._slices[slice_] = array("h")
         held.append(bin_)
-        self.total[bin_] = self.total.get(bin_, 0) + 1
+        number = self.total.get(bin_)
+        if number is None:
+            insort(self._ordered, bin_)
+            number = 0
+        self.total[bin_] = number + 1
+
+    def copy(self) -> dict[int, int]:
+        """As of now, in the order of the bins."""
+        total = self.total
+        return {bin_: total[bin_] for bin_ in self._ordered}
 
     def slide(self, oldest: int) -> None:
         """Forget the slices before this one."""
@@ -63,6 +75,7 @@ class SlidingCounts:
                 self.total[bin_] -= 1
                 if not self.total[bin_]:
                     del self.total[bin_]
+                    del self._ordered[bisect_left(self._ordered, bin_)]
 
 
 class RecentLatencies:
@@ -134,6 +147,6 @@ def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> N
 
 def _copies(by_key: Mapping[_Key, Mapping[str, SlidingCounts]]) -> dict[_Key, Latencies]:
     return {
-        key: {name: window.total.copy() for name, window in windows.items()}
+        key: {name: window.copy() for name, window in windows.items()}
         for key, windows in by_key.items()
     }

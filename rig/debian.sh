@@ -10,6 +10,7 @@ promtool                 prometheus               prometheus
 prometheus-alertmanager  prometheus-alertmanager  prometheus-alertmanager
 chromium                 chromium                 -
 pg_ctlcluster            postgresql               postgresql
+docker-compose           docker-compose           -
 "
 
 policy=/usr/sbin/policy-rc.d

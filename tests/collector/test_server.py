@@ -647,3 +647,24 @@ def test_a_store_that_failed_is_given_another_try_in_time(
     assert not intake.keeping
     now[0] += DOUBT_S + 1
     assert intake.keeping
+
+
+def test_what_is_kept_is_sent_on_as_it_came(
+    now_unix_ns: int, trace_message: Callable[..., ExportTraceServiceRequest]
+) -> None:
+    """By either transport, byte for byte; what is refused goes nowhere."""
+    sent: list[tuple[str, bytes, bool]] = []
+    collector = Collector(
+        MemorySink(),
+        grpc_port=0,
+        http_port=0,
+        clock_unix_ns=lambda: now_unix_ns,
+        forward=lambda path, body, json: sent.append((path, body, json)),
+    )
+    message = trace_message()
+    body = message.SerializeToString()
+    with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        assert _post(collector, body, PROTOBUF)[0].status == 200
+        assert _post(collector, b"no protobuf", PROTOBUF)[0].status == 400
+        Stub(channel).Export(message, timeout=30)
+    assert sent == [("/v1/traces", body, False)] * 2
