@@ -145,7 +145,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Silence, by replica",
                     description="Since when nothing was heard of an engine. It tells of itself each"
-                    " second; above a minute its gauges are gone from here.",
+                    " second; Prometheus' own interval comes on top. Above a minute its gauges"
+                    " are gone from here.",
                     unit=Unit.SECONDS,
                     queries=(
                         Query(
@@ -166,9 +167,7 @@ BOARD: Final = Board(
                     " not stored is refused, skipped, or sent again.",
                     unit=Unit.PER_S,
                     width=8,
-                    queries=(
-                        Query(rate(series.ITEMS, "", by="signal, result"), "{{signal}} {{result}}"),
-                    ),
+                    queries=(Query(rate(series.ITEMS, "", by="result"), "{{result}}"),),
                 ),
                 Panel(
                     title="Room for label values in use",

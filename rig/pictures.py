@@ -211,7 +211,7 @@ def picture(here: Watched, board: Board, folder: Path, range_s: int) -> Path:
             timeout=120,
         )
     with Image.open(file) as taken:
-        taken.quantize(96).save(file, optimize=True)
+        taken.quantize(200).save(file, optimize=True)
     return file
 
 
