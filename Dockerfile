@@ -17,6 +17,7 @@ COPY alerts alerts
 COPY cli cli
 COPY collector collector
 COPY dashboards dashboards
+COPY diagnosis diagnosis
 COPY exporters exporters
 COPY simulator simulator
 COPY store store
