@@ -23,6 +23,8 @@ class Histogram(NamedTuple):
     answered_only: bool
     """For durations that an abort or error cuts short: there, short is not fast."""
     bounds_s: tuple[float, ...]
+    exemplars: bool = False
+    """Whether its buckets name a request each: those of what clients feel."""
 
 
 class Recent(NamedTuple):

@@ -62,8 +62,7 @@ class SlidingCounts:
 
     def copy(self) -> dict[int, int]:
         """As of now, in the order of the bins."""
-        total = self.total
-        return {bin_: total[bin_] for bin_ in self._ordered}
+        return dict(zip(self._ordered, map(self.total.__getitem__, self._ordered), strict=True))
 
     def slide(self, oldest: int) -> None:
         """Forget the slices before this one."""

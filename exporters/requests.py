@@ -84,7 +84,11 @@ class PairTotals:
         for histogram in histograms:
             value_s: float | None = getattr(request, histogram.field)
             if value_s is not None and (answered or not histogram.answered_only):
-                self._observe(histogram, value_s, (trace_id, value_s, ended_unix_s))
+                self._observe(
+                    histogram,
+                    value_s,
+                    (trace_id, value_s, ended_unix_s) if histogram.exemplars else None,
+                )
         self._spend(request)
 
     def copy(self) -> "PairTotals":

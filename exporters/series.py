@@ -34,6 +34,7 @@ HISTOGRAMS: Final = (
         "ttft_s",
         False,
         bounds_s("-3", "300"),
+        exemplars=True,
     ),
     Histogram(
         "tailspan_itl_max_seconds",
@@ -41,6 +42,7 @@ HISTOGRAMS: Final = (
         "itl_max_s",
         False,
         bounds_s("-3", "100"),
+        exemplars=True,
     ),
     Histogram(
         "tailspan_tpot_seconds",
@@ -48,6 +50,7 @@ HISTOGRAMS: Final = (
         "tpot_s",
         False,
         bounds_s("-3", "10"),
+        exemplars=True,
     ),
     Histogram(
         "tailspan_e2e_seconds",
@@ -55,6 +58,7 @@ HISTOGRAMS: Final = (
         "e2e_s",
         True,
         bounds_s("-3", "1000"),
+        exemplars=True,
     ),
     Histogram(
         "tailspan_queue_seconds",
