@@ -28,6 +28,7 @@ from rig.asking import Answer, Series, answers
 from rig.watching import Watched, watched
 
 WIDTH = 1400
+BACKFILL_TAKES_S = 90
 _HEIGHT = 250
 _COLOURS = ("#3f7fd0", "#d07f2a", "#4f9a57", "#b0579b", "#7d838c", "#8c7350", "#29a3a3", "#c24a4a")
 _NAMED = {"green": "#3f8f4f", "orange": "#d0811c", "red": "#c8242b"}
@@ -229,7 +230,8 @@ def main() -> None:
         here.simulate("--backfill", "0", "--seed", "5", "--severity", "1.5", *fleet)
         time.sleep(asked.minutes * 30)
         for board in BOARDS:
-            print(picture(here, board, asked.folder, asked.minutes * 60))
+            # Not its first moments, in which the past comes in all at once.
+            print(picture(here, board, asked.folder, asked.minutes * 60 - BACKFILL_TAKES_S))
 
 
 if __name__ == "__main__":
