@@ -11,6 +11,7 @@ import http.client
 import json
 import random
 import secrets
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ class Call:
     max_tokens: int = 32
     abort_after_chunks: int | None = None
     abort_after_s: float | None = None
+    read_bytes_per_s: float | None = None
+    """How fast the client takes the answer, with small buffers between; None = at once."""
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
@@ -69,7 +72,10 @@ def send(port: int, call: Call) -> Timed:
         **call.headers,
     }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
-    connection.connect()
+    if call.read_bytes_per_s is None:
+        connection.connect()
+    else:
+        connection.sock = _narrow(port)
     path = "/v1/chat/completions" if call.chat else "/v1/completions"
     text = json.dumps(body)
     status, ttft_s, aborted, received = None, None, False, b""
@@ -86,6 +92,8 @@ def send(port: int, call: Call) -> Timed:
             ttft_s = time.monotonic() - begun
             chunks = 0
             for line in answer:
+                if call.read_bytes_per_s is not None:
+                    time.sleep(len(line) / call.read_bytes_per_s)
                 received += line
                 chunks += line.startswith(b"data:")
                 if call.abort_after_chunks is not None and chunks >= call.abort_after_chunks:
@@ -95,6 +103,17 @@ def send(port: int, call: Call) -> Timed:
         e2e_s = time.monotonic() - begun
         connection.close()
     return Timed(call, trace_id, status, _id_of(received), ttft_s, e2e_s, aborted)
+
+
+def _narrow(port: int) -> socket.socket:
+    """A connection whose buffers hold little, so that a slow reader is felt by the server: on
+    the loopback they would hold megabytes."""
+    narrow = socket.socket()
+    narrow.settimeout(TIMEOUT_S)
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    narrow.connect(("127.0.0.1", port))
+    return narrow
 
 
 def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:

@@ -1,0 +1,58 @@
+"""Record faults of a real vLLM on this machine's CPU, with the truth beside them.
+
+python -m rig.faults --into DIR                         every fault
+python -m rig.faults --into DIR engine_stall preemption --seed 7 --severity 0.5
+
+Each lies in DIR/CAUSE afterwards: tailspan.db and truth.json.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rig.faults.catalogue import FAULTS, drawn
+from rig.faults.recording import RecordingError, record
+from rig.install import NotHereError, ensure
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record what is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rig.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cause", nargs="*", metavar="CAUSE", help="default: all")
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--severity", type=float, default=1.0, help="1 is plain to see")
+    parser.add_argument("--before", type=float, default=46.0, metavar="S", help="of usual traffic")
+    parser.add_argument("--under", type=float, default=44.0, metavar="S", help="under the fault")
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.cause) - set(FAULTS):
+        parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")
+    faults = drawn(asked.cause or [*FAULTS], asked.seed, asked.severity)
+    begun = time.monotonic()
+    try:
+        ensure()
+        cases = record(
+            faults,
+            asked.into,
+            seed=asked.seed,
+            severity=asked.severity,
+            before_s=asked.before,
+            under_s=asked.under,
+            tell=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
+        )
+    except (NotHereError, RecordingError) as reason:
+        print(reason, file=sys.stderr)
+        return 2
+    for case in cases:
+        print(case)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Other answers: longer ones, and ones that the client takes slowly."""
+
+import random
+from dataclasses import replace
+
+from rig.faults.fault import Fault
+from rig.faults.traffic import Traffic
+
+
+def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Everyone's answers are longer."""
+    times = 1.0 + draw.uniform(1.2, 1.8) * severity
+    low, high = usual.output_tokens
+    return Fault(
+        cause="longer_outputs",
+        metric="e2e",
+        usual=usual,
+        under=replace(usual, output_tokens=(int(low * times), int(high * times))),
+        notes={"tokens_ratio": times},
+    )
+
+
+def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """A tenant's answers are large, and its clients begin to read them slowly."""
+    usual = replace(usual, rate_per_s=usual.rate_per_s * 0.8, tenants=usual.tenants[1:])
+    reports = replace(
+        usual,
+        rate_per_s=draw.uniform(0.7, 0.9),
+        output_tokens=(100, 120),
+        tenants=("ada",),
+        body={"logprobs": 100},
+    )
+    bytes_per_s = draw.uniform(60_000, 80_000) / severity
+    return Fault(
+        cause="network_or_client",
+        metric="e2e",
+        # The kernel and the server's own buffers hold 200 kB of an answer: it must be larger.
+        arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
+        usual=replace(usual, beside=(reports,)),
+        under=replace(usual, beside=(replace(reports, read_bytes_per_s=bytes_per_s),)),
+        notes={"read_bytes_per_s": bytes_per_s},
+    )

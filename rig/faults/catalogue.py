@@ -1,0 +1,41 @@
+"""All faults that a real server can be made to show, by the cause that should be named."""
+
+import random
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from rig.faults import answers, freezes, hogs, nothing, prompts, rates, restarts
+from rig.faults.fault import Fault, Make
+from rig.faults.traffic import Traffic
+
+FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
+    {
+        make.__name__: make
+        for make in (
+            rates.load_exceeds_capacity,
+            rates.tenant_flood,
+            prompts.prefill_interference,
+            prompts.long_prompt_blocking,
+            prompts.longer_prompts,
+            prompts.prefix_cache_miss,
+            prompts.frontend_cpu,
+            answers.longer_outputs,
+            answers.network_or_client,
+            freezes.engine_stall,
+            hogs.noisy_neighbour,
+            rates.decode_batch_growth,
+            rates.kv_cache_exhausted,
+            rates.preemption,
+            restarts.cold_start,
+            restarts.config_change,
+            nothing.no_incident,
+        )
+    }
+)
+
+
+def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
+    """These faults over an ordinary traffic, all that varies drawn from the seed."""
+    usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
+    return [FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, usual) for cause in causes]

@@ -1,0 +1,53 @@
+"""The engine core stands still now and then: SIGSTOP, and SIGCONT a moment later."""
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rig.faults.fault import Fault, Server
+from rig.faults.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Freezing:
+    """Stops of about `stop_s`, one in about `every_s`."""
+
+    stop_s: float
+    every_s: float
+
+    @contextmanager
+    def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
+        """While it is open."""
+        done = threading.Event()
+        (core,) = server.engine_cores()
+
+        def freeze() -> None:
+            while not done.wait(draw.uniform(0.6, 1.4) * self.every_s):
+                os.kill(core, signal.SIGSTOP)
+                done.wait(draw.uniform(0.7, 1.3) * self.stop_s)
+                os.kill(core, signal.SIGCONT)
+
+        freezer = threading.Thread(target=freeze)
+        freezer.start()
+        try:
+            yield
+        finally:
+            done.set()
+            freezer.join()
+
+
+def engine_stall(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Half a second of standing still, some seventeen times a minute."""
+    freezing = Freezing(draw.uniform(0.4, 0.6) * severity, draw.uniform(3.0, 4.0))
+    return Fault(
+        cause="engine_stall",
+        metric="itl_max",
+        usual=usual,
+        under=usual,
+        disturb=freezing,
+        notes={"stop_s": freezing.stop_s, "every_s": freezing.every_s},
+    )

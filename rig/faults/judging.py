@@ -1,0 +1,96 @@
+"""What `tailspan explain` says of a recorded fault, held against the truth."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NO_INCIDENT = "no_incident"
+LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A recorded fault, and what was found."""
+
+    cause: str
+    metric: str
+    severity: float
+    seed: int
+    verdict: str
+    found: tuple[str, ...]
+    """The causes named, largest share first."""
+    share: float | None
+    share_low: float | None
+    share_high: float | None
+    """Of the first one."""
+    baseline_s: float | None
+    excess_s: float | None
+    others_cpus: tuple[float | None, float | None]
+    """What others used of the machine, before and under the fault; None where nobody looked."""
+
+    @property
+    def first(self) -> str | None:
+        """The first cause named."""
+        return self.found[0] if self.found else None
+
+    @property
+    def right(self) -> bool:
+        """Whether the true cause is first; of no fault, whether none is named."""
+        if self.cause == NO_INCIDENT:
+            return self.verdict == NO_INCIDENT
+        return self.first == self.cause
+
+
+def judged(case: Path, tailspan: Path | None = None) -> Judged:
+    """Ask why the latency that the fault hurts grew.
+
+    Args:
+        case: a folder with tailspan.db and truth.json.
+        tailspan: the command; None for the one beside this Python.
+
+    Raises:
+        RuntimeError: the command failed; the message holds what it said.
+    """
+    truth = json.loads((case / "truth.json").read_text())
+    answer = _explained(case, truth, tailspan or Path(sys.executable).with_name("tailspan"))
+    first = answer["causes"][0] if answer["causes"] else {}
+    return Judged(
+        cause=truth["cause"],
+        metric=truth["metric"],
+        severity=truth["severity"],
+        seed=truth["seed"],
+        verdict=answer["verdict"],
+        found=tuple(cause["id"] for cause in answer["causes"]),
+        share=first.get("share"),
+        share_low=first.get("share_low"),
+        share_high=first.get("share_high"),
+        baseline_s=answer.get("baseline_s"),
+        excess_s=answer["excess_s"],
+        others_cpus=(
+            truth["baseline"].get("others_cpus"),
+            truth["window"].get("others_cpus"),
+        ),
+    )
+
+
+def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, Any]:
+    window, baseline = truth["window"], truth["baseline"]
+    done = subprocess.run(
+        [
+            *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
+            *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
+            *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
+            *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"tailspan explain of {case}: {done.stderr.strip()}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,62 @@
+"""Sends each request at its own time, whether or not those before it have been answered.
+
+A client that waits for answers sends less when the server is slow, and so hides what is to be
+seen. Bounded: by the number of arrivals, and by the patience of each request.
+"""
+
+import http.client
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rig.load import Call, Timed, send
+
+RETRY_S = 0.25
+PATIENCE_S = 90.0
+"""How long a client knocks at a server that is away."""
+
+
+@dataclass
+class Outcome:
+    """What became of a stretch of load."""
+
+    answered: int = 0
+    failed: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, timed: Timed | None) -> None:
+        """Count one."""
+        with self._lock:
+            if timed is not None and timed.status == 200:
+                self.answered += 1
+            else:
+                self.failed += 1
+
+
+def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
+    """Send every call at its time from now, and wait for the last answer."""
+    outcome = Outcome()
+    begun = time.monotonic()
+    threads = []
+    for at_s, call in arrivals:
+        time.sleep(max(0.0, begun + at_s - time.monotonic()))
+        thread = threading.Thread(target=_send, args=(port, call, outcome), daemon=True)
+        thread.start()
+        threads.append(thread)
+    for thread in threads:
+        thread.join()
+    return outcome
+
+
+def _send(port: int, call: Call, outcome: Outcome) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            outcome.note(send(port, call))
+        except (OSError, http.client.HTTPException):
+            if time.monotonic() < deadline:
+                time.sleep(RETRY_S)
+                continue
+            outcome.note(None)
+        return

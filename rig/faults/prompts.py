@@ -1,0 +1,81 @@
+"""Other prompts: longer ones, a few huge ones, ones that no cache has seen."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from rig.faults.fault import Fault
+from rig.faults.traffic import Traffic
+
+
+def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
+    """Of the usual requests, so many with such prompts instead, and short answers."""
+    those = replace(
+        usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
+    )
+    return replace(usual, rate_per_s=usual.rate_per_s - per_s, beside=(those,))
+
+
+def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Prompts of some 2,000 tokens amid everyone's decodes."""
+    long_per_s = draw.uniform(0.9, 1.3) * severity
+    return Fault(
+        cause="prefill_interference",
+        metric="itl_max",
+        usual=usual,
+        under=_some(usual, long_per_s, (1500, 2600)),
+        notes={"long_per_s": long_per_s},
+    )
+
+
+def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Now and then a prompt of 7,000 tokens, and the short ones come after it."""
+    long_per_s = draw.uniform(0.12, 0.18) * severity
+    return Fault(
+        cause="long_prompt_blocking",
+        metric="ttft",
+        usual=usual,
+        under=_some(usual, long_per_s, (6000, 7200)),
+        notes={"long_per_s": long_per_s},
+    )
+
+
+def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Everyone's own part of the prompt is longer."""
+    more = int(draw.uniform(450, 650) * severity)
+    return Fault(
+        cause="longer_prompts",
+        metric="ttft",
+        usual=usual,
+        under=replace(usual, prompt_tokens=(32 + more, 160 + more)),
+        notes={"more_tokens": more},
+    )
+
+
+def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """What the prompts had in common differs now, in so many of them as the severity says."""
+    missing = min(1.0, severity * draw.uniform(0.8, 1.0))
+    return Fault(
+        cause="prefix_cache_miss",
+        metric="ttft",
+        usual=usual,
+        under=replace(
+            usual,
+            rate_per_s=usual.rate_per_s * (1.0 - missing) + 1e-9,
+            beside=(replace(usual, rate_per_s=usual.rate_per_s * missing, shared=False),),
+        ),
+        notes={"missing_ratio": missing},
+    )
+
+
+def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Prompts of a hundred kilobytes, of which the engine gets the last hundred tokens."""
+    huge_per_s = draw.uniform(1.5, 2.0)
+    huge = (int(80_000 * severity), int(140_000 * severity))
+    return Fault(
+        cause="frontend_cpu",
+        metric="ttft",
+        usual=usual,
+        under=_some(usual, huge_per_s, huge, body={"truncate_prompt_tokens": 100}),
+        notes={"huge_per_s": huge_per_s},
+    )

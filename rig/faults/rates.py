@@ -1,0 +1,106 @@
+"""More requests than the server has room for: in its batch, in its memory, of one tenant."""
+
+import random
+from dataclasses import replace
+
+from rig.faults.fault import Fault
+from rig.faults.traffic import Traffic
+
+
+def _blocks(count: int) -> tuple[str, ...]:
+    """Of 128 tokens each, one of them vLLM's own."""
+    return (
+        *("--max-num-seqs", "32", "--max-model-len", "1024"),
+        *("--num-gpu-blocks-override", str(count + 1), "--block-size", "128"),
+    )
+
+
+def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Every tenant sends more; the batch has few seats."""
+    times = 1.0 + draw.uniform(0.9, 1.2) * severity
+    return Fault(
+        cause="load_exceeds_capacity",
+        metric="ttft",
+        arguments=("--max-num-seqs", "3"),
+        usual=usual,
+        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        notes={"rate_ratio": times},
+    )
+
+
+def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """One tenant sends many times what it used to; the others wait behind it."""
+    more = draw.uniform(0.9, 1.2) * severity
+    flood = replace(
+        usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)
+    )
+    return Fault(
+        cause="tenant_flood",
+        metric="ttft",
+        arguments=("--max-num-seqs", "3"),
+        usual=usual,
+        under=replace(usual, beside=(flood,)),
+        notes={"rate_ratio": 1.0 + more},
+    )
+
+
+def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """More sequences with long contexts decode together; there are seats for all."""
+    usual = replace(
+        usual,
+        rate_per_s=0.7 * usual.rate_per_s,
+        # Whole blocks, so that they are cached but for the last few tokens.
+        prefix_tokens=draw.randrange(1536, 2048, 128),
+        prompt_tokens=(1, 8),
+        output_tokens=(24, 48),
+        stream=False,
+    )
+    times = 1.0 + draw.uniform(1.6, 2.0) * severity
+    return Fault(
+        cause="decode_batch_growth",
+        metric="tpot",
+        usual=usual,
+        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        notes={"rate_ratio": times},
+    )
+
+
+def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Prompts that need many blocks, more of them at once than there are blocks."""
+    usual = replace(
+        usual,
+        rate_per_s=0.8 * usual.rate_per_s,
+        prefix_tokens=0,
+        prompt_tokens=(380, 500),
+        output_tokens=(10, 12),
+    )
+    times = 1.0 + draw.uniform(1.0, 1.4) * severity
+    return Fault(
+        cause="kv_cache_exhausted",
+        metric="ttft",
+        arguments=_blocks(8),  # a request needs four
+        usual=usual,
+        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        notes={"rate_ratio": times},
+    )
+
+
+def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Requests that begin small and grow: the memory that let them in does not hold them."""
+    usual = replace(
+        usual,
+        rate_per_s=0.8 * usual.rate_per_s,
+        prefix_tokens=0,
+        prompt_tokens=(80, 120),
+        output_tokens=(60, 80),
+        stream=False,
+    )
+    times = 1.0 + draw.uniform(0.8, 1.1) * severity
+    return Fault(
+        cause="preemption",
+        metric="itl_max",
+        arguments=_blocks(10),  # a request begins with one, and grows to two
+        usual=usual,
+        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        notes={"rate_ratio": times},
+    )

@@ -1,0 +1,249 @@
+"""Faults recorded: a server under its usual load, then under a fault, into one database.
+
+Those of the same arguments share a server, those of the same traffic before share the
+stretch of it. Beside each database lies the truth: which cause, from when to when.
+"""
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from rig import serve
+from rig.faults.fault import Fault
+from rig.faults.open_loop import send_on_time
+from rig.faults.others import Meter, wait_for_quiet
+from rig.faults.traffic import Traffic
+from rig.load import Call, mixed, send_all
+from rig.ports import free_port
+
+_UP_LIMIT_S = 60.0
+_TOLD_S = 7.0
+"""Until the last request and sample are in the database: the servers tell every five seconds."""
+
+
+class RecordingError(Exception):
+    """Something that should run does not; the message says what, with its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From when to when, in unix seconds, and how many CPUs others used meanwhile."""
+
+    begun_s: float
+    ended_s: float
+    others_cpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What was done to the server, and when."""
+
+    cause: str
+    metric: str
+    baseline: Stretch
+    window: Stretch
+    arguments: tuple[str, ...]
+    arguments_after: tuple[str, ...] | None
+    replica: str
+    seed: int
+    severity: float
+    answered: int
+    failed: int
+    cpus: int = field(default_factory=lambda: os.cpu_count() or 1)
+    notes: dict[str, float] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+@dataclass
+class RunningServer:
+    """A vLLM that can be restarted where it stands."""
+
+    port: int
+    otlp_port: int
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def replica(self) -> str:
+        """Its service.instance.id."""
+        return f"vllm-{self.port}"
+
+    def engine_cores(self) -> list[int]:
+        """Process ids of its engine cores."""
+        return serve.engine_cores(self.process)
+
+    def restart(self, arguments: tuple[str, ...]) -> None:
+        """Stop it, and start it at the same address with these arguments; until it serves."""
+        serve.stop(self.process)
+        self.process = _start(self.port, self.otlp_port, self.log, arguments)
+
+    def warm_up(self) -> None:
+        """Steps of all kinds, for its step model to have learnt from."""
+        long = [Call(chat=False, prompt="long " * size, max_tokens=4) for size in (60, 120, 180)]
+        # What an engine compiles when it is first asked for, it compiles here.
+        rare = [Call(chat=False, prompt="rare", max_tokens=4, body={"logprobs": 20})]
+        send_all(self.port, rare, concurrency=1)
+        send_all(self.port, mixed(40, seed=5) + long * 3 + mixed(20, seed=6), concurrency=6)
+
+
+def _start(
+    port: int, otlp_port: int, log: Path, arguments: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    environ = {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id=vllm-{port},cloud.region=here",
+    }
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            serve.command(port, ("--max-model-len", "8192", *arguments)),
+            env=serve.environment(f"http://127.0.0.1:{otlp_port}", environ),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    if not serve.wait_until_healthy(port, process):
+        serve.stop(process)
+        raise RecordingError(f"vLLM did not come up:\n{_last_words(log)}")
+    return process
+
+
+def _last_words(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+
+
+@contextmanager
+def collecting(folder: Path) -> Iterator[int]:
+    """A Tailspan that keeps what it is told in `folder`/tailspan.db; its OTLP port."""
+    grpc, http, metrics, explorer = (free_port() for _ in range(4))
+    log = folder / "tailspan.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).with_name("tailspan")), "up", "--no-explorer"),
+                *("--grpc-port", str(grpc), "--http-port", str(http)),
+                *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
+                *("--database", f"sqlite:///{folder / 'tailspan.db'}"),
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + _UP_LIMIT_S
+        while "Ctrl-C stops it" not in log.read_text():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RecordingError(f"tailspan up did not come up:\n{_last_words(log)}")
+            time.sleep(0.2)
+        yield http
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def serving(folder: Path, otlp_port: int, arguments: tuple[str, ...]) -> Iterator[RunningServer]:
+    """A vLLM with these arguments, warmed up."""
+    port, log = free_port(), folder / "vllm.log"
+    server = RunningServer(port, otlp_port, log, _start(port, otlp_port, log, arguments))
+    try:
+        server.warm_up()
+        yield server
+    finally:
+        serve.stop(server.process)
+
+
+def record(
+    faults: Sequence[Fault],
+    folder: Path,
+    *,
+    seed: int,
+    severity: float,
+    before_s: float,
+    under_s: float,
+    tell: Callable[[str], None],
+) -> list[Path]:
+    """Record each fault into a folder of its own beneath `folder`; where they lie."""
+    ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
+    found: list[Path] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (arguments, group) in enumerate(groupby(ordered, lambda fault: fault.arguments)):
+        shared = folder / f"server-{number}"
+        shared.mkdir()
+        truths: list[Truth] = []
+        with collecting(shared) as otlp_port:
+            tell(f"vLLM with {' '.join(arguments)} …")
+            with serving(shared, otlp_port, arguments) as server:
+                for usual, same in groupby(group, lambda fault: fault.usual):
+                    wait_for_quiet()
+                    baseline = _stretch(server, usual, f"{seed}/before", before_s)[0]
+                    for fault in same:
+                        tell(f"  {fault.cause} …")
+                        truths.append(_suffer(server, fault, baseline, seed, severity, under_s))
+                time.sleep(_TOLD_S)
+        for truth in truths:
+            case = folder / truth.cause
+            case.mkdir()
+            _copy(shared / "tailspan.db", case / "tailspan.db")
+            truth.write(case / "truth.json")
+            found.append(case)
+    return found
+
+
+def _suffer(
+    server: RunningServer,
+    fault: Fault,
+    baseline: Stretch,
+    seed: int,
+    severity: float,
+    under_s: float,
+) -> Truth:
+    if fault.arguments_after is not None:
+        server.restart(fault.arguments_after)
+        server.warm_up()
+    wait_for_quiet()
+    with fault.disturb(server, random.Random(f"{seed}/disturb")):
+        window, answered, failed = _stretch(server, fault.under, f"{seed}/under", under_s)
+    if fault.delayed:
+        window = replace(window, ended_s=max(window.ended_s, time.time()))
+    return Truth(
+        cause=fault.cause,
+        metric=fault.metric,
+        baseline=baseline,
+        window=window,
+        arguments=fault.arguments,
+        arguments_after=fault.arguments_after,
+        replica=server.replica,
+        seed=seed,
+        severity=severity,
+        answered=answered,
+        failed=failed,
+        notes=fault.notes,
+    )
+
+
+def _stretch(
+    server: RunningServer, traffic: Traffic, seed: str, seconds: float
+) -> tuple[Stretch, int, int]:
+    """Send a stretch of traffic; from when to when, how many were answered, how many not."""
+    meter = Meter()
+    begun_s = time.time()
+    outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))
+    others_cpus = round(meter.cpus(), 2)
+    return Stretch(begun_s, begun_s + seconds, others_cpus), outcome.answered, outcome.failed
+
+
+def _copy(source: Path, target: Path) -> None:
+    with sqlite3.connect(source) as reading, sqlite3.connect(target) as writing:
+        reading.backup(writing)

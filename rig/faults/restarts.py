@@ -1,0 +1,57 @@
+"""The server is started anew: with clients at the door, or with other arguments."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from rig.faults.fault import Fault, Server
+from rig.faults.traffic import Traffic
+
+_AFTER_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """Once, soon after the beginning; the clients knock until it serves again."""
+
+    arguments: tuple[str, ...]
+
+    @contextmanager
+    def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
+        """While it is open."""
+        restart = threading.Timer(_AFTER_S, server.restart, (self.arguments,))
+        restart.start()
+        try:
+            yield
+        finally:
+            restart.join()
+
+
+def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Restarted under load: those who knocked meanwhile come in all at once."""
+    usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
+    arguments = ("--max-num-seqs", "4")
+    return Fault(
+        cause="cold_start",
+        metric="ttft",
+        arguments=arguments,
+        usual=usual,
+        under=usual,
+        disturb=Restarting(arguments),
+        delayed=True,
+    )
+
+
+def config_change(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """The same traffic, with a deploy in between that leaves the batch too few seats."""
+    usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
+    return Fault(
+        cause="config_change",
+        metric="ttft",
+        arguments=("--max-num-seqs", "16"),
+        usual=usual,
+        under=usual,
+        arguments_after=("--max-num-seqs", "1"),
+    )

@@ -1,0 +1,64 @@
+"""What clients send, and when: Poisson arrivals whose every draw is decided by a seed.
+
+The rig's tokeniser knows bytes alone, so a prompt of n characters is one of n tokens.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rig.load import Call
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """A stream of requests, and those that come beside it."""
+
+    rate_per_s: float
+    prefix_tokens: int = 640
+    """Of the prompt, how much a tenant's requests have in common."""
+    shared: bool = True
+    """False: what they had in common differs from request to request."""
+    prompt_tokens: tuple[int, int] = (32, 160)
+    """Of its own, from … to …, evenly."""
+    output_tokens: tuple[int, int] = (16, 40)
+    tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
+    stream: bool = True
+    body: dict[str, Any] = field(default_factory=dict)
+    read_bytes_per_s: float | None = None
+    beside: tuple["Traffic", ...] = ()
+
+    def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
+        """Seconds from the beginning, and what is sent then, in that order."""
+        found = list(self._own(seed, duration_s))
+        for number, other in enumerate(self.beside):
+            found += other.arrivals(f"{seed}/{number}", duration_s)
+        return sorted(found, key=lambda arrival: arrival[0])
+
+    def _own(self, seed: str, duration_s: float) -> Iterator[tuple[float, Call]]:
+        draw = random.Random(seed)
+        at_s = 0.0
+        while (at_s := at_s + draw.expovariate(self.rate_per_s)) < duration_s:
+            tenant = draw.choice(self.tenants)
+            # A tenant's prefix is the same in every stretch, whatever the stretch's seed.
+            prefix = text(random.Random(tenant) if self.shared else draw, self.prefix_tokens)
+            yield (
+                at_s,
+                Call(
+                    chat=False,
+                    stream=self.stream,
+                    prompt=prefix + text(draw, draw.randint(*self.prompt_tokens)),
+                    max_tokens=draw.randint(*self.output_tokens),
+                    headers={"x-tenant-id": tenant},
+                    body=self.body,
+                    read_bytes_per_s=self.read_bytes_per_s,
+                ),
+            )
+
+
+def text(draw: random.Random, tokens: int) -> str:
+    """A prompt of so many tokens."""
+    return "".join(draw.choices(_LETTERS, k=tokens))

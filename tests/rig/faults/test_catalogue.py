@@ -1,0 +1,43 @@
+"""The faults, as data."""
+
+import random
+
+import pytest
+
+from rig.faults.catalogue import FAULTS, drawn
+from rig.faults.fault import undisturbed
+from rig.faults.judging import NO_INCIDENT
+from rig.faults.traffic import Traffic
+
+METRICS = {"ttft", "tpot", "itl_max", "e2e", "queue"}
+
+
+@pytest.mark.parametrize("cause", FAULTS)
+def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> None:
+    """The traffic, the server, or what is done to it; of no incident, nothing."""
+    fault = FAULTS[cause](random.Random(1), 1.0, Traffic(rate_per_s=8.0))
+    assert fault.cause == cause
+    assert fault.metric in METRICS
+    changed = (
+        fault.under != fault.usual
+        or fault.disturb is not undisturbed
+        or fault.arguments_after is not None
+    )
+    assert changed is (cause != NO_INCIDENT)
+
+
+@pytest.mark.parametrize("cause", FAULTS)
+def test_enough_requests_come_for_a_tail(cause: str) -> None:
+    """In both stretches, as long as a recording makes them: two dozen are the slowest tenth."""
+    for seed in range(3):
+        (fault,) = drawn([cause], seed, 1.0)
+        assert len(fault.usual.arrivals(f"{seed}/before", 50.0)) >= 250
+        assert len(fault.under.arrivals(f"{seed}/under", 50.0)) >= 250
+
+
+def test_the_same_seed_draws_the_same_faults() -> None:
+    """A case can be made again."""
+    for cause in FAULTS:
+        first, second = drawn([cause], 3, 0.5), drawn([cause], 3, 0.5)
+        assert [fault.notes for fault in first] == [fault.notes for fault in second]
+        assert [fault.under for fault in first] == [fault.under for fault in second]
