@@ -1,0 +1,119 @@
+"""Whether `tailspan explain` names what was done to a real vLLM.
+
+    python benchmarks/diagnosis_real.py                          every fault, about 35 minutes
+    python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
+    python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
+
+Each fault is brought about under load on a vLLM on this machine's CPU, after a stretch of
+usual load (python -m rig.faults), and explained from the database that a running Tailspan kept.
+Needs what `make vllm` needs, and a machine with nothing else to do: the column `others` tells
+how many CPUs someone else used, before the fault and under it.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from rig.faults.catalogue import FAULTS, drawn
+from rig.faults.judging import NO_INCIDENT, Judged, judged
+from rig.faults.recording import RecordingError, record
+from rig.install import NotHereError, ensure
+
+HEADING = (
+    f"{'fault':22} {'asked':8} {'severity':>8} {'excess':>19}  {'found first':22} "
+    f"{'share':>6} {'interval':>13} {'others':>9}  then"
+)
+
+
+def line(of: Judged) -> str:
+    """One fault and what was found, in a line."""
+    excess = share = interval = ""
+    if of.excess_s is not None and of.baseline_s is not None:
+        excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"
+    if of.share is not None and of.share_low is not None and of.share_high is not None:
+        share = f"{of.share:6.0%}"
+        interval = f"[{of.share_low:4.0%}, {of.share_high:4.0%}]"
+    others = " / ".join("–" if cpus is None else f"{cpus:.1f}" for cpus in of.others_cpus)
+    return (
+        f"{of.cause:22} {of.metric:8} {of.severity:8.2f} {excess:>19}  "
+        f"{of.first or of.verdict:22} {share:>6} {interval:>13} {others:>9}  "
+        f"{'right' if of.right else 'WRONG'} {', '.join(of.found[1:4])}".rstrip()
+    )
+
+
+def summary(all_of_them: Sequence[Judged]) -> str:
+    """How many were right."""
+    faults = [each for each in all_of_them if each.cause != NO_INCIDENT]
+    quiet = [each for each in all_of_them if each.cause == NO_INCIDENT]
+    told = [
+        f"{sum(each.right for each in faults)} of {len(faults)} faults named first "
+        f"({len({each.cause for each in faults if each.right})} causes)"
+    ]
+    named = sum(each.cause in each.found[:3] for each in faults)
+    told.append(f"{named} among the first three")
+    missed = sum(each.verdict == "no_incident" for each in faults)
+    unsure = sum(each.verdict == "insufficient_data" for each in faults)
+    told.append(f"{missed} not seen, {unsure} abstained from")
+    if quiet:
+        told.append(f"{sum(not each.right for each in quiet)} of {len(quiet)} false alarms")
+    return "; ".join(told) + "."
+
+
+def cases_in(folders: Iterable[Path]) -> list[Path]:
+    """The recorded faults beneath these folders."""
+    return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
+
+
+def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> list[Path]:
+    """Record the faults anew."""
+    ensure()
+    begun = time.monotonic()
+    return record(
+        drawn(causes, seed, severity),
+        into,
+        seed=seed,
+        severity=severity,
+        before_s=46.0,
+        under_s=44.0,
+        tell=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
+    )
+
+
+def main() -> int:
+    """Record, explain, print; exit status 1 where a fault was not named first."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cause", nargs="*", help=f"of {', '.join(FAULTS)}; default: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--severity", type=float, default=1.0, help="1 is plain to see")
+    parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--tailspan", type=Path, help="the command, where it is another one")
+    asked = parser.parse_args()
+    if unknown := set(asked.cause) - set(FAULTS):
+        parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join(FAULTS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            if asked.recorded:
+                cases = cases_in(asked.recorded)
+            else:
+                cases = recorded(asked.cause or [*FAULTS], asked.seed, asked.severity, Path(folder))
+        except (NotHereError, RecordingError) as reason:
+            print(reason, file=sys.stderr)
+            return 2
+        print(f"\n{HEADING}")
+        found = []
+        for case in cases:
+            found.append(judged(case, asked.tailspan))
+            print(line(found[-1]), flush=True)
+    print(summary(found))
+    return 0 if all(each.right for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""What is done to a real vLLM under load is what `tailspan explain` names first."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rig.faults.catalogue import FAULTS
+from rig.faults.judging import NO_INCIDENT, Judged, judged
+from rig.faults.recording import record
+from rig.faults.traffic import Traffic
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+CAUSES = ("longer_outputs", "long_prompt_blocking")
+USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
+"""Much, of little each: the time is short, and one in ten of a stretch is its tail."""
+
+
+@pytest.fixture(scope="module")
+def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
+    """Each fault on one server, after one stretch of usual load, and what was found."""
+    folder: Path = tmp_path_factory.mktemp("faults")
+    # Twice as hard as plain to see: in a quarter of a minute each has to strike a few times.
+    faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
+    cases = record(
+        faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, tell=lambda _: None
+    )
+    return {case.name: judged(case) for case in cases}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_fault_is_named_first(explained: dict[str, Judged], cause: str) -> None:
+    """With a share of what was added that is more than chance's."""
+    found = explained[cause]
+    assert found.verdict != NO_INCIDENT, found
+    assert found.first == cause, found
+    assert found.share_low is not None
+    assert found.share_low > 0, found

@@ -1,0 +1,59 @@
+"""The benchmark on recorded faults: what it prints."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.diagnosis_real import cases_in, line, summary
+from rig.faults.judging import Judged
+
+FOUND = Judged(
+    cause="engine_stall",
+    metric="itl_max",
+    severity=0.5,
+    seed=1,
+    verdict="incident",
+    found=("engine_stall", "preemption"),
+    share=0.8,
+    share_low=0.7,
+    share_high=0.9,
+    baseline_s=0.02,
+    excess_s=0.4,
+    others_cpus=(0.0, 0.1),
+)
+MISSED = replace(
+    FOUND, verdict="no_incident", found=(), share=None, share_low=None, share_high=None
+)
+QUIET = replace(MISSED, cause="no_incident")
+
+
+def test_a_line_tells_cause_share_and_interval() -> None:
+    """And whether it was right."""
+    told = line(FOUND)
+    assert "80%" in told
+    assert "[ 70%,  90%]" in told
+    assert "right" in told
+    assert told.endswith("preemption")
+
+
+def test_a_fault_that_was_not_seen_is_wrong() -> None:
+    """And says what was said instead."""
+    assert "WRONG" in line(MISSED)
+    assert "no_incident" in line(MISSED)
+
+
+def test_the_sum_tells_faults_and_false_alarms_apart() -> None:
+    """No fault is no fault named."""
+    told = summary([FOUND, MISSED, QUIET, replace(FOUND, cause="no_incident")])
+    assert "1 of 2 faults named first (1 causes)" in told
+    assert "1 not seen" in told
+    assert "1 of 2 false alarms" in told
+
+
+def test_recorded_cases_are_found_wherever_they_lie(tmp_path: Path) -> None:
+    """In a folder of folders, or given by name."""
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "truth.json").write_text(json.dumps({}))
+    assert cases_in([tmp_path]) == [tmp_path / "a", tmp_path / "b"]
+    assert cases_in([tmp_path / "b"]) == [tmp_path / "b"]
