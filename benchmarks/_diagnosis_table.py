@@ -1,0 +1,130 @@
+"""What is printed: a case as it is done, and the sum of them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
+from benchmarks._diagnosis_results import (
+    Result,
+    both_matter,
+    both_named,
+    first_named,
+    larger,
+    one_named,
+    outcome,
+    share,
+)
+from simulator.fault import CAUSES
+
+BARS = "bars: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, false alarms ≤ 2 %"
+
+
+def line(of: Result, done: int, whole: int) -> str:
+    """One case as it is done."""
+    shares = [f" {true:.0%}" for true in of.true_shares] or [""] * len(of.causes)
+    truth = " + ".join(
+        f"{cause} ×{severity:g}{brought}"
+        for cause, severity, brought in zip(of.causes, of.severities, shares, strict=True)
+    )
+    named = ", ".join(f"{c} {s:.0%}" for c, s in zip(of.found, of.shares, strict=True))
+    return (
+        f"{done:4}/{whole} #{of.number:<4} {outcome(of):11} {of.metric:7} {truth or 'nothing':50} "
+        f"→ {named or of.verdict}  ({of.requests} requests, {of.took_s:.0f} s)"
+    )
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """All that is to be told of the results."""
+    singles = [each for each in results if each.kind == SINGLE]
+    all_pairs = [each for each in results if each.kind == PAIR]
+    pairs = [each for each in all_pairs if both_matter(each)]
+    hidden = [each for each in all_pairs if not both_matter(each)]
+    quiet = [each for each in results if each.kind == NONE]
+    yield ""
+    heading = f"{'one fault':22} {'cases':>5} {'AC@1':>6} {'AC@3':>6}  {'not seen':>8}"
+    yield f"{heading}  named first instead"
+    for cause in CAUSES:
+        mine = [each for each in singles if each.causes == (cause,)]
+        if not mine:
+            continue
+        wrong = Counter(
+            each.found[0] if each.found else each.verdict
+            for each in mine
+            if each.found[:1] != each.causes and each.verdict == "incident"
+        )
+        instead = ", ".join(f"{name} {count}" for name, count in wrong.most_common())
+        unseen = sum(each.verdict != "incident" for each in mine)
+        places = f"{_percent(first_named(mine, 1))} {_percent(first_named(mine, 3))}"
+        yield f"{cause:22} {len(mine):5} {places}  {unseen:8}  {instead}".rstrip()
+    yield ""
+    yield f"{'':22} {'AC@1':>6} {'AC@3':>6}  {'both of two in 3':>16}  {'false alarms':>12}"
+    yield _row(
+        "tailspan explain",
+        first_named(singles, 1),
+        first_named(singles, 3),
+        share(map(both_named, pairs)),
+        share(each.verdict == "incident" for each in quiet),
+    )
+    for name, of in (("largest phase", "by_phase"), ("BARO", "by_score")):
+        yield _row(
+            name,
+            share(getattr(each, of)[:1] == each.causes for each in singles),
+            share(each.causes[0] in getattr(each, of)[:3] for each in singles),
+            share(set(each.causes) <= set(getattr(each, of)[:3]) for each in pairs),
+            1.0 if quiet else None,
+        )
+    count = len(CAUSES)
+    yield _row("chance", 1 / count, 3 / count, 6 / (count * (count - 1)), 1.0 if quiet else None)
+    yield BARS
+    seen = [each for each in singles if each.verdict == "incident"]
+    abstained = sum(each.verdict == "insufficient_data" for each in results)
+    yield (
+        f"Of {len(singles)} single faults {len(singles) - len(seen)} moved no tail enough to be "
+        f"seen; of the others {_percent(first_named(seen, 1)).strip()} are named first. "
+        f"{abstained} abstentions. {_unexplained(seen)}"
+    )
+    yield (
+        f"Of {len(all_pairs)} pairs {len(pairs)} have two causes with a tenth of the excess each: "
+        f"both are named among three in {_percent(share(map(both_named, pairs))).strip()}, one at "
+        f"least in {_percent(share(map(one_named, pairs))).strip()}.{_off(pairs)} In {len(hidden)} "
+        f"one hides the other; the larger is named first in "
+        f"{_percent(share(each.found[:1] == (larger(each),) for each in hidden)).strip()}."
+    )
+    for severity in sorted({each.severities[0] for each in singles}):
+        mine = [each for each in singles if each.severities[0] == severity]
+        first = _percent(first_named(mine, 1)).strip()
+        yield f"severity {severity:4.2f}: {len(mine):3} cases, AC@1 {first}"
+    times = sorted(each.explain_s for each in results)
+    if times:
+        yield (
+            f"explain: median {times[len(times) // 2] * 1e3:.0f} ms, "
+            f"at most {times[-1] * 1e3:.0f} ms; windows of up to "
+            f"{max(each.requests for each in results):,} requests."
+        )
+
+
+def _off(pairs: Sequence[Result]) -> str:
+    """How far the shares told are from the true ones."""
+    off = [
+        abs(of.shares[of.found.index(cause)] - true)
+        for of in pairs
+        for cause, true in zip(of.causes, of.true_shares, strict=True)
+        if cause in of.found
+    ]
+    if not off:
+        return ""
+    return f" The shares told are {sorted(off)[len(off) // 2]:.0%} off in the median."
+
+
+def _percent(of: float | None) -> str:
+    return f"{'–':>6}" if of is None else f"{of:6.1%}"
+
+
+def _row(name: str, *shares: float | None) -> str:
+    first, three, both, alarms = map(_percent, shares)
+    return f"{name:22} {first} {three}  {both:>16}  {alarms:>12}"
+
+
+def _unexplained(seen: Sequence[Result]) -> str:
+    nothing = sum(not each.found for each in seen)
+    return f"{nothing} incidents without a named cause."

@@ -1,0 +1,159 @@
+"""The benchmark of diagnosis on simulated cases: its draws, its baselines, its table."""
+
+import json
+from collections import Counter
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from benchmarks._diagnosis_baselines import alerted, by_phase, by_score
+from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE, drawn, kinds_of
+from benchmarks._diagnosis_results import Result, outcome, passed, read
+from benchmarks._diagnosis_table import table
+from diagnosis.question import Metric, Question, Span
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from simulator.fault import CAUSES
+
+BASELINE, WINDOW = Span(0, 100 * 10**9), Span(100 * 10**9, 200 * 10**9)
+
+A_RESULT = Result(
+    number=0,
+    seed=1,
+    kind=SINGLE,
+    causes=("preemption",),
+    severities=(1.0,),
+    load=0.5,
+    metric="itl_max",
+    requests=1000,
+    verdict="incident",
+    found=("preemption", "kv_cache_exhausted"),
+    shares=(0.7, 0.3),
+    true_shares=(),
+    unexplained=0.0,
+    by_phase=("decode_batch_growth",),
+    by_score=("preemption",),
+    explain_s=0.01,
+    took_s=1.0,
+)
+A_PAIR = replace(
+    A_RESULT,
+    kind=PAIR,
+    causes=("preemption", "engine_stall"),
+    severities=(1.0, 1.0),
+    true_shares=(0.6, 0.4),
+)
+NOTHING = replace(
+    A_RESULT, kind=NONE, causes=(), severities=(), verdict="no_incident", found=(), shares=()
+)
+
+
+def requests(**grown: float) -> Requests:
+    """A thousand requests a stretch; what is named takes so much longer in the second."""
+    at = np.linspace(0, 200e9, 2000, endpoint=False).astype(np.int64)
+    numbers = dict.fromkeys(("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"), 0.1)
+    columns = {
+        name: np.where(at < 100 * 10**9, usual_s, usual_s + grown.get(name, 0.0))
+        for name, usual_s in numbers.items()
+    }
+    columns["ttft_s"] = columns["frontend_s"] + columns["queue_s"] + columns["prefill_s"]
+    columns["e2e_s"] = columns["ttft_s"] + columns["decode_s"] + columns["delivery_s"]
+    return Requests(at, columns)
+
+
+def test_each_cause_comes_as_often_as_the_others() -> None:
+    """And three cases in five have one fault, one two, one none."""
+    kinds = kinds_of(330, 4, None)
+    assert Counter(kind for kind, _ in kinds) == {SINGLE: 198, PAIR: 66, NONE: 66}
+    singles = Counter(causes[0] for kind, causes in kinds if kind == SINGLE)
+    assert singles == dict.fromkeys(CAUSES, 9)
+    assert all(len(set(causes)) == 2 for kind, causes in kinds if kind == PAIR)
+
+
+def test_a_case_is_decided_by_the_seed_and_its_number() -> None:
+    """So it can be looked at again, and no other seed shows the same."""
+    assert drawn(3, 7, SINGLE, ("preemption",)) == drawn(3, 7, SINGLE, ("preemption",))
+    assert (
+        drawn(3, 7, SINGLE, ("preemption",)).config != drawn(3, 8, SINGLE, ("preemption",)).config
+    )
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_the_fault_begins_in_the_window(number: int) -> None:
+    """The baseline knows nothing of it."""
+    case = drawn(number, 1, SINGLE, ("engine_stall",))
+    began = case.config.started_unix_ns + round(case.config.faults[0].start_s * 1e9)
+    assert case.baseline.to_unix_ns == case.window.from_unix_ns
+    assert case.window.from_unix_ns <= began < case.window.to_unix_ns
+
+
+@pytest.mark.parametrize(
+    ("phase", "cause"),
+    [("queue_s", "load_exceeds_capacity"), ("delivery_s", "network_or_client")],
+)
+def test_the_phase_that_grew_most_comes_first(phase: str, cause: str) -> None:
+    """By its commonest cause."""
+    question = Question(Metric.E2E, WINDOW, BASELINE)
+    assert by_phase(requests(**{phase: 1.0}), question)[0] == cause
+
+
+def test_the_series_that_left_its_range_comes_first() -> None:
+    """However small it is in seconds."""
+    question = Question(Metric.E2E, WINDOW, BASELINE)
+    found = by_score(requests(frontend_s=1.0, delivery_s=0.5), Servers(), question)
+    assert found[0] == "frontend_cpu"
+
+
+def test_the_alert_names_the_latency_that_grew_most() -> None:
+    """As a ratio, not in seconds."""
+    assert alerted(requests(queue_s=1.0), BASELINE, WINDOW) is Metric.QUEUE
+    assert alerted(requests(delivery_s=3.0), BASELINE, WINDOW) is Metric.E2E
+
+
+def test_outcomes() -> None:
+    """What counts for us and what against."""
+    assert outcome(A_RESULT) == "right"
+    assert outcome(replace(A_RESULT, found=("engine_stall", "preemption"))) == "WRONG"
+    assert outcome(replace(A_RESULT, found=())) == "UNEXPLAINED"
+    assert outcome(replace(A_RESULT, verdict="no_incident", found=())) == "not seen"
+    assert outcome(replace(A_RESULT, verdict="insufficient_data", found=())) == "abstained"
+    assert outcome(replace(A_PAIR, found=("engine_stall", "x", "preemption"))) == "both"
+    assert outcome(replace(A_PAIR, found=("engine_stall", "x", "y", "preemption"))) == "ONE"
+    hidden = replace(A_PAIR, true_shares=(0.96, 0.04))
+    assert outcome(replace(hidden, found=("preemption",))) == "larger"
+    assert outcome(replace(hidden, found=("engine_stall",))) == "WRONG"
+    assert outcome(NOTHING) == "right"
+    assert outcome(replace(NOTHING, verdict="incident")) == "FALSE ALARM"
+
+
+def test_a_missed_bar_fails() -> None:
+    """Each of the three."""
+    assert passed([A_RESULT, A_PAIR, NOTHING]) is False  # of the pair, one is missing
+    both = replace(A_PAIR, found=("engine_stall", "preemption"))
+    hidden = replace(A_PAIR, true_shares=(1.02, -0.02))
+    assert passed([A_RESULT, hidden, NOTHING])  # there is but one to be named
+    assert passed([A_RESULT, both, NOTHING])
+    assert not passed([replace(A_RESULT, found=()), both, NOTHING])
+    assert not passed([A_RESULT, both, replace(NOTHING, verdict="incident")])
+
+
+def test_the_table_names_what_was_said_instead() -> None:
+    """By cause, with the three others beside us."""
+    wrong = replace(A_RESULT, found=("engine_stall",))
+    told = "\n".join(table([A_RESULT, wrong, A_PAIR, NOTHING]))
+    assert "preemption                 2  50.0%" in told
+    assert "engine_stall 1" in told
+    for name in ("tailspan explain", "largest phase", "BARO", "chance"):
+        assert name in told
+
+
+def test_a_kept_result_is_read_as_it_was() -> None:
+    """A run that was stopped goes on where it was."""
+    for result in (A_RESULT, A_PAIR, NOTHING):
+        assert read(json.dumps(asdict(result))) == result
+
+
+def test_a_table_of_nothing_is_no_failure() -> None:
+    """Stopped before the first case was done."""
+    assert list(table([]))
