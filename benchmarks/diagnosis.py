@@ -31,17 +31,22 @@ from diagnosis.question import Metric, Question
 from diagnosis.requests import Requests
 from simulator import dataset
 from simulator.fault import CAUSES
-from simulator.faults import world_of
+from simulator.faults import INJECTIONS, world_of
 
 
-def judged(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Result:
-    """Simulate one case and ask every diagnoser."""
+def judged(
+    number: int, seed: int, kind: str, causes: tuple[str, ...], symptom: bool = False
+) -> Result:
+    """Simulate one case and ask every diagnoser: of the latency that an alert would name, or of
+    the one in which the cause shows itself."""
     begun = time.monotonic()
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     requests = requests_of(data.request_table())
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
     metric = alerted(requests, case.baseline, case.window)
+    if symptom and causes:
+        metric = Metric(INJECTIONS[causes[0]].hurts.removesuffix("_s"))
     question = Question(metric, case.window, case.baseline)
     asked = time.monotonic()
     answer = explain(requests, servers, question)
@@ -84,7 +89,7 @@ def _true_shares(case: Drawn, both: Requests, metric: Metric) -> tuple[float, ..
 
 
 def run(
-    plan: Sequence[tuple[int, int, str, tuple[str, ...]]], jobs: int, limit_s: float
+    plan: Sequence[tuple[int, int, str, tuple[str, ...], bool]], jobs: int, limit_s: float
 ) -> Iterator[Result]:
     """The cases as they are done, in no order, until the limit."""
     deadline = time.monotonic() + limit_s
@@ -117,6 +122,13 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=330)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
     parser.add_argument("--cause", choices=CAUSES, help="single faults of this one alone")
+    parser.add_argument(
+        "--ask",
+        choices=("alert", "symptom"),
+        default="alert",
+        help="why did the latency grow whose tail grew most (default), or the one in which the"
+        " cause shows itself",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
     parser.add_argument(
@@ -128,7 +140,7 @@ def main() -> int:
         asked.seed = results[0].seed
     have = {each.number for each in results}
     plan = [
-        (number, asked.seed, kind, causes)
+        (number, asked.seed, kind, causes, asked.ask == "symptom")
         for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
         if number not in have
     ]
