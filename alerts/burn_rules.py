@@ -248,7 +248,10 @@ class _Rules:
 
 
 def explorer_link(
-    objective: Objective, explorer_url: str, when: Mapping[str, str] = LAST_HOUR
+    objective: Objective,
+    explorer_url: str,
+    when: Mapping[str, str] = LAST_HOUR,
+    page: str | None = None,
 ) -> str:
     """The explorer's page on this objective's requests and latency.
 
@@ -256,12 +259,15 @@ def explorer_link(
         objective: whose requests.
         explorer_url: where it is.
         when: the time range, as in the page's address.
+        page: of an objective on a latency, another page than the first.
     """
     asked = dict(when)
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
             if leaf.field in LATENCIES:
                 asked["latency"] = LATENCIES[leaf.field]
+                if page is not None:
+                    asked["page"] = page
                 break
         where = objective.indicator.where
         for each in conjuncts(where) if where else ():

@@ -13,8 +13,8 @@ from diagnosis.explanation import Explanation
 from diagnosis.parts import PARTS, split_s
 from diagnosis.question import Metric, Question, Span
 from store import queries
+from store.evidence import evidence
 from store.queries import Window
-from store.starts import in_force, starts_between
 
 _AROUND_NS = 600 * 10**9
 """How long before a request those began that can have delayed it."""
@@ -22,20 +22,10 @@ _AROUND_NS = 600 * 10**9
 
 def explained(engine: Engine, question: Question, equals: Mapping[str, str | None]) -> Explanation:
     """Read what a question needs, and answer it."""
-    window, baseline = question.window, question.baseline
-    whole = Window(
-        min(window.from_unix_ns, baseline.from_unix_ns), max(window.to_unix_ns, baseline.to_unix_ns)
-    )
-    known = [name for name in REQUEST_COLUMNS if name in queries.REQUEST_COLUMNS]
-    requests = queries.request_table(engine, whole, equals=equals, columns=known)
-    starts = [
-        *in_force(engine, whole.from_unix_ns),
-        *starts_between(engine, whole.from_unix_ns, whole.to_unix_ns),
-    ]
-    servers = servers_of(
-        queries.sample_table(engine, whole), queries.gpu_table(engine, whole), starts
-    )
-    return explain(requests_of(requests), servers, question)
+    whole = Window(question.whole.from_unix_ns, question.whole.to_unix_ns)
+    found = evidence(engine, whole, REQUEST_COLUMNS, equals)
+    servers = servers_of(found.engines, found.gpus, found.starts)
+    return explain(requests_of(found.requests), servers, question)
 
 
 def request_explained(engine: Engine, request_id: str) -> dict[str, Any] | None:

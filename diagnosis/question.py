@@ -53,3 +53,11 @@ class Question:
     metric: Metric
     window: Span
     baseline: Span
+
+    @property
+    def whole(self) -> Span:
+        """The shortest span that holds both."""
+        return Span(
+            min(self.window.from_unix_ns, self.baseline.from_unix_ns),
+            max(self.window.to_unix_ns, self.baseline.to_unix_ns),
+        )

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.stepmodel",
     },
     "diagnosis": {"telemetry"},
-    "ui": {"telemetry", "store"},
+    "ui": {"telemetry", "store", "diagnosis"},
     "rig": {"dashboards"},
     "cli": {
         "telemetry",

@@ -14,7 +14,10 @@ from ui import wording
 from ui.terms import LATENCY_NAMES, TERMS
 from ui.view import LABELS, RANGES_S, View
 
+PAGE_NAMES: Final = {"requests": "Requests", "why": "Causes"}
 CUSTOM: Final = "custom"
+BEFORE: Final = "against the time before"
+CHOSEN: Final = "against …"
 EVERYTHING: Final = ""
 """The choice of a filter that filters nothing; no label is the empty string."""
 
@@ -41,6 +44,20 @@ def write_address(view: View) -> None:
     written = views.parameters(view)
     if dict(st.query_params) != written:
         st.query_params.from_dict(written)
+
+
+def navigation(view: View) -> None:
+    """The way from page to page, which keeps range and filters."""
+    st.session_state["page"] = view.page
+    st.segmented_control(
+        "Page",
+        list(PAGE_NAMES),
+        key="page",
+        required=True,
+        format_func=PAGE_NAMES.__getitem__,
+        label_visibility="collapsed",
+        on_change=_page_chosen,
+    )
 
 
 def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list[str]]) -> None:
@@ -72,6 +89,8 @@ def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list
             width=125,
             on_change=_latency_chosen,
         )
+        if view.page == "why":
+            _comparison(view)
         _filters(view, values)
         if view.last is not None:
             st.button(
@@ -81,7 +100,21 @@ def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list
                 on_click=_pause_pressed,
             )
     if view.last is None:
-        _custom_range(view.window(now_unix_ns), zone)
+        _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
+    if view.page == "why" and view.baseline is not None:
+        _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
+
+
+def _comparison(view: View) -> None:
+    st.session_state["comparison"] = BEFORE if view.baseline is None else CHOSEN
+    st.selectbox(
+        "Compared with",
+        [BEFORE, CHOSEN],
+        key="comparison",
+        label_visibility="collapsed",
+        width=205,
+        on_change=_comparison_chosen,
+    )
 
 
 def _filters(view: View, values: Callable[[str], list[str]]) -> None:
@@ -109,19 +142,42 @@ def _shown_option(value: str) -> str:
     return "all" if value == EVERYTHING else wording.plain(value, 60)
 
 
-def _custom_range(window: Window, zone: tzinfo) -> None:
+def _custom_range(
+    key: str,
+    window: Window,
+    zone: tzinfo,
+    on_change: Callable[[tzinfo], None],
+    *labels: str,
+) -> None:
+    ends = (("from", window.from_unix_ns), ("to", window.to_unix_ns))
     with st.container(horizontal=True, gap="small"):
-        for name, at in (("from", window.from_unix_ns), ("to", window.to_unix_ns)):
-            shown = datetime.fromtimestamp(at // 10**9, zone).replace(tzinfo=None)
-            st.session_state[f"custom_{name}"] = shown
+        for (name, at), label in zip(ends, labels or ("From", "To"), strict=True):
+            st.session_state[f"{key}_{name}"] = _shown_minute(at, zone)
             st.datetime_input(
-                name.capitalize(),
-                key=f"custom_{name}",
+                label,
+                key=f"{key}_{name}",
                 step=60,
                 width=230,
-                on_change=_custom_chosen,
+                on_change=on_change,
                 args=(zone,),
             )
+
+
+def _page_chosen() -> None:
+    if (chosen := st.session_state["page"]) in views.PAGES:
+        change(replace(current(), page=chosen))
+
+
+def _comparison_chosen() -> None:
+    view = current()
+    if st.session_state["comparison"] == BEFORE:
+        change(replace(view, baseline=None))
+        return
+    window = view.window(st.session_state["now_unix_ns"])
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    start = max(0, window.from_unix_ns - length_ns)
+    if start < window.from_unix_ns:
+        change(replace(view, baseline=Window(start, window.from_unix_ns)))
 
 
 def _range_chosen() -> None:
@@ -154,11 +210,37 @@ def _pause_pressed() -> None:
 
 
 def _custom_chosen(zone: tzinfo) -> None:
-    start, end = (st.session_state[f"custom_{name}"] for name in ("from", "to"))
-    if start is None or end is None:
-        return
-    from_ns, to_ns = (int(at.replace(tzinfo=zone).timestamp()) * 10**9 for at in (start, end))
-    if 0 <= from_ns < to_ns:
-        change(current().between(from_ns, to_ns))
-    else:
-        st.session_state["notices"] = ["A time range must end after it begins: kept as it was."]
+    view = current()
+    shown = view.window(st.session_state["now_unix_ns"])
+    if (chosen := _chosen_window("custom", shown, zone)) is not None:
+        change(view.between(chosen.from_unix_ns, chosen.to_unix_ns))
+
+
+def _baseline_chosen(zone: tzinfo) -> None:
+    view = current()
+    if view.baseline is not None:
+        chosen = _chosen_window("baseline", view.baseline, zone)
+        if chosen is not None:
+            change(replace(view, baseline=chosen))
+
+
+def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
+    ends = []
+    for name, at in (("from", shown.from_unix_ns), ("to", shown.to_unix_ns)):
+        chosen = st.session_state[f"{key}_{name}"]
+        if chosen is None:
+            return None
+        # The end that was left alone keeps the seconds that the widget does not show.
+        kept = chosen == _shown_minute(at, zone)
+        ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
+    if 0 <= ends[0] < ends[1]:
+        return Window(*ends)
+    st.session_state["notices"] = ["A time range must end after it begins: kept as it was."]
+    return None
+
+
+def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
+    """An instant as the widget holds it, in whole minutes; given more, it would lose the rest
+    by itself, and that would pass for the reader's choice."""
+    at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
+    return at.replace(tzinfo=None, second=0)

@@ -1,14 +1,15 @@
 """What the page says when there is nothing to draw, and the way out of there."""
 
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
+from sqlalchemy import Engine
 
 from store.queries import Window
-from ui import wording
-from ui.view import SECOND_NS
+from ui import controls, reading, wording
+from ui.view import SECOND_NS, View
 
 CONNECT: Final = """\
 pip install ./instrumentation   # in the folder of Tailspan
@@ -36,15 +37,10 @@ def no_server() -> None:
     st.code(SIMULATE, language="bash")
 
 
-def nothing_in_view(
-    window: Window,
-    equals: Mapping[str, str],
-    newest_match_unix_ns: int | None,
-    zone: tzinfo,
-    show_range: Callable[[int, int], None],
-    clear_filters: Callable[[], None],
-) -> None:
+def nothing_in_view(engine: Engine, window: Window, view: View, zone: tzinfo) -> None:
     """There is data, but none in this range under these filters."""
+    equals = view.equals
+    newest_match_unix_ns = reading.newest_match(engine, equals)
     length_ns = window.to_unix_ns - window.from_unix_ns
     came = (
         f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
@@ -64,10 +60,10 @@ def nothing_in_view(
         if newest_match_unix_ns is not None:
             end = newest_match_unix_ns + SECOND_NS
             if st.button("Show the range that ends there", key="show_range", type="primary"):
-                show_range(max(0, end - length_ns), end)
+                controls.change(view.between(max(0, end - length_ns), end))
                 st.rerun()  # the whole page: the controls show the range too
         if equals and st.button("Clear the filters", key="clear_filters"):
-            clear_filters()
+            controls.change(replace(view, equals={}))
             st.rerun()
 
 

@@ -1,4 +1,4 @@
-"""The explorer's main page: lays out what the other modules have worked out."""
+"""The explorer: what all pages share, and the first one, "What did requests wait for?"."""
 
 import html
 import time
@@ -21,6 +21,7 @@ from ui import (
     controls,
     emptiness,
     engines,
+    freshness,
     headline,
     percentiles,
     phases,
@@ -30,6 +31,7 @@ from ui import (
     slowest_table,
     sources,
     timebins,
+    why_page,
     wording,
 )
 from ui.columns import floats, instants
@@ -41,7 +43,6 @@ QUESTION: Final = "What did requests wait for?"
 REFRESH_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
 """How often a live page looks again: longer ranges move less and cost more."""
 
-STALE_S: Final = 30
 HERE: Final = Path(__file__).parent
 
 
@@ -49,8 +50,9 @@ def show() -> None:
     """The whole page."""
     st.set_page_config(page_title="Tailspan", page_icon=str(HERE / "icon.svg"), layout="wide")
     st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
-    st.title(QUESTION, anchor=False)
     view = controls.current()
+    controls.navigation(view)
+    st.title(why_page.QUESTION if view.page == "why" else QUESTION, anchor=False)
     zone = _zone()
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
@@ -68,8 +70,11 @@ def show() -> None:
     for notice in st.session_state["notices"]:
         st.html(f"<p class='notice'>{html.escape(notice)}</p>")
     controls.write_address(view)
-    every = REFRESH_S[view.last] if view.live and view.last else None
-    st.fragment(_body, run_every=every)(engine, zone)
+    body, refresh_s = (
+        (why_page.body, why_page.REFRESH_S) if view.page == "why" else (_body, REFRESH_S)
+    )
+    every = refresh_s[view.last] if view.live and view.last else None
+    st.fragment(body, run_every=every)(engine, zone)
 
 
 @st.cache_resource(show_spinner=False)
@@ -109,7 +114,9 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = now
     try:
         found = _read(engine, view, now)
-        _freshness(found, view, now, zone)
+        freshness.show(
+            view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
+        )
         if found.newest_unix_ns is None:
             emptiness.no_server()
         elif not found.number:
@@ -137,31 +144,8 @@ def _read(engine: Engine, view: View, now: int) -> Reading:
     return found
 
 
-def _freshness(found: Reading, view: View, now: int, zone: tzinfo) -> None:
-    if found.simulated:
-        st.html(
-            "<div class='band' role='status'>"
-            "Simulated data: no real server stands behind these numbers</div>"
-        )
-    state = "live" if view.live else "paused"
-    parts = [f"<span class='{state}'>{state}</span>"]
-    if found.newest_unix_ns is not None:
-        newest = min(found.newest_unix_ns, found.window.to_unix_ns)
-        parts.append(f"data as of {wording.clock(newest, zone)}")
-        if view.live and now - newest > STALE_S * SECOND_NS:
-            parts.append(f"nothing new for {wording.span((now - newest) / SECOND_NS)}")
-    st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
-
-
 def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    emptiness.nothing_in_view(
-        found.window,
-        view.equals,
-        reading.newest_match(engine, view.equals),
-        zone,
-        show_range=lambda start, end: controls.change(view.between(start, end)),
-        clear_filters=lambda: controls.change(replace(view, equals={})),
-    )
+    emptiness.nothing_in_view(engine, found.window, view, zone)
     if said := sources.scraped(found.scraped_replicas):
         st.html(f"<p class='note'>{html.escape(said)}</p>")
     if found.samples.num_rows:

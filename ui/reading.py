@@ -1,6 +1,6 @@
 """What a page reads from the store, and how what goes wrong there is told.
 
-Only this module of the explorer talks to the store, and `rolled` for it.
+Only this module of the explorer talks to the store, `rolled` for it, and `answering`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,7 +71,8 @@ class Reading:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told() -> Iterator[None]:
+    """What goes wrong in the store, as `Unreadable`; no database at all stays what it is."""
     try:
         yield
     except DatabaseMissing:
@@ -88,7 +89,7 @@ def read(
 ) -> Reading:
     """Read a window of requests and samples; of many requests rollups, and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
-    with _told():
+    with told():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)
         requests = (
             request_table(engine, window, equals=equals, columns=COLUMNS)
@@ -119,7 +120,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:
     """The values of a label in a window."""
-    with _told():
+    with told():
         if window.to_unix_ns - window.from_unix_ns > LONG_NS:
             rolled = rolled_label_values(engine, window, label)
             if rolled is not None:
@@ -130,7 +131,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
     """The whole row of one request; None where the store does not have it."""
     instant = Window(key.received_unix_ns, key.received_unix_ns + 1)
-    with _told():
+    with told():
         found = request_table(
             engine, instant, equals={"trace_id": key.trace_id, "span_id": key.span_id}, limit=1
         )
@@ -140,7 +141,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
     """When the latest request that passes the filters was received, whenever that was."""
-    with _told():
+    with told():
         found = request_table(
             engine,
             EVER,

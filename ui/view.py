@@ -7,6 +7,8 @@ falls back to the default, and a notice says so.
     last=15m&to=1763635452      the same, paused at that instant
     from=…&to=…                 a range of one's own; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
+    page=why                    another page than the first
+    baseline=…/…                what to compare with, as from and to; else the stretch before
 """
 
 import re
@@ -30,6 +32,8 @@ LATENCIES: Final = {
     "queue": "queue_s",
 }
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
+PAGES: Final = ("requests", "why")
+"""The pages, the first of which opens where an address names none."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
@@ -68,6 +72,8 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | None = None
+    page: str = PAGES[0]
+    baseline: Window | None = None
 
     @property
     def live(self) -> bool:
@@ -112,16 +118,30 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         notices.append(
             _refused("request", key, "a key this page has written", "showing none of its own")
         )
-    known = {"last", "from", "to", "latency", "request", *LABELS}
+    page = parameters.get("page", PAGES[0])
+    if page not in PAGES:
+        notices.append(_refused("page", page, ", ".join(PAGES), "showing the first"))
+        page = PAGES[0]
+    known = {"last", "from", "to", "latency", "request", "page", "baseline", *LABELS}
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
         notices.append(f"The address says {names}, which this page does not know: ignored.")
-    return replace(view, latency=LATENCIES[latency], equals=equals, request=request), notices
+    view = replace(
+        view,
+        latency=LATENCIES[latency],
+        equals=equals,
+        request=request,
+        page=page,
+        baseline=_baseline(parameters, notices),
+    )
+    return view, notices
 
 
 def parameters(view: View) -> dict[str, str]:
     """The inverse of `parse`; defaults are left out, but the range is always written."""
     written: dict[str, str] = {}
+    if view.page != PAGES[0]:
+        written["page"] = view.page
     if view.last is not None:
         written["last"] = view.last
     elif view.from_unix_ns is not None:
@@ -134,6 +154,9 @@ def parameters(view: View) -> dict[str, str]:
     written.update(view.equals)
     if view.request is not None:
         written["request"] = str(view.request)
+    if view.baseline is not None:
+        ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
+        written["baseline"] = "/".join(_seconds_text(end) for end in ends)
     return written
 
 
@@ -162,6 +185,29 @@ def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
         )
         return View()
     return View().between(from_ns, to_ns)
+
+
+def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | None:
+    if (text := parameters.get("baseline")) is None:
+        return None
+    start, _, end = text.partition("/")
+    unread: list[str] = []
+    from_ns, to_ns = _instant("from", start, unread), _instant("to", end, unread)
+    if (
+        from_ns is not None
+        and to_ns is not None
+        and 0 < to_ns - from_ns <= LONGEST_RANGE_S * SECOND_NS
+    ):
+        return Window(from_ns, to_ns)
+    notices.append(
+        _refused(
+            "baseline",
+            text,
+            "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart",
+            "comparing with the stretch before",
+        )
+    )
+    return None
 
 
 def _instant(name: str, text: str | None, notices: list[str]) -> int | None:

@@ -46,6 +46,13 @@ def seconds(value_s: float | None) -> str:
     return f"{_significant(value_s / 3600)} h"
 
 
+def growth(value_s: float | None) -> str:
+    """A difference of durations, with its sign: +1.19 s, −9.70 ms."""
+    if value_s is None or not math.isfinite(value_s):
+        return UNKNOWN
+    return f"{'−' if value_s < 0 else '+'}{seconds(abs(value_s))}"
+
+
 def tick_seconds(value_s: float) -> str:
     """A duration at an axis: a round value, without the zeros that say how exact it is."""
     number, unit = seconds(value_s).split(" ")
@@ -73,6 +80,13 @@ def percent(ratio: float | None) -> str:
     if 0.99 < ratio < 1:
         return "> 99 %"
     return f"{ratio * 100:.0f} %"
+
+
+def number(value: float | None) -> str:
+    """A number of any size and unit: three digits, large ones whole."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def span(duration_s: float) -> str:

@@ -85,7 +85,7 @@ def compose(
         ),
         link=None
         if explorer_url is None
-        else explorer_link(objective, explorer_url, _when(incident, status.at_s)),
+        else explorer_link(objective, explorer_url, _when(incident, status.at_s), page="why"),
         simulated=simulated,
     )
 

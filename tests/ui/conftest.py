@@ -131,6 +131,35 @@ def make_fleet(
     return rows, _samples(rng, from_unix_ns, length_s, simulated)
 
 
+def make_incident(
+    from_unix_ns: int, *, waited_s: float = 2.0, number: int = 400, **common: Any
+) -> list[RequestTimeline]:
+    """Twenty minutes of requests: those of the last ten wait so long for blocks of the cache."""
+    rows = []
+    for place in range(2 * number):
+        late = waited_s if place >= number else 0.0
+        known: dict[str, Any] = {
+            "received_unix_ns": from_unix_ns + place * 600 * SECOND_NS // number,
+            "source": Source.SIMULATOR,
+            "streamed": True,
+            "frontend_s": 0.01,
+            "queue_s": late,
+            **dict.fromkeys(("queue_seats_s", "queue_budget_s"), 0.0),
+            **dict.fromkeys(("queue_held_s", "queue_step_s"), 0.0),
+            "queue_kv_s": late,
+            "prefill_s": 0.05,
+            "decode_s": 0.5,
+            "delivery_s": 0.01,
+            "ttft_s": 0.07 + late + 0.001 * (place % 10),
+            "prompt_tokens": 100 + place % 50,
+            "output_tokens": 20,
+            "replica": ("r1", "r2")[place % 2],
+            **common,
+        }
+        rows.append(make_request(place, **known))
+    return rows
+
+
 def _samples(
     rng: np.random.Generator, from_unix_ns: int, length_s: float, simulated: bool
 ) -> list[EngineSample]:
@@ -172,6 +201,12 @@ def one_request() -> Callable[..., RequestTimeline]:
 def fleet() -> Callable[..., tuple[list[RequestTimeline], list[EngineSample]]]:
     """`make_fleet`."""
     return make_fleet
+
+
+@pytest.fixture
+def incident() -> Callable[..., list[RequestTimeline]]:
+    """`make_incident`."""
+    return make_incident
 
 
 @pytest.fixture

@@ -149,3 +149,31 @@ def test_hostile_labels_do_not_run(
     assert "<img src=x" in page.locator("button[data-key]").first.inner_text()
     assert page.title() == "Tailspan"
     assert page.locator("img[src=x]").count() == 0
+
+
+def test_the_causes_of_an_incident_open_from_a_link(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+) -> None:
+    """The cause is on the page that opens, on a narrow one too; hostile names stay text."""
+    start_s = int(time.time()) - 2_000
+    rows = incident(start_s * 10**9, tenant=HOSTILE, route=HOSTILE)
+    address = explorer(database(rows))
+    link = f"{address}/?page=why&from={start_s + 600}&to={start_s + 1200}&latency=e2e"
+    page = tab(viewport={"width": 400, "height": 800})
+    page.goto(link)
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    page.locator(".js-plotly-plot").first.wait_for()
+    assert page.locator(".stException").count() == 0
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+    assert page.title() == "Tailspan"
+    assert page.locator("img[src=x]").count() == 0
+    said = page.locator(".headline").inner_text()
+    page.get_by_text("Requests", exact=True).first.click()
+    page.locator("button[data-key]").first.wait_for()
+    page.get_by_text("Causes", exact=True).first.click()
+    page.locator(".cause").wait_for()
+    assert page.url == link
+    assert page.locator(".headline").inner_text() == said

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.queries import Window
 from ui import view as views
-from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, RequestKey, View
+from ui.view import LABELS, LATENCIES, PAGES, RANGES_S, SECOND_NS, RequestKey, View
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
@@ -16,6 +17,9 @@ Keys = st.builds(
     Instants,
     st.integers(1, 2**128 - 1),
     st.integers(1, 2**64 - 1),
+)
+Baselines = st.builds(
+    lambda at, length: Window(at, at + length), Instants, st.integers(1, 86_400 * SECOND_NS)
 )
 
 
@@ -27,6 +31,8 @@ def the_views(draw: Any) -> View:
         latency=draw(st.sampled_from(list(LATENCIES.values()))),
         equals=equals,
         request=draw(st.none() | Keys),
+        page=draw(st.sampled_from(PAGES)),
+        baseline=draw(st.none() | Baselines),
     )
     start = draw(Instants)
     reached = (
@@ -45,7 +51,12 @@ def test_a_link_reproduces_the_view(view: View) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["last", "from", "to", "latency", "outcome", "request", "model", "x"]),
+        st.sampled_from(
+            [
+                *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
+                *("page", "baseline"),
+            ]
+        ),
         st.text(max_size=40),
     )
 )
@@ -72,6 +83,10 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"from": "1e400", "to": "nan"}, "ISO 8601"),
         ({"from": "٣", "to": "٤"}, "ISO 8601"),
         ({"last": "15m", "to": "99999999999"}, "ISO 8601"),
+        ({"page": "<script>"}, "requests, why"),
+        ({"baseline": "yesterday"}, "FROM/TO"),
+        ({"baseline": "5/1"}, "FROM/TO"),
+        ({"baseline": "0/1763500000"}, "400 days"),
         ({"q": "x"}, "“q”"),
         ({"last": "a" * 10_000}, "…"),
     ],

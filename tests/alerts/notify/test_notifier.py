@@ -124,7 +124,7 @@ def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
     assert told.exhausted_in_s is not None
     assert told.likely_cause is None
     assert told.simulated
-    assert told.link == f"{EXPLORER}/?last=1h&latency=ttft"
+    assert told.link == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
 
 
 def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:

@@ -1,0 +1,198 @@
+"""The page "Why is it slow?" as Streamlit runs it, without a browser."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from store.database import open_database
+from ui import answering
+
+APP = Path(__file__).parents[2] / "ui" / "app.py"
+Open = Callable[..., AppTest]
+Database = Callable[..., str]
+START_S = 1_763_600_000
+LINK = {"page": "why", "from": str(START_S + 600), "to": str(START_S + 1200)}
+HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open the explorer on a database, with an address."""
+
+    def open_page(url: str, **parameters: str) -> AppTest:
+        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
+        test = AppTest.from_file(str(APP), default_timeout=60)
+        for name, value in parameters.items():
+            test.query_params[name] = value
+        return test.run()
+
+    return open_page
+
+
+def markup(test: AppTest) -> str:
+    """All HTML on the page."""
+    return "\n".join(element.proto.body for element in test.get("html"))
+
+
+def test_an_incident_is_explained(page: Open, database: Database, incident: Any) -> None:
+    """Sentence, cause, levers, waterfall, evidence; and a band, since it is simulated."""
+    test = page(database(incident(START_S * 10**9)), **LINK)
+    assert not test.exception
+    said = markup(test)
+    assert test.title[0].value == "Why is it slow?"
+    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in said
+    assert "the KV cache is full" in said
+    assert "--kv-cache-dtype fp8" in said
+    assert said.index("rose from") < said.index("the KV cache is full") < said.index("Try:")
+    assert len(test.get("plotly_chart")) == 1
+    assert [each.label for each in test.expander] == ["KV cache exhausted"]
+    assert "Simulated data: no real server" in said
+
+
+def test_the_address_holds_metric_and_baseline(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """So that the link that is copied shows the same to another."""
+    url = database(incident(START_S * 10**9))
+    test = page(url, **LINK)
+    test.selectbox("latency").select("queue_s").run()
+    test.selectbox("comparison").select_index(1).run()
+    assert not test.exception
+    asked = {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in test.query_params.items()
+    }
+    assert asked == {**LINK, "latency": "queue", "baseline": f"{START_S}/{START_S + 600}"}
+    again = page(url, **asked)
+    assert again.selectbox("latency").value == "queue_s"
+    assert [each for each in markup(again).splitlines() if "rose from" in each] == [
+        each for each in markup(test).splitlines() if "rose from" in each
+    ]
+
+
+def test_another_latency_is_asked_of_what_was_read(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is read once for a stretch of time that stands still."""
+    url = database(incident(START_S * 10**9))
+    reads: list[object] = []
+    read = answering.read
+
+    def counted(*given: Any) -> answering.Material:
+        reads.append(given)
+        return read(*given)
+
+    monkeypatch.setattr(answering, "read", counted)
+    test = page(url, **LINK)
+    test.selectbox("latency").select("e2e_s").run()
+    assert "E2E" in markup(test)
+    assert len(reads) == 1
+
+
+def test_the_other_page_keeps_range_and_filters(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """There and back."""
+    test = page(database(incident(START_S * 10**9)), **LINK, tenant="acme")
+    test.segmented_control("page").set_value("requests").run()
+    assert not test.exception
+    assert test.title[0].value == "What did requests wait for?"
+    assert "400 requests" in markup(test)
+    assert "page" not in test.query_params
+    assert {"from", "to", "tenant"} <= set(test.query_params)
+    test.segmented_control("page").set_value("why").run()
+    assert not test.exception
+    assert "rose from" in markup(test)
+
+
+def test_nothing_to_find_is_told_with_what_was_compared(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """Calmly; how the parts compare is folded away."""
+    test = page(database(incident(START_S * 10**9, waited_s=0.0)), **LINK)
+    assert not test.exception
+    assert "Nothing to find." in markup(test)
+    assert "400 requests now, 400 before." in markup(test)
+    assert "Try:" not in markup(test)
+
+
+def test_too_little_data_offers_a_longer_range(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """One press away."""
+    rows = incident(time.time_ns() - 1_200 * 10**9, number=10)
+    test = page(database(rows), page="why", last="15m")
+    assert not test.exception
+    assert "Too few requests to tell." in markup(test)
+    assert "takes 30 in each" in markup(test)
+    test.button("wider").click().run()
+    assert not test.exception
+    assert test.segmented_control("range").value == "1h"
+
+
+def test_a_range_without_requests_offers_one_that_has_them(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """As on the other page."""
+    test = page(database(incident(START_S * 10**9)), page="why", last="5m")
+    assert "No requests between" in markup(test)
+    test.button("show_range").click().run()
+    assert not test.exception
+    assert "Too few" in markup(test) or "rose" in markup(test) or "Nothing" in markup(test)
+
+
+def test_an_empty_store_and_no_store_say_how_to_connect(
+    page: Open, database: Database, tmp_path: Path
+) -> None:
+    """As on the other page."""
+    for url in (database(), f"sqlite:///{tmp_path / 'none.db'}"):
+        test = page(url, page="why")
+        assert not test.exception
+        assert "pip install ./instrumentation" in test.code[0].value
+
+
+def test_a_store_that_goes_away_is_a_sentence(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """The page was open when its tables went."""
+    url = database(incident(START_S * 10**9))
+    test = page(url, **LINK)
+    engine = open_database(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE requests")
+    engine.dispose()
+    test.segmented_control("range").set_value("1h").run()
+    assert not test.exception
+    assert "cannot be read" in markup(test)
+
+
+def test_hostile_labels_are_text(page: Open, database: Database, incident: Any) -> None:
+    """Where a tenant or a replica is named."""
+    names = ("tenant", "route", "model", "config", "lora", "region")
+    rows = incident(START_S * 10**9, **dict.fromkeys(names, HOSTILE))
+    test = page(database(rows), **LINK)
+    assert not test.exception
+    assert "rose from" in markup(test)
+    assert "<script" not in markup(test)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"baseline": HOSTILE},
+        {"baseline": "5/1"},
+        {"from": "0", "to": "1000"},
+        {"last": "15m", "to": "0"},
+    ],
+)
+def test_a_strange_address_gives_no_traceback(
+    page: Open, database: Database, incident: Any, parameters: dict[str, str]
+) -> None:
+    """A notice, or nothing to show."""
+    test = page(database(incident(START_S * 10**9, number=5)), page="why", **parameters)
+    assert not test.exception
+    assert "<script" not in markup(test)

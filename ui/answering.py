@@ -1,0 +1,82 @@
+"""From the store to the answer that the second page shows.
+
+What was read is kept with its answers: another latency of the same stretch is asked of the
+same columns, which takes a part of the time that reading them does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from sqlalchemy import Engine
+
+from diagnosis.arrow import REQUEST_COLUMNS, requests_of, servers_of
+from diagnosis.explain import explain
+from diagnosis.explanation import Explanation
+from diagnosis.question import Metric, Question, Span
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from store.evidence import evidence
+from store.queries import Window, newest_unix_ns, simulated
+from ui.reading import told
+from ui.view import LATENCIES
+
+METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Two stretches of time as columns, and the questions that were asked of them."""
+
+    window: Window
+    baseline: Window
+    requests: Requests
+    servers: Servers
+    newest_unix_ns: int | None
+    simulated: bool
+    _answers: dict[Metric, Explanation] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """How many requests the window has, whatever they tell."""
+        at = self.requests.received_unix_ns
+        within = (at >= self.window.from_unix_ns) & (at < self.window.to_unix_ns)
+        return int(np.count_nonzero(within))
+
+    def explained(self, latency: str) -> Explanation:
+        """The answer for one latency."""
+        metric = METRICS[latency]
+        if metric not in self._answers:
+            question = _question(metric, self.window, self.baseline)
+            self._answers[metric] = explain(self.requests, self.servers, question)
+        return self._answers[metric]
+
+
+def read(
+    engine: Engine, window: Window, baseline: Window | None, equals: Mapping[str, str]
+) -> Material:
+    """Read a window and what it is compared with: without a baseline, the stretch before."""
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    if baseline is None:
+        baseline = Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
+    span = _question(Metric.TTFT, window, baseline).whole
+    whole = Window(span.from_unix_ns, span.to_unix_ns)
+    with told():
+        found = evidence(engine, whole, REQUEST_COLUMNS, equals)
+        return Material(
+            window,
+            baseline,
+            requests_of(found.requests),
+            servers_of(found.engines, found.gpus, found.starts),
+            newest_unix_ns(engine),
+            simulated(engine, whole),
+        )
+
+
+def _question(metric: Metric, window: Window, baseline: Window) -> Question:
+    return Question(metric, _span(window), _span(baseline))
+
+
+def _span(window: Window) -> Span:
+    # An address may name an empty range; before 1970 there is no other.
+    return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

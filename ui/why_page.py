@@ -1,0 +1,118 @@
+"""The page "Why is it slow?": the sentence, the reason, the evidence, the way out."""
+
+import time
+from datetime import tzinfo
+from typing import Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from diagnosis.explanation import Explanation, Verdict
+from store.errors import StoreError
+from ui import answering, charts, controls, emptiness, freshness, growth, why_wording
+from ui.answering import Material
+from ui.reading import Unreadable
+from ui.view import RANGES_S, SECOND_NS, View
+
+QUESTION: Final = "Why is it slow?"
+REFRESH_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
+"""How often a live page asks again: an explanation is read, not watched."""
+
+GROWTH_HELP: Final = (
+    "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
+    "a request's life. The parts sum to the growth."
+)
+HITS_HELP: Final = (
+    "The risk ratio is how much likelier a request of this kind is to be slow than one that is "
+    "not. Kinds that chance would bring up among so many are left out. Who is hit need not be who "
+    "brings it about."
+)
+
+
+def body(engine: Engine, zone: tzinfo) -> None:
+    """All that moves with time; runs again by itself while the page is live."""
+    view = controls.current()
+    now = time.time_ns()
+    st.session_state["now_unix_ns"] = now
+    try:
+        with st.spinner("Comparing …"):
+            found = _read(engine, view, now)
+            told = found.explained(view.latency)
+        freshness.show(
+            view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
+        )
+        if found.newest_unix_ns is None:
+            emptiness.no_server()
+        elif not found.number:
+            emptiness.nothing_in_view(engine, found.window, view, zone)
+        else:
+            _answer(told, view, zone)
+    except (Unreadable, StoreError) as error:
+        emptiness.unreadable(str(error))
+
+
+def _read(engine: Engine, view: View, now: int) -> Material:
+    """Read the store, or keep what was read while the page stands still or has just looked."""
+    wanted = (
+        *(view.last, view.from_unix_ns, view.to_unix_ns, view.baseline),
+        tuple(view.equals.items()),
+    )
+    kept = st.session_state.get("material")
+    if kept is not None and kept[0] == wanted:
+        age_s = (now - kept[1]) / SECOND_NS
+        if not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last]):
+            material: Material = kept[2]
+            return material
+    material = answering.read(engine, view.window(now), view.baseline, view.equals)
+    st.session_state["material"] = (wanted, now, material)
+    return material
+
+
+def _answer(told: Explanation, view: View, zone: tzinfo) -> None:
+    sentence = why_wording.sentence(told, view.latency, zone)
+    st.html(
+        f"<p class='headline'>{sentence}</p><p class='note'>{why_wording.compared(told, zone)}</p>"
+    )
+    if told.verdict is Verdict.INSUFFICIENT_DATA:
+        _wider(view)
+    elif told.verdict is Verdict.NO_INCIDENT:
+        with st.expander("How the parts compare", key="parts"):
+            _growth(told)
+    else:
+        st.html(why_wording.reason(told))
+        _details(told)
+    if told.doubts:
+        st.html(why_wording.doubts(told))
+
+
+def _details(told: Explanation) -> None:
+    where, who = st.columns([3, 2], gap="large")
+    with where, st.container(gap=None):
+        st.subheader("Where the growth went", anchor=False, help=GROWTH_HELP)
+        _growth(told)
+    with who, st.container(gap=None):
+        st.subheader("Hit more than their share", anchor=False, help=HITS_HELP)
+        st.html(why_wording.hits(told))
+    if told.causes:
+        with st.container(gap="small"):
+            st.subheader("What speaks for it", anchor=False)
+            for place, cause in enumerate(told.causes):
+                with st.expander(why_wording.title(cause), key=f"cause_{cause.id}"):
+                    st.html(why_wording.evidence(cause, with_levers=place > 0))
+
+
+def _growth(told: Explanation) -> None:
+    figure = growth.figure(growth.steps(told.parts))
+    st.plotly_chart(figure, key="growth", config=charts.CONFIG)
+
+
+def _wider(view: View) -> None:
+    """The way out of too little data: the next longer range."""
+    names = list(RANGES_S)
+    if view.last is None or view.last == names[-1] or view.baseline is not None:
+        st.html("<p class='note'>A longer range, or another one to compare with, has more.</p>")
+        return
+    longer = names[names.index(view.last) + 1]
+    if st.button(f"Look at the last {longer}", key="wider", type="primary"):
+        controls.change(view.following(longer))
+        st.rerun()
