@@ -4,13 +4,10 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.restarts import lasting, restarts, since_start_s, warm_after_s
+from diagnosis.causes.restarts import around_starts, lasting, restarts
 
 ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
-
-WARM_UP_S = 120.0
-"""How long before a start requests may come that wait for it."""
 
 TERMS = (
     *("frontend", "handoff", "queue_seats", "queue_kv", "queue_budget", "queue_step"),
@@ -25,8 +22,7 @@ def detect(case: Case) -> Claim | None:
     started = restarts(case)
     if not started or lasting(case):
         return None
-    since = since_start_s(case, started)
-    fresh = np.where((since > -WARM_UP_S) & (since < warm_after_s(case, started)), 1.0, 0.0)
+    fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if fresh.mean() < 0.2:
         return None
     return Claim(

@@ -5,7 +5,7 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
-from diagnosis.causes.restarts import lasting, new_configs
+from diagnosis.causes.restarts import around_starts, lasting, new_configs, restarts
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
@@ -22,13 +22,17 @@ def detect(case: Case) -> Claim | None:
     new = np.zeros(len(case.slow), dtype=np.bool_)
     for config in configs:
         new |= case.slow.label("config").is_value(config)
-    if new.mean() < 0.5:
+    if not new.any():
         return None
+    # Its own restart is part of the deploy.
+    deployed = new | around_starts(
+        case, [start for start in restarts(case) if start.config in configs]
+    )
     changed = _changed(case, configs)
     named = ", ".join(f"{name}: {before} → {after}" for name, before, after in changed[:4])
     return Claim(
         cause=ID,
-        weights=dict.fromkeys((*TERMS, *_PREEMPTED), np.where(new, 1.0, 0.0)),
+        weights=dict.fromkeys((*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)),
         tier=ROOT,
         evidence=[
             Evidence("share of slow requests with the new configuration", 0.0, float(new.mean())),

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnosis.case import Case
-from diagnosis.requests import FloatArray
+from diagnosis.parts import latency_s
+from diagnosis.requests import BoolArray, FloatArray
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
 """How long before the window a start may still be felt in it."""
 _WARM_S = 120.0
+_ENOUGH = 20
+_MORE = 1.5
+_ERRORS = 2.0
+"""Times as many slow requests as in the baseline, and standard errors beyond that."""
 _LEAST_WARM_S = 15.0
 _PAUSE_S = 5.0
 
@@ -73,6 +78,12 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
     return min(longest, _WARM_S)
 
 
+def around_starts(case: Case, started: Sequence[EngineStart]) -> BoolArray:
+    """(n,) the slow requests received while a server was away, or before it was warm."""
+    since_s = since_start_s(case, started)
+    return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
+
+
 def new_configs(case: Case) -> tuple[str, ...]:
     """Configurations of slow requests that the baseline did not know."""
     slow, before = case.slow.label("config"), case.before.label("config")
@@ -82,18 +93,27 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def lasting(case: Case) -> bool:
-    """Whether the slow requests with a new configuration go on past its warm-up."""
+    """Whether requests with a new configuration stay slower than before past its warm-up.
+
+    The warm-up's own are the slowest as a rule, and say nothing of what comes after it.
+    """
     configs = new_configs(case)
     if not configs:
         return False
-    new = np.zeros(len(case.slow), dtype=np.bool_)
+    started = [start for start in restarts(case) if start.config in configs]
+    first = min((start.at_unix_ns for start in started), default=case.question.window.from_unix_ns)
+    warm_s = warm_after_s(case, started)
+    label = case.now.label("config")
+    new = np.zeros(len(case.now), dtype=np.bool_)
     for config in configs:
-        new |= case.slow.label("config").is_value(config)
-    first = min(
-        (start.at_unix_ns for start in restarts(case) if start.config in configs),
-        default=case.question.window.from_unix_ns,
-    )
-    late = (case.slow.received_unix_ns - first) / 1e9
-    span_s = (case.question.window.to_unix_ns - first) / 1e9
-    # In a short window the warm-up is the whole of it: half of what there is must do.
-    return bool((new & (late > min(_WARM_S, span_s / 2))).mean() > 0.25)
+        new |= label.is_value(config)
+    late = new & ((case.now.received_unix_ns - first) / 1e9 > warm_s)
+    taken_s = latency_s(case.now, case.question.metric)[late]
+    taken_s = taken_s[np.isfinite(taken_s)]
+    if taken_s.size < _ENOUGH:
+        return False
+    usual_s = latency_s(case.usual, case.question.metric)
+    usual_share = usual_s.size / max(len(case.before), 1)
+    slow = float((taken_s > usual_s.min()).mean())
+    error = np.sqrt(usual_share / taken_s.size)
+    return bool(slow > _MORE * usual_share + _ERRORS * error)
