@@ -1,7 +1,7 @@
 """Families of metrics, and their text: Prometheus' own format and OpenMetrics.
 
 prometheus_client makes an object of every sample and a dictionary of its labels: 90 ms and more
-for what is 15 ms of text here (docs/decisions/031). Its model is still what a family can be had
+for what is 15 ms of text here (docs/decisions/029). Its model is still what a family can be had
 as (`metric`), and a test holds this text against what its parsers read and its writer writes.
 """
 

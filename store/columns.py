@@ -1,7 +1,7 @@
 """Many requests at once, for analysis: as columns, their labels as dictionaries.
 
 The same answer as `queries.request_table` gives, sooner where there are many: no value becomes
-an object of Python's on its way. How, is the dialect's affair (docs/decisions/028). Where that
+an object of Python's on its way. How, is the dialect's affair (docs/decisions/027). Where that
 way is not there, the rows come the slow way, and `slow_because` says why.
 """
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from store.queries import REQUEST_COLUMNS, Window, gpu_table, request_table, sample_table
+from store.columns import request_columns
+from store.queries import REQUEST_COLUMNS, Window, gpu_table, sample_table
 from store.starts import in_force, starts_between
 from telemetry.starts import EngineStart
 
@@ -37,7 +38,7 @@ def evidence(
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
-        requests=request_table(engine, window, equals=equals, columns=known),
+        requests=request_columns(engine, window, known, equals),
         engines=sample_table(engine, window),
         gpus=gpu_table(engine, window),
         starts=(
