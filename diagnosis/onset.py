@@ -7,19 +7,36 @@ the change. It is told only where it beats no change by far.
 Source: likelihood ratio for a change in a binomial proportion; the penalty is Schwarz's.
 """
 
+from typing import Final
+
 import numpy as np
 
 from diagnosis.question import Span
 from diagnosis.requests import FloatArray
 from diagnosis.tail import Stretch
 
+USUAL: Final = 3.0
+"""Times the baseline's share of slow requests: before the beginning there are no more."""
+
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
-    """When the window's slow requests became more; None where they were so all along."""
+    """When the window's slow requests became more than usual; None where they were so all along."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
     whole = np.bincount(now.blocks, minlength=now.block_count).astype(np.float64)
+    end = now.block_count
+    while (block := _change(bad[:end], whole[:end])) is not None:
+        if bad[:block].sum() <= USUAL * share * whole[:block].sum():
+            return window.from_unix_ns + int(
+                block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
+            )
+        end = block  # it only grew worse there; the beginning is earlier
+    return None
+
+
+def _change(bad: FloatArray, whole: FloatArray) -> int | None:
+    """The block from which on there are more slow requests; None where there is no such."""
     bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
     bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before
     gain = (
@@ -31,10 +48,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
     gain = np.where(rises & (all_before > 0) & (all_after > 0), gain, 0.0)
     if not gain.size or gain.max() < 1.5 * np.log(max(whole.sum(), 2)):
         return None
-    block = int(gain.argmax()) + 1
-    return window.from_unix_ns + int(
-        block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
-    )
+    return int(gain.argmax()) + 1
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:

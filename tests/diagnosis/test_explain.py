@@ -214,6 +214,19 @@ def test_the_onset_is_found_to_the_block() -> None:
     assert asked(requests).onset_unix_ns == 1_500 * S
 
 
+def test_what_only_grew_worse_within_the_window_did_not_begin_there() -> None:
+    """A window that opens in the midst of it has no onset to tell."""
+    requests = later(quiet(), queue_kv_s=0.5)
+    late = requests.received_unix_ns >= 1_500 * S
+    worse = np.where(late, 2.0, requests.number("queue_kv_s"))
+    draw = np.random.default_rng(0)
+    worse = np.where(~late & (draw.random(len(requests)) < 0.5), 0.0, worse)
+    requests = summed(replace(requests, numbers={**requests.numbers, "queue_kv_s": worse}))
+    answer = asked(requests)
+    assert answer.verdict is Verdict.INCIDENT
+    assert answer.onset_unix_ns is None
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_holes_in_the_columns_are_survived(seed: int) -> None:
