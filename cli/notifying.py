@@ -18,6 +18,7 @@ from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
 from alerts.objectives import Objective
+from cli.likely_cause import LikelyCauses
 from store.errors import StoreError
 
 POLL_S = 5.0
@@ -52,7 +53,13 @@ class Notifying:
         say: Callable[[str, bool], None],
     ) -> None:
         self._notifier = Notifier(
-            engine, objectives, policy, channels, explorer_url=explorer_url, simulated=simulated
+            engine,
+            objectives,
+            policy,
+            channels,
+            explorer_url=explorer_url,
+            simulated=simulated,
+            likely_cause=LikelyCauses(engine),
         )
         self._say = say
         self._begun = False

@@ -26,6 +26,7 @@ def compose(
     *,
     explorer_url: str | None,
     simulated: bool,
+    likely_cause: str | None = None,
 ) -> Message:
     """A message, with the figures of the status.
 
@@ -36,6 +37,7 @@ def compose(
         history: its counts, over the longest window at least.
         explorer_url: where the link leads; None for no link.
         simulated: whether no real server stands behind it.
+        likely_cause: in a sentence; None where nobody knows one.
     """
     own = {
         pair: state for pair, state in status.states.items() if pair.severity == incident.severity
@@ -87,6 +89,7 @@ def compose(
         if explorer_url is None
         else explorer_link(objective, explorer_url, _when(incident, status.at_s), page="why"),
         simulated=simulated,
+        likely_cause=likely_cause,
     )
 
 

@@ -29,6 +29,8 @@ from store.notifications import (
 REWORD_S: Final = 60
 """What waits, or is repeated, has figures no older than this."""
 
+LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
+
 Told = dict[tuple[str, int, str, str], Notification]
 """By severity, when it fired, transition, and channel."""
 
@@ -43,6 +45,7 @@ class Notifier:
         channels: who is told.
         explorer_url: tells where links lead; None for no link.
         simulated: whether the data are.
+        likely_cause: says what brought an incident about, as of an instant; None = unknown.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Notifier:
         *,
         explorer_url: Callable[[], str | None],
         simulated: Callable[[], bool] = lambda: False,
+        likely_cause: LikelyCause = lambda _objective, _incident, _at_s: None,
     ) -> None:
         self._engine = engine
         self._objectives = objectives
@@ -61,6 +65,7 @@ class Notifier:
         self._channels = channels
         self._explorer_url = explorer_url
         self._simulated = simulated
+        self._likely_cause = likely_cause
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
@@ -157,6 +162,7 @@ class Notifier:
                 tally.history,
                 explorer_url=self._explorer_url(),
                 simulated=self._simulated(),
+                likely_cause=self._likely_cause(objective, incident, at_s),
             )
         )
 
