@@ -251,23 +251,20 @@ def explorer_link(
     objective: Objective,
     explorer_url: str,
     when: Mapping[str, str] = LAST_HOUR,
-    page: str | None = None,
 ) -> str:
-    """The explorer's page on this objective's requests and latency.
+    """The explorer's page on this objective's requests; of a latency, the one that says why.
 
     Args:
         objective: whose requests.
         explorer_url: where it is.
         when: the time range, as in the page's address.
-        page: of an objective on a latency, another page than the first.
     """
     asked = dict(when)
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
             if leaf.field in LATENCIES:
                 asked["latency"] = LATENCIES[leaf.field]
-                if page is not None:
-                    asked["page"] = page
+                asked["page"] = "why"
                 break
         where = objective.indicator.where
         for each in conjuncts(where) if where else ():

@@ -87,7 +87,7 @@ def compose(
         ),
         link=None
         if explorer_url is None
-        else explorer_link(objective, explorer_url, _when(incident, status.at_s), page="why"),
+        else explorer_link(objective, explorer_url, _when(incident, status.at_s)),
         simulated=simulated,
         likely_cause=likely_cause,
     )

@@ -79,7 +79,7 @@ def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
         for rule in rules_of(tailspan_rules([about], POLICY, EXPLORER_URL))
         if rule.get("alert") == "TailspanBudgetBurn"
     )
-    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&model=a%2Fb+%26+c"
+    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&page=why&model=a%2Fb+%26+c"
 
 
 @pytest.mark.parametrize("latency", ["ttft", "tpot", "itl_max", "e2e", "queue"])
@@ -87,7 +87,7 @@ def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: s
     """Under the explorer's own name."""
     assert latency in EXPLORERS
     text = tailspan_rules([objective(good=f"{latency}_s <= 2")], POLICY, EXPLORER_URL)
-    assert f"/?last=1h&latency={latency}\n" in text
+    assert f"/?last=1h&latency={latency}&page=why\n" in text
 
 
 @pytest.mark.parametrize("limit", LIMITS)

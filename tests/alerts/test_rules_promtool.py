@@ -345,7 +345,7 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                                 " Alerts when the burn is more than 14.4 over 1h and 5m or more"
                                 " than 6 over 6h and 30m. Counted request by request, against the"
                                 " exact threshold.",
-                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft",
+                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
                             },
                         },
                     ],

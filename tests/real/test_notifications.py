@@ -312,7 +312,7 @@ def test_the_generated_rules_page_once_and_resolve(
     )
     assert "Promised: 99 % requests with ttft_s <= 0.5 over 7d." in said["description"]
     assert re.search(r"In the last 1m: \d+ bad of \d+\.", said["description"])
-    assert said["runbook_url"] == f"{EXPLORER}/?last=1h&latency=ttft"
+    assert said["runbook_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
