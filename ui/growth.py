@@ -16,7 +16,11 @@ REST: Final = "all other parts"
 
 _PHASES: Final = {
     "frontend": ("frontend", colours.FRONTEND, "parsing, chat template, tokenising"),
-    "handoff": ("handoff", colours.FRONTEND, "until the engine notes the request"),
+    "handoff": (
+        "frontend: next step",
+        colours.FRONTEND,
+        "handed over, until the engine looks at what came, between two steps",
+    ),
     "queue_seats": ("queue: no place", colours.QUEUE, "waiting for a place in the batch"),
     "queue_kv": ("queue: no blocks", colours.QUEUE, "waiting for blocks of the KV cache"),
     "queue_budget": ("queue: step is full", colours.QUEUE, "the step's tokens were spent"),
