@@ -53,6 +53,9 @@ KEYS = (
     *QUEUE_PARTS,
     "others_prefill_tokens_max",
     "handoff_s",
+    "billed_s",
+    "wasted_s",
+    "priced_by",
 )
 """The JSON's keys, in its order: a contract with those who read it."""
 

@@ -342,21 +342,35 @@ class Engine:
         decodes = lockstep.size + len(step.drafting)
         self.clock.fit.learn(Work(prefill_tokens, step.pairs, context_tokens, decodes), took_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
+        self.totals.prefill_attention += step.pairs
+        self.totals.decodes += decodes
         self.totals.stall_s += step.stall_s
         self.totals.scheduled_prefill_tokens += prefill_tokens
         if step.blocked_by is not None:
             so_far_s = getattr(self._blocked, step.blocked_by)
             self._blocked = self._blocked._replace(**{step.blocked_by: so_far_s + took_s})
-        lockstep.add_step(took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens)
+        sequences = decodes + len(step.chunks)
+        costs = (took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens, sequences)
+        lockstep.add_step(*costs)
         done = lockstep.ended()
         if step.drafting:
-            shared = (took_s, step.prefill_s, step.stall_s, step.scale, prefill_tokens)
-            done += drafting.end_step(*shared, step.drafting, self.totals)
+            done += drafting.end_step(*costs, step.drafting, self.totals)
         for job in done:
             self._end(job, ended)
         for job, tokens, own_s in step.chunks:
             job.saw_prefill(prefill_tokens - tokens)
+            self._bill_chunk(job, tokens, step, own_s, sequences)
             self._end_chunk(job, tokens, step, own_s, ended)
+
+    def _bill_chunk(self, job: Job, tokens: int, step: _Step, own_s: float, sequences: int) -> None:
+        took_s = step.end - step.start
+        worked_s = took_s - step.stall_s
+        shared_s = self._model.base_s * step.scale / sequences
+        cost_s = (own_s + shared_s) * took_s / worked_s if worked_s > 0 else 0.0
+        lost = 0 if job.evicted is None else job.lost_tokens - job.computed_tokens
+        again = min(max(lost, 0), tokens) / tokens
+        job.wasted_s += cost_s * again
+        job.billed_s += cost_s * (1 - again)
 
     def _count_steps(
         self, steps: int, decodes: int, context_tokens: int, busy_s: float, longest_s: float
@@ -468,10 +482,12 @@ class Engine:
             read = lockstep.context_tokens + decodes * (steps - 1) / 2
             lockstep.scale_sum += scale_sum
             lockstep.scale_steps_sum += scale_steps_sum
+            lockstep.add_bill(scale_sum, scale_steps_sum, decodes)
             lockstep.gaps.extend(first + 1, durations_s)
             lockstep.count = count
             lockstep.context_tokens = context_tokens
             self.kv.take(self.kv.free - free)
             self._count_steps(steps, decodes, 0, now - self._now, max(durations_s))
             self.totals.context_tokens += round(read * steps)
+            self.totals.decodes += steps * decodes
             self._now = now

@@ -116,6 +116,9 @@ class EngineTotals:
     scheduled_prefill_tokens: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0
+    prefill_attention: float = 0.0
+    decodes: int = 0
+    """Sequences that decoded, counted step by step."""
     context_tokens: int = 0
     """Tokens of context that decodes have read."""
     cache_query_tokens: int = 0

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tailspan_vllm.machine import Machine
+
 from simulator.conditions import Conditions
 from simulator.engine_config import EngineTotals
 from telemetry.gpus import GpuSample, GpuSource
 
+DEVICE = "NVIDIA H100 80GB HBM3"
 WEIGHT_BYTES = 16.1e9
 KV_TOKEN_BYTES = 131_072
 TOKEN_FLOPS = 16.1e9
@@ -28,6 +31,11 @@ _WAITING_ACTIVITY = 0.2
 _FOREIGN_ACTIVITY, _FOREIGN_BANDWIDTH, _FOREIGN_BYTES = 0.4, 0.2, 5 * 2**30
 _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
 """Exchanged by each rank for each token: two all-reduces a layer."""
+
+
+def machine(ranks: int) -> Machine:
+    """What an engine of so many ranks runs on."""
+    return Machine(DEVICE, ranks, {})
 
 
 class GpuMeter:
@@ -64,7 +72,7 @@ class GpuMeter:
             "at_unix_ns": at_unix_ns,
             "simulated": True,
             "source": GpuSource.SIMULATOR,
-            "model_name": "NVIDIA H100 80GB HBM3",
+            "model_name": DEVICE,
             "memory_total_bytes": _MEMORY_BYTES,
             "memory_clock_hz": _MEMORY_CLOCK_HZ,
             "sm_clock_max_hz": _CLOCK_MAX_HZ,

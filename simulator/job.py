@@ -8,6 +8,15 @@ from tailspan_vllm.parts import Parts, QueueParts
 from simulator.kv_cache import BLOCK_TOKENS, Lease
 
 
+class Billed(NamedTuple):
+    """Running sums of what steps cost, their stalls included."""
+
+    each: float = 0.0
+    """The scale over how many shared the step."""
+    scale: float = 0.0
+    scale_steps: float = 0.0
+
+
 class Sums(NamedTuple):
     """Running sums over an engine's steps: a request's share is a difference of two."""
 
@@ -18,6 +27,7 @@ class Sums(NamedTuple):
     """The noise that each step's work was multiplied by."""
     scale_steps: float
     """That, times the step's number: a decode's context grows by one each step."""
+    billed: "Billed"
 
 
 class Blocked(NamedTuple):
@@ -99,6 +109,10 @@ class Job:
     blocked: Blocked = field(default_factory=Blocked)
     """Until it is scheduled the engine's sums at the first step that could have admitted it;
     afterwards what was added to them while it waited."""
+    billed_s: float = 0.0
+    """Its share of the steps that it was in, by its work in each."""
+    wasted_s: float = 0.0
+    """Likewise, for what it lost in an eviction."""
     prefill: Shares = field(default_factory=Shares)
     decode: Shares = field(default_factory=Shares)
 

@@ -8,7 +8,7 @@ running sums.
 import heapq
 
 from simulator.gaps import LongestSince
-from simulator.job import Job, Sums
+from simulator.job import Billed, Job, Sums
 from simulator.kv_cache import BLOCK_TOKENS
 from simulator.step_model import StepModel
 
@@ -34,6 +34,7 @@ class Lockstep:
         self.stall_sum_s = 0.0
         self.scale_sum = 0.0
         self.scale_steps_sum = 0.0
+        self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
         """Of the steps the prompt tokens that were computed in them."""
@@ -51,13 +52,22 @@ class Lockstep:
         return self._ends[0][0]
 
     def add_step(
-        self, took_s: float, prefill_s: float, stall_s: float, scale: float, prefill_tokens: int
+        self,
+        took_s: float,
+        prefill_s: float,
+        stall_s: float,
+        scale: float,
+        prefill_tokens: int,
+        sequences: int,
     ) -> None:
-        """Count a step that all of them were in."""
+        """Count a step that all of them were in; `sequences` with those in prefill."""
         self.prefill_sum_s += prefill_s
         self.stall_sum_s += stall_s
         self.scale_sum += scale
         self.scale_steps_sum += scale * self.count
+        worked_s = took_s - stall_s
+        paid = scale * took_s / worked_s if worked_s > 0 else 0.0
+        self.add_bill(paid, paid * self.count, sequences)
         self.count += 1
         self.context_tokens += self.size
         if self.size:
@@ -67,6 +77,12 @@ class Lockstep:
         else:
             self.gaps.clear()
             self._prefills.clear()
+
+    def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
+        """Let as many share the cost of one step or of several alike."""
+        each, scales, steps = self.billed
+        mine = scale / sequences if sequences else 0.0
+        self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
 
     def join(self, job: Job) -> None:
         """A job has its first token, or a new one after it came back."""
@@ -113,10 +129,19 @@ class Lockstep:
         job.decode.own_s += (model.base_s + model.sequence_s) * scale + model.context_token_s * (
             context_tokens * scale + grown
         )
+        each, paid, paid_steps = (a - b for a, b in zip(now.billed, before.billed, strict=True))
+        read = context_tokens * paid + paid_steps - job.joined * paid
+        job.billed_s += model.base_s * each + model.sequence_s * paid + model.context_token_s * read
         job.decode.others_prefill_s += now.prefill_s - before.prefill_s
         job.decode.stall_s += now.stall_s - before.stall_s
         job.before = None
 
     @property
     def _sums(self) -> Sums:
-        return Sums(self.prefill_sum_s, self.stall_sum_s, self.scale_sum, self.scale_steps_sum)
+        return Sums(
+            self.prefill_sum_s,
+            self.stall_sum_s,
+            self.scale_sum,
+            self.scale_steps_sum,
+            self.billed,
+        )

@@ -59,6 +59,8 @@ _OF_A_REQUEST: Final[Mapping[str, str]] = {
     names.CACHE_READ_INPUT_TOKENS: "cached_tokens",
     names.EXTERNAL_CACHED_TOKENS: "external_cached_tokens",
     names.OUTPUT_TOKENS: "output_tokens",
+    names.BILLED: "billed_s",
+    names.WASTED: "wasted_s",
     names.PREEMPTIONS: "preemptions",
     names.WAITING_AT_ARRIVAL: "waiting_at_arrival",
     names.RUNNING_AT_ARRIVAL: "running_at_arrival",
@@ -88,6 +90,9 @@ _OF_AN_ENGINE: Final[Mapping[str, str]] = {
     names.BUSY_TIME: "busy_s_total",
     names.STALL_TIME: "stall_s_total",
     names.SCHEDULED_PREFILL_TOKENS: "scheduled_prefill_tokens_total",
+    names.PREFILL_ATTENTION: "prefill_attention_total",
+    names.CONTEXT_TOKENS: "context_tokens_total",
+    names.SCHEDULED_DECODES: "decodes_total",
     names.PREFILL_TOKENS: "prefill_tokens_total",
     names.DECODE_TOKENS: "decode_tokens_total",
     names.PREFIX_CACHE_QUERIES: "prefix_cache_queries_tokens_total",
@@ -171,6 +176,9 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
         simulated=True,
         model=state.model,
         region=region,
+        device=state.machine.device,
+        gpus=state.machine.gpus,
+        shape=written(state.machine.shape) if state.machine.shape else None,
     )
 
 

@@ -17,7 +17,7 @@ from simulator.conditions import Change, Conditions, Restart
 from simulator.engine import Engine
 from simulator.engine_config import EngineConfig
 from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
-from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter
+from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.job import Job
 from simulator.timing import Stall
 from simulator.workload import Request
@@ -203,6 +203,9 @@ class Replica:
             names.BUSY_TIME: totals.busy_s,
             names.STALL_TIME: totals.stall_s,
             names.SCHEDULED_PREFILL_TOKENS: totals.scheduled_prefill_tokens,
+            names.PREFILL_ATTENTION: totals.prefill_attention,
+            names.CONTEXT_TOKENS: totals.context_tokens,
+            names.SCHEDULED_DECODES: totals.decodes,
             names.PREFILL_TOKENS: totals.prefill_tokens,
             names.DECODE_TOKENS: totals.decode_tokens,
             names.PREFIX_CACHE_QUERIES: totals.cache_query_tokens,
@@ -242,6 +245,7 @@ class Replica:
             gauges=gauges,
             totals=sums,
             arguments=self._arguments,
+            machine=machine(config.tensor_parallel_size),
         )
 
     def _start(self, at_s: float, new_shape_s: float) -> None:
@@ -337,6 +341,7 @@ class Replica:
         record.output_tokens = job.made_tokens
         record.preemptions = len(job.preempted_at)
         record.itl_max_s = job.itl_max_s
+        record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         record.others_prefill_tokens_max = job.others_prefill_tokens_max
         record.queue_parts = job.queue
         record.prefill_parts = job.prefill.of(job.first_token - (job.scheduled or job.first_token))

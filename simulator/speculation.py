@@ -69,11 +69,20 @@ class Drafting:
         stall_s: float,
         scale: float,
         prefill_tokens: int,
+        sequences: int,
         taking_part: tuple[Job, ...],
         totals: EngineTotals,
     ) -> list[Job]:
         """Give those that took part in a step their tokens; who has all of them leaves."""
         model, done = self._model, []
+        worked_s = took_s - stall_s
+        paid = scale * took_s / worked_s if worked_s > 0 else 0.0
+        paid_each_s = (
+            model.base_s / sequences
+            + self.tokens * DRAFT_TOKEN_S / len(taking_part)
+            + model.sequence_s
+            + self.verify_s
+        )
         each_s = model.base_s + self.tokens * DRAFT_TOKEN_S + model.sequence_s + self.verify_s
         for job in taking_part:
             accepted = 0
@@ -81,6 +90,7 @@ class Drafting:
                 accepted += 1
             made = min(1 + accepted, job.output_tokens - job.made_tokens)
             job.decode.own_s += (each_s + model.context_token_s * job.computed_tokens) * scale
+            job.billed_s += (paid_each_s + model.context_token_s * job.computed_tokens) * paid
             job.decode.others_prefill_s += prefill_s
             job.decode.stall_s += stall_s
             job.saw_gap(took_s)

@@ -48,6 +48,7 @@ QUANTITIES: Final = tuple(
             *PREFILL_PARTS,
             *DECODE_PARTS,
             *("prompt_tokens", "cached_tokens", "output_tokens", "preemptions"),
+            *("billed_s", "wasted_s", "cost_usd"),
         )
     )
 )

@@ -43,6 +43,9 @@ class EngineSample:
     busy_s_total: float | None = None
     stall_s_total: float | None = None
     scheduled_prefill_tokens_total: int | None = None
+    prefill_attention_total: float | None = None
+    context_tokens_total: int | None = None
+    decodes_total: int | None = None
     prefill_tokens_total: int | None = None
     decode_tokens_total: int | None = None
     prefix_cache_queries_tokens_total: int | None = None

@@ -47,6 +47,15 @@ class Basis(StrEnum):
     CLIENT = "client"
 
 
+class PricedBy(StrEnum):
+    """How a request's cost was found."""
+
+    LEDGER = "ledger"
+    """By its share of each of its engine's steps."""
+    TOKENS = "tokens"
+    """By its tokens, weighted: nobody told of its steps."""
+
+
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 """The phases that partition received→delivered, in the order of a request's life."""
 
@@ -127,11 +136,16 @@ class RequestTimeline:
     cached_tokens: int | None = None
     external_cached_tokens: int | None = None
     output_tokens: int | None = None
+    billed_s: float | None = None
+    """Its share of its engine's steps, by the work it had in each: what it costs."""
+    wasted_s: float | None = None
+    """Likewise, for what was computed again because it had been evicted."""
     preemptions: int | None = None
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None
     kv_usage_at_arrival: float | None = None
     cost_usd: float | None = None
+    priced_by: PricedBy | None = None
 
     @property
     def tpot_s(self) -> float | None:

@@ -15,7 +15,9 @@ Argument = str | int | float | bool
 class EngineStart:
     """From `at_unix_ns` on one engine ran with these arguments. Unknown is None.
 
-    `config` is the fingerprint that requests and samples bear.
+    `config` is the fingerprint that requests and samples bear. `device` is what it runs on, by
+    name, and `gpus` how many of it; `shape`, what its model is built of, is JSON like
+    `arguments`.
     """
 
     replica: str
@@ -28,6 +30,9 @@ class EngineStart:
     model: str | None = None
     region: str | None = None
     version: str | None = None
+    device: str | None = None
+    gpus: int | None = None
+    shape: str | None = None
 
 
 class Difference(NamedTuple):

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.names",
         "tailspan_vllm.events",
         "tailspan_vllm.fingerprint",
+        "tailspan_vllm.machine",
         "tailspan_vllm.parts",
         "tailspan_vllm.record",
         "tailspan_vllm.spans",

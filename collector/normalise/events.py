@@ -64,27 +64,31 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
         raise RefusalError(Refusal.MISSING_PROCESS)
     if config is None:
         raise RefusalError(Refusal.MISSING_CONFIG)
+    shape = _told(record, reader, names.SHAPE)
     return EngineStart(
         replica=origin.replica,
         engine=engine,
         process=origin.process,
         at_unix_ns=instant(record.time_unix_nano, now_unix_ns),
         config=config,
-        arguments=written(_arguments(record, reader)),
+        arguments=written(_told(record, reader, names.ARGUMENT)),
         simulated=origin.simulated,
         model=reader.text(names.REQUEST_MODEL),
         region=origin.region,
         version=reader.text(names.ENGINE_VERSION),
+        device=reader.text(names.DEVICE),
+        gpus=reader.count(names.GPUS),
+        shape=written(shape) if shape else None,
     )
 
 
-def _arguments(record: LogRecord, reader: Reader) -> dict[str, Argument]:
-    told = {pair.key for pair in record.attributes if pair.key.startswith(names.ARGUMENT)}
+def _told(record: LogRecord, reader: Reader, prefix: str) -> dict[str, Argument]:
+    told = {pair.key for pair in record.attributes if pair.key.startswith(prefix)}
     if len(told) > MOST_ARGUMENTS:
         raise RefusalError(Refusal.TOO_MANY_ARGUMENTS)
     found: dict[str, Argument] = {}
     for key in told:
-        name = reader.cleaned(key.removeprefix(names.ARGUMENT))
+        name = reader.cleaned(key.removeprefix(prefix))
         value = reader.scalar(key)
         if name is not None and value is not None:
             found[name] = value

@@ -78,6 +78,8 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.CACHE_READ_INPUT_TOKENS: ("cached_tokens", Reader.count),
     names.EXTERNAL_CACHED_TOKENS: ("external_cached_tokens", Reader.count),
     names.OUTPUT_TOKENS: ("output_tokens", Reader.count),
+    names.BILLED: ("billed_s", Reader.seconds),
+    names.WASTED: ("wasted_s", Reader.seconds),
     names.PREEMPTIONS: ("preemptions", Reader.count),
     names.WAITING_AT_ARRIVAL: ("waiting_at_arrival", Reader.count),
     names.RUNNING_AT_ARRIVAL: ("running_at_arrival", Reader.count),

@@ -16,8 +16,9 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
+from tailspan_vllm.billing import Chunk, Decoding
 from tailspan_vllm.fingerprint import arguments_of, fingerprint
-from tailspan_vllm.ledger import Chunk, Decoding, Ledger, Track
+from tailspan_vllm.ledger import Ledger, Track
 from tailspan_vllm.link import (
     EngineEnd,
     Identity,
@@ -25,6 +26,7 @@ from tailspan_vllm.link import (
     encode_identity,
     encode_sample,
 )
+from tailspan_vllm.machine import machine_of
 from tailspan_vllm.obstacles import Watch
 from tailspan_vllm.queueing import Queue
 from tailspan_vllm.stepmodel import Work
@@ -44,6 +46,7 @@ class _Ended(NamedTuple):
     work: Work
     begun: float
     ended: float
+    sequences: int
 
 
 class EngineObserver:
@@ -55,7 +58,7 @@ class EngineObserver:
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
-        self._planned: deque[tuple[Any, Work, float]] = deque()
+        self._planned: deque[tuple[Any, Work, float, int]] = deque()
         self._ended: list[_Ended] = []
         self._freed: list[Track] = []
         """Ended within the step that is being updated."""
@@ -70,9 +73,7 @@ class EngineObserver:
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
-        self._totals: dict[str, float] = dict.fromkeys(
-            (names.STEPS, names.BUSY_TIME, names.STALL_TIME, names.SCHEDULED_PREFILL_TOKENS), 0
-        )
+        self._totals: dict[str, float] = dict.fromkeys(names.OF_THE_LEDGER, 0)
         self._longest_s = 0.0
         self._started_unix_ns = time.time_ns()
         self._adapters = False
@@ -122,7 +123,7 @@ class EngineObserver:
         self._idle = False
         if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
             work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
-            self._planned.append((output, work, begun))
+            self._planned.append((output, work, begun, len(counts)))
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
@@ -159,7 +160,7 @@ class EngineObserver:
                 if complete:
                     track.decodings.append(Decoding(step, computed))
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
-        self._planned.append((output, work, begun))
+        self._planned.append((output, work, begun, len(counts)))
 
     @guard.harmless("preempted")
     def preempted(self, request_id: str) -> None:
@@ -195,15 +196,15 @@ class EngineObserver:
         """A step's outputs are ready."""
         self._in_update = False
         planned = self._planned
-        if planned and (planned[0][0] is output or any(output is each for each, _, _ in planned)):
+        if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
             for result in results.values():
                 now = max(now, result.timestamp)
             now = now or time.monotonic()
             ended = None
             while ended is not output:
-                ended, work, begun = planned.popleft()
-                self._ended.append(_Ended(work, max(begun, self._last_end), now))
+                ended, work, begun, sequences = planned.popleft()
+                self._ended.append(_Ended(work, max(begun, self._last_end), now, sequences))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed:
@@ -226,11 +227,14 @@ class EngineObserver:
         totals = self._totals
         steps, self._ended = self._ended, []
         unsettled, self._unsettled = self._unsettled, []
-        for work, begun, ended in steps:
+        for work, begun, ended, sequences in steps:
             totals[names.STEPS] += 1
             totals[names.BUSY_TIME] += ended - begun
-            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended)
+            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
             totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+            totals[names.PREFILL_ATTENTION] += work.prefill_attention
+            totals[names.CONTEXT_TOKENS] += work.context_tokens
+            totals[names.SCHEDULED_DECODES] += work.decodes
             self._longest_s = max(self._longest_s, ended - begun)
         for track, last in unsettled:
             if account := self.ledger.settle(track, last):
@@ -245,6 +249,7 @@ class EngineObserver:
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         served, arguments = config.model_config.served_model_name, arguments_of(config)
+        machine = machine_of(config)
         self._link.greeting = encode_identity(
             Identity(
                 engine=self._engine,
@@ -254,6 +259,7 @@ class EngineObserver:
                 version=str(vllm_version),
                 arguments=arguments,
                 process=os.getpid(),
+                machine=machine,
             )
         )
 

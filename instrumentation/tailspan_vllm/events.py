@@ -19,6 +19,7 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import names
 from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.machine import UNKNOWN, Machine
 from tailspan_vllm.metrics import EngineState
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
@@ -36,6 +37,7 @@ class EngineStart:
     model: str | None = None
     version: str | None = None
     arguments: Mapping[str, Scalar] = field(default_factory=dict)
+    machine: Machine = UNKNOWN
 
 
 def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
@@ -48,6 +50,7 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
         model=state.model,
         version=state.version,
         arguments=dict(state.arguments),
+        machine=state.machine,
     )
 
 
@@ -69,6 +72,9 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.PROVIDER_NAME: names.PROVIDER_VLLM,
         names.ENGINE_VERSION: start.version,
         names.CONFIG: start.config,
+        names.DEVICE: start.machine.device,
+        names.GPUS: start.machine.gpus,
+        **{f"{names.SHAPE}{name}": value for name, value in start.machine.shape.items()},
         **{f"{names.ARGUMENT}{name}": value for name, value in start.arguments.items()},
     }
     if not _NAMED:

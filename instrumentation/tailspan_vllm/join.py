@@ -83,6 +83,8 @@ class EngineJoin:
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.others_prefill_tokens_max = account.others_prefill_tokens_max
         record.itl_max_s = account.itl_max_s
+        if account.bill is not None:
+            record.billed_s, record.wasted_s = account.bill
         record.external_cached_tokens = account.external_cached_tokens
         if record.scheduled is None:
             # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.
@@ -106,6 +108,7 @@ class EngineJoin:
                 config=identity.config,
                 version=identity.version,
                 arguments=identity.arguments,
+                machine=identity.machine,
             )
             for engine, identity in self._identities.items()
             if engine not in known

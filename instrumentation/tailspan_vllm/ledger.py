@@ -12,29 +12,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tailspan_vllm.billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
 from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.rangemax import RangeMax
 from tailspan_vllm.stepmodel import StepModel, Work
 
 CAPACITY = 32768
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A portion of a request's prefill, computed in one step."""
-
-    step: int
-    tokens: int
-    attention: float
-
-
-@dataclass(slots=True)
-class Decoding:
-    """A stretch of steps that each gave the request a token: (first, last]."""
-
-    first: int
-    context: int
-    last: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +50,7 @@ class Account(NamedTuple):
     queue: QueueParts | None = None
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
+    bill: Bill | None = None
 
 
 class Ledger:
@@ -82,6 +66,7 @@ class Ledger:
         self._prefill_tokens = RangeMax()
         # Running sums, entry k = up to and including step k. f = the step's duration over
         # its prediction; own work of a request is told with each coefficient's own sum.
+        self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
         self._prefill = array("d")  # f·(α·P + κ·Q)
@@ -110,13 +95,14 @@ class Ledger:
         """The number of the step that ends next."""
         return self._forgotten + len(self._ends)
 
-    def end_step(self, work: Work, begun: float, ended: float) -> float:
+    def end_step(self, work: Work, begun: float, ended: float, sequences: int) -> float:
         """Enter one step. Steps end in the order in which they were scheduled.
 
         Args:
             work: what was scheduled.
             begun: when it could begin: the end of the step before, or the engine's waking.
             ended: when its outputs were ready.
+            sequences: of how many requests that was.
 
         Returns: its stall, in seconds.
         """
@@ -137,6 +123,8 @@ class Ledger:
                 shared = (duration - stall) * modelled / variable
         else:
             unknown = 1
+        weights = model.coefficients if predicted > 0 else BY_TOKENS
+        self._billing.enter(self.next_step, work, sequences, duration, weights)
         model.learn(work, duration)
         added = (
             stall,
@@ -163,6 +151,7 @@ class Ledger:
     def _forget(self, count: int) -> None:
         for column in (self._ends, self._unknown, *self._sums):
             del column[:count]
+        self._billing.forget(count)
         self._gaps.forget(count)
         self._prefill_tokens.forget(count)
         self._forgotten += count
@@ -203,6 +192,7 @@ class Ledger:
             queue=track.queue,
             others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
+            bill=self._billing.of(track.chunks, track.decodings, last),
         )
 
     def _first_step(self, track: Track) -> int | None:

@@ -18,8 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tailspan_vllm.billing import Bill
 from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.ledger import Account
+from tailspan_vllm.machine import Machine
 from tailspan_vllm.parts import Parts, QueueParts
 
 TOKEN_VARIABLE = "TAILSPAN_LINK"
@@ -30,7 +32,7 @@ RECENT = 512
 """Messages told again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<i21d")
+_ACCOUNT = struct.Struct("<i23d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -178,6 +180,7 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             _or_nan(account.itl_max_s),
             _or_nan(account.external_cached_tokens),
             _or_nan(account.others_prefill_tokens_max),
+            *(account.bill or (_NAN, _NAN)),
         )
         + request_id.encode()
     )
@@ -198,6 +201,7 @@ class Identity(NamedTuple):
     version: str
     arguments: dict[str, Scalar]
     process: int
+    machine: Machine
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -221,7 +225,7 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
     if message[:1] == b"A":
         engine, *values = _ACCOUNT.unpack_from(message, 1)
         known = [None if value != value else value for value in values]
-        first_token, last_token, itl_max_s, external, others = known[16:]
+        first_token, last_token, itl_max_s, external, others, billed_s, _ = known[16:]
         account = Account(
             scheduled=values[15],
             first_token=first_token,
@@ -232,13 +236,15 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
             queue=None if known[10] is None else QueueParts(*values[10:15]),
             others_prefill_tokens_max=None if others is None else int(others),
             external_cached_tokens=None if external is None else int(external),
+            bill=None if billed_s is None else Bill(*values[21:23]),
         )
         return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)
     if message[:1] == b"S":
         sample: dict[str, Any] = json.loads(message[1:])
         return sample
     if message[:1] == b"I":
-        return Identity(*json.loads(message[1:]))
+        told: list[Any] = json.loads(message[1:])
+        return Identity(*told[:-1], machine=Machine(*told[-1]))
     raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
 
 

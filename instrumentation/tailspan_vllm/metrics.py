@@ -23,6 +23,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from tailspan_vllm import names
 from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.machine import UNKNOWN, Machine
 from tailspan_vllm.otlp import Numbers
 
 _SCOPE = InstrumentationScope(names.SCOPE)
@@ -54,6 +55,7 @@ class EngineState:
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
     """The engine arguments in force, as `fingerprint.py` tells them."""
+    machine: Machine = UNKNOWN
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""

@@ -77,6 +77,8 @@ EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
 OTHERS_PREFILL_TOKENS_MAX: Final = "tailspan.others_prefill_tokens_max"
+BILLED: Final = "tailspan.engine_time.billed"
+WASTED: Final = "tailspan.engine_time.wasted"
 PREEMPTIONS: Final = "tailspan.preemptions"
 WAITING_AT_ARRIVAL: Final = "tailspan.arrival.waiting"
 RUNNING_AT_ARRIVAL: Final = "tailspan.arrival.running"
@@ -99,6 +101,10 @@ EVENT_NAME: Final = "event.name"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
 """Prefix of an engine argument's name, as in `tailspan.argument.scheduler.max_num_seqs`."""
+DEVICE: Final = "tailspan.device.name"
+GPUS: Final = "tailspan.device.count"
+SHAPE: Final = "tailspan.model."
+"""Prefix of what the model is built of, as in `tailspan.model.layers`."""
 
 # --- Metrics: gauges --------------------------------------------------------------------
 WAITING: Final = "tailspan.engine.requests.waiting"
@@ -127,6 +133,19 @@ STEPS: Final = "tailspan.engine.steps"
 BUSY_TIME: Final = "tailspan.engine.busy_time"
 STALL_TIME: Final = "tailspan.engine.stall_time"
 SCHEDULED_PREFILL_TOKENS: Final = "tailspan.engine.prefill.scheduled"
+PREFILL_ATTENTION: Final = "tailspan.engine.prefill.attention"
+CONTEXT_TOKENS: Final = "tailspan.engine.decode.context"
+SCHEDULED_DECODES: Final = "tailspan.engine.decode.scheduled"
+OF_THE_LEDGER: Final = (
+    STEPS,
+    BUSY_TIME,
+    STALL_TIME,
+    SCHEDULED_PREFILL_TOKENS,
+    PREFILL_ATTENTION,
+    CONTEXT_TOKENS,
+    SCHEDULED_DECODES,
+)
+"""What an engine core counts itself, step by step."""
 PREFILL_TOKENS: Final = "tailspan.engine.prefill.tokens"
 DECODE_TOKENS: Final = "tailspan.engine.decode.tokens"
 PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
@@ -218,6 +237,9 @@ UNITS: Final[dict[str, str]] = {
     BUSY_TIME: "s",
     STALL_TIME: "s",
     SCHEDULED_PREFILL_TOKENS: "{token}",
+    PREFILL_ATTENTION: "{pair}",
+    CONTEXT_TOKENS: "{token}",
+    SCHEDULED_DECODES: "{sequence}",
     PREFILL_TOKENS: "{token}",
     DECODE_TOKENS: "{token}",
     PREFIX_CACHE_QUERIES: "{token}",

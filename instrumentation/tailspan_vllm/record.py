@@ -62,6 +62,8 @@ class RequestRecord:
     preemptions: int | None = None
     itl_max_s: float | None = None
     others_prefill_tokens_max: int | None = None
+    billed_s: float | None = None
+    wasted_s: float | None = None
     queue_parts: QueueParts | None = None
     prefill_parts: Parts | None = None
     decode_parts: Parts | None = None

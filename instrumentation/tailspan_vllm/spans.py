@@ -122,6 +122,8 @@ _AS_RECORDED: Final = {
     names.ENGINE: "engine",
     names.ITL_MAX: "itl_max_s",
     names.OTHERS_PREFILL_TOKENS_MAX: "others_prefill_tokens_max",
+    names.BILLED: "billed_s",
+    names.WASTED: "wasted_s",
     names.PREEMPTIONS: "preemptions",
     names.WAITING_AT_ARRIVAL: "waiting_at_arrival",
     names.RUNNING_AT_ARRIVAL: "running_at_arrival",

@@ -16,6 +16,7 @@ from tailspan_vllm import guard, names
 from tailspan_vllm.capture import process_capture
 from tailspan_vllm.enginestats import Step, add_steps
 from tailspan_vllm.fingerprint import arguments_of, fingerprint
+from tailspan_vllm.machine import machine_of
 from tailspan_vllm.metrics import EngineState
 
 STEPS_KEPT = 65536
@@ -56,6 +57,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
             config=fingerprint(arguments),
             version=str(vllm_version),
             arguments=arguments,
+            machine=machine_of(vllm_config),
             totals=dict.fromkeys((*_COUNTED_FROM_ZERO, *_also_counted(arguments)), 0),
             catch_up=self._catch_up,
         )

@@ -28,6 +28,7 @@ _LEDGER = "step ledger"
 _OURSELVES = "the instrumentation"
 _INSTANTS = "the instants"
 _SYSTEM = "operating system"
+_PLATFORM = "vLLM's platform"
 
 RESOURCE: Final = (
     Term(
@@ -206,6 +207,19 @@ SPAN_ATTRIBUTES: Final = (
         "The most prompt tokens of other requests that were computed in one of its steps.",
         _LEDGER,
     ),
+    Term(
+        names.BILLED,
+        "s",
+        "Of its engine's steps, the share that was its work: those of all requests in a step sum"
+        " to the step. What all GPUs of the engine cost for so long is what the request cost.",
+        _LEDGER,
+    ),
+    Term(
+        names.WASTED,
+        "s",
+        "Likewise, what was computed again because an eviction had thrown it away.",
+        _LEDGER,
+    ),
     Term(names.PREEMPTIONS, "{preemption}", "Times it was evicted.", "vLLM's engine events"),
     Term(
         names.WAITING_AT_ARRIVAL,
@@ -261,6 +275,20 @@ EVENT_ATTRIBUTES: Final = (
         "text",
         "Fingerprint of the arguments below, as spans and metrics bear it.",
         "vLLM's config",
+    ),
+    Term(names.DEVICE, "text", "What it runs on, as in `NVIDIA H100 80GB HBM3`.", _PLATFORM),
+    Term(
+        names.GPUS,
+        "integer",
+        "How many GPUs one engine runs on: tensor-parallel by pipeline-parallel size; absent on a"
+        " CPU.",
+        "vLLM's config",
+    ),
+    Term(
+        names.SHAPE,
+        "number, boolean or text",
+        "Prefix of what the model is built of, from which bytes and FLOPs are modelled.",
+        "the model's config",
     ),
     Term(
         names.ARGUMENT,
@@ -352,6 +380,21 @@ METRICS: Final = (
         names.SCHEDULED_PREFILL_TOKENS,
         "sum",
         "Prompt tokens computed, counted step by step, partial chunks included.",
+        _LEDGER,
+    ),
+    MetricTerm(
+        names.PREFILL_ATTENTION,
+        "sum",
+        "Attention of the prompt tokens computed: Σ p·(start + p/2) over the chunks, token by"
+        " token of context.",
+        _LEDGER,
+    ),
+    MetricTerm(names.CONTEXT_TOKENS, "sum", "Tokens of context that decodes have read.", _LEDGER),
+    MetricTerm(
+        names.SCHEDULED_DECODES,
+        "sum",
+        "Sequences that decoded, counted step by step; with speculative decoding each makes"
+        " several tokens.",
         _LEDGER,
     ),
     MetricTerm(

@@ -62,6 +62,9 @@ KEYS = [
     *QUEUE_PARTS,
     "others_prefill_tokens_max",
     "handoff_s",
+    "billed_s",
+    "wasted_s",
+    "priced_by",
 ]
 
 
@@ -106,6 +109,9 @@ def test_json_has_the_contracts_keys_in_its_order(
         **dict.fromkeys(QUEUE_PARTS, 0.05),
         "others_prefill_tokens_max": 512,
         "handoff_s": 0.1,
+        "billed_s": 0.3,
+        "wasted_s": 0.0,
+        "priced_by": "ledger",
     }
     fill(request_row(1, **about))
     (found,) = objects(run("requests", "--format", "json"))

@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.events import EngineStart, message_of
+from tailspan_vllm.machine import Machine
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.parts import Parts, QueueParts
 from tailspan_vllm.record import RequestRecord
@@ -75,6 +76,8 @@ def record() -> Callable[..., RequestRecord]:
             "preemptions": 0,
             "itl_max_s": 0.08,
             "others_prefill_tokens_max": 300,
+            "billed_s": 0.3,
+            "wasted_s": 0.01,
             "queue_parts": QueueParts(0.1, 0.0, 0.06, 0.0, 0.04),
             "prefill_parts": Parts(0.04, 0.01, 0.0, 0.0, 0.0),
             "decode_parts": Parts(0.2, 0.05, 0.05, 0.0, 0.0),
@@ -161,6 +164,7 @@ def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest
                 "cache.enable_prefix_caching": True,
                 "cache.gpu_memory_utilization": 0.9,
             },
+            "machine": Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}),
         }
         return message_of([EngineStart(**{**given, **changes})], resource)
 

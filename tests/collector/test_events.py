@@ -47,6 +47,8 @@ def test_a_start_is_told_whole(events_message: Message, now_unix_ns: int) -> Non
         "cache.enable_prefix_caching": True,
         "cache.gpu_memory_utilization": 0.9,
     }
+    assert (start.device, start.gpus) == ("NVIDIA H100 80GB HBM3", 2)
+    assert read(start.shape or "") == {"layers": 32}
 
 
 def test_an_event_may_bear_its_name_as_an_attribute(

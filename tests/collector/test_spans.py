@@ -57,6 +57,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
         [0.1, 0.0, 0.06, 0.0, 0.04]
     )
     assert request.others_prefill_tokens_max == 300
+    assert (request.billed_s, request.wasted_s) == (0.3, 0.01)
     assert request.handoff_s == pytest.approx(0.004)
     assert request.source is Source.INSTRUMENTATION
     assert request.streamed is True

@@ -5,7 +5,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.ledger import Chunk, Decoding, Ledger, Track
+from tailspan_vllm.billing import Chunk, Decoding
+from tailspan_vllm.ledger import Ledger, Track
 from tailspan_vllm.stepmodel import StepModel, Work
 
 
@@ -32,7 +33,7 @@ def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None
     now = 100.0
     for number, work in enumerate(works):
         begun, now = now, now + ledger.model.predict(work) + (extra or {}).get(number, 0.0)
-        ledger.end_step(work, begun, now)
+        ledger.end_step(work, begun, now, 1)
 
 
 def tracked(prefill: int, decodes: int) -> Track:
@@ -132,7 +133,7 @@ def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> 
     ledger = Ledger()
     now = 100.0
     for _ in range(10):
-        ledger.end_step(decode_step(), now, now + 0.01)
+        ledger.end_step(decode_step(), now, now + 0.01, 1)
         now += 0.01
     account = ledger.settle(tracked(10, 9))
     assert account is not None
@@ -200,7 +201,7 @@ def test_parts_sum_to_the_phase_and_none_is_negative(
             draw.choice((0, draw.randint(1, 5000))), 0.0, draw.uniform(0, 1e5), draw.randint(0, 50)
         )
         duration = ledger.model.predict(work) * draw.uniform(0.3, 3.0)
-        ledger.end_step(work, now, now + duration)
+        ledger.end_step(work, now, now + duration, 1)
         now += duration
         ends.append(now)
     first = draw.randint(0, 4)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tailspan_vllm.billing import Bill
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.link import (
@@ -18,6 +19,7 @@ from tailspan_vllm.link import (
     encode_identity,
     encode_sample,
 )
+from tailspan_vllm.machine import Machine
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
 from tailspan_vllm.parts import Parts, QueueParts
@@ -34,6 +36,7 @@ ACCOUNT = Account(
     itl_max_s=None,
     queue=QueueParts(0.5, 0.0, 0.25, 0.0, 0.125),
     others_prefill_tokens_max=512,
+    bill=Bill(2.5, 0.125),
 )
 
 
@@ -164,7 +167,16 @@ def test_the_longest_step_is_told_for_its_own_interval_only(
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
 
 
-IDENTITY = Identity(0, 10**18, "m", "c0ffee00", "0.32.0", {"scheduler.max_num_seqs": 16}, 4242)
+IDENTITY = Identity(
+    0,
+    10**18,
+    "m",
+    "c0ffee00",
+    "0.32.0",
+    {"scheduler.max_num_seqs": 16},
+    4242,
+    Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}),
+)
 
 
 def test_a_front_end_hears_first_whom_it_talks_to(token: str, engine: EngineEnd) -> None:

@@ -403,3 +403,17 @@ def test_a_cold_engine_pays_for_each_shape_once() -> None:
     assert first.prefill.stall_s == pytest.approx(0.5)
     assert first.decode.stall_s == pytest.approx(0.5)
     assert again.prefill.stall_s == again.decode.stall_s == 0.0
+
+
+@given(ASKS)
+@settings(max_examples=40, deadline=None)
+def test_jobs_are_billed_the_whole_of_the_steps(asks: list[Ask]) -> None:
+    """Prefills, decodes, evictions and stalls: each second in a step is somebody's."""
+    engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
+    tight = Engine(SMALL, "seed", (), 0.0)
+    for each in (engine, tight):
+        jobs = _jobs(asks)
+        _run(each, jobs)
+        billed = sum(job.billed_s + job.wasted_s for job in jobs)
+        assert billed == pytest.approx(each.totals.busy_s, rel=1e-9)
+        assert all(job.wasted_s == 0 or job.preempted_at for job in jobs)

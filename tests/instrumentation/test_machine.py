@@ -1,0 +1,49 @@
+"""What an engine runs on is told where vLLM says so, and harms nobody where it does not."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm.machine import UNKNOWN, machine_of
+
+
+def a_config(device_type: str = "cuda") -> Any:
+    """As much of vLLM's config as is looked at."""
+    return SimpleNamespace(
+        device_config=SimpleNamespace(device_type=device_type),
+        parallel_config=SimpleNamespace(tensor_parallel_size=4, pipeline_parallel_size=2),
+    )
+
+
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """vLLM's platform, on an H100."""
+    platform = SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3")
+    module = ModuleType("vllm.platforms")
+    module.current_platform = platform  # type: ignore[attr-defined]  # a stand-in
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    monkeypatch.setitem(sys.modules, "vllm.platforms", module)
+    return platform
+
+
+def test_an_engine_has_the_gpus_of_all_its_ranks(platform: SimpleNamespace) -> None:
+    """Tensor-parallel by pipeline-parallel."""
+    machine = machine_of(a_config())
+    assert (machine.device, machine.gpus) == ("NVIDIA H100 80GB HBM3", 8)
+
+
+def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
+    """None, not zero: what it costs is another's price list."""
+    platform.get_device_name = lambda: "cpu"
+    assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
+
+
+def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> None:
+    """Serving goes on; nothing is known."""
+
+    def refuse() -> str:
+        raise RuntimeError("no device")
+
+    platform.get_device_name = refuse
+    assert machine_of(a_config()) == UNKNOWN
