@@ -243,8 +243,8 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
         sample: dict[str, Any] = json.loads(message[1:])
         return sample
     if message[:1] == b"I":
-        told: list[Any] = json.loads(message[1:])
-        return Identity(*told[:-1], machine=Machine(*told[-1]))
+        identity = Identity(*json.loads(message[1:]))
+        return identity._replace(machine=Machine(*identity.machine))
     raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
 
 
