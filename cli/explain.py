@@ -1,20 +1,36 @@
 """`tailspan explain`: why the tail grew, for whom, because of what, and what to change."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from cli import times
+from cli import explain_incident, times
+from cli.explain_incident import incident_explained
 from cli.explaining import explained, question_of, request_explained
 from cli.explanation_text import of_explanation, of_request
+from cli.options import Question as Asked
 from cli.options import ask, nothing_found, question_options
-from diagnosis.explanation import Verdict
+from cli.slo import OBJECTIVES
+from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Metric
 from diagnosis.told import as_json
+from store.incidents import IncidentRow
 
 FOUND = 1
 """Exit status where the tail has grown: it should stop a pipeline."""
+
+_OF_A_WINDOW = {
+    "last": "--last",
+    "start": "--from",
+    "end": "--to",
+    "where": "--where",
+    "baseline": "--baseline",
+    "request_id": "--request",
+}
+"""What an incident says itself: when it was, and of which requests."""
 
 
 @click.command(
@@ -24,6 +40,8 @@ Examples:
   tailspan explain --last 1h --metric tpot --where model=llama-3-8b
   tailspan explain --from 2026-11-20T10:00Z --to 2026-11-20T10:30Z \\
       --baseline 2026-11-20T09:00Z/2026-11-20T10:00Z --format json
+  tailspan explain --incident chat
+  tailspan explain --incident chat@2026-11-20T10:05Z --metric tpot
   tailspan explain --request chatcmpl-8f14e45f
 """
 )
@@ -33,12 +51,24 @@ Examples:
     type=click.Choice([metric.value for metric in Metric]),
     default=Metric.TTFT.value,
     show_default=True,
-    help="Which latency.",
+    help="Which latency; of an incident, by default the promised one that grew most.",
 )
 @click.option(
     "--baseline",
     metavar="FROM/TO",
     help="What to hold it against, as --from and --to.  [default: the same length just before]",
+)
+@click.option(
+    "--incident",
+    metavar="SLO[@TIME]",
+    help="Why an objective's budget burned: its newest incident, or the one at that time.",
+)
+@click.option(
+    "--objectives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where that objective is; may be repeated.  [default: those that come with Tailspan]",
 )
 @click.option(
     "--request",
@@ -47,7 +77,13 @@ Examples:
     help="One request: its parts, and who delayed it; looks at the whole database.",
 )
 def explain(
-    form: str, metric: str, baseline: str | None, request_id: str | None, **asked: Any
+    form: str,
+    metric: str,
+    baseline: str | None,
+    incident: str | None,
+    objectives: tuple[Path, ...],
+    request_id: str | None,
+    **asked: Any,
 ) -> None:
     """Say why a latency grew.
 
@@ -59,8 +95,13 @@ def explain(
 
     Exit status 1: it has grown.
     """
+    _refuse_together(incident, objectives)
     question = ask(**asked)
-    if request_id is not None:
+    if incident is not None:
+        chosen = Metric(metric) if _given("metric") else None
+        why = incident_explained(question.engine, incident, objectives or (OBJECTIVES,), chosen)
+        _tell(why.told, form, question, why.incident)
+    elif request_id is not None:
         found = request_explained(question.engine, request_id)
         if found is None:
             raise click.UsageError(
@@ -68,20 +109,39 @@ def explain(
                 " `tailspan requests` lists their ids"
             )
         click.echo(json.dumps(found) if form == "json" else "\n".join(of_request(found)))
-        return
-    answer = explained(
-        question.engine,
-        question_of(metric, question.window, _baseline(baseline)),
-        question.equals,
-    )
-    if form == "json":
-        click.echo(json.dumps(as_json(answer), allow_nan=False))
-    elif not answer.requests:
-        click.echo(nothing_found(question), err=True)
     else:
-        click.echo("\n".join(of_explanation(answer)))
+        asked_about = question_of(metric, question.window, _baseline(baseline))
+        _tell(explained(question.engine, asked_about, question.equals), form, question)
+
+
+def _tell(
+    answer: Explanation, form: str, question: Asked, incident: IncidentRow | None = None
+) -> None:
+    if form == "json":
+        about = {} if incident is None else {"incident": explain_incident.as_json(incident)}
+        click.echo(json.dumps({**about, **as_json(answer)}, allow_nan=False))
+    else:
+        if incident is not None:
+            click.echo(explain_incident.said(incident))
+        if answer.requests or incident is not None:
+            click.echo("\n".join(of_explanation(answer)))
+        else:
+            click.echo(nothing_found(question), err=True)
     if answer.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
+
+
+def _refuse_together(incident: str | None, objectives: tuple[Path, ...]) -> None:
+    if incident is None and objectives:
+        raise click.UsageError("--objectives goes with --incident")
+    for name, option in _OF_A_WINDOW.items():
+        if incident is not None and _given(name):
+            raise click.UsageError(f"--incident and {option} are two questions: give one of them")
+
+
+def _given(parameter: str) -> bool:
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.COMMANDLINE
 
 
 def _baseline(given: str | None) -> tuple[int, int] | None:

@@ -9,24 +9,18 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.burn_rules import FILTERS, LATENCIES
-from alerts.expression import Comparison, comparisons, conjuncts
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import Objective
 from cli.explaining import explained
 from cli.explanation_text import NAMES
+from cli.incident_questions import growth, questions_of
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Explanation
-from diagnosis.question import Metric, Question, Span
+from diagnosis.question import Question
 from store.errors import StoreError
 from store.incidents import IncidentRow
 
-LEAST_S: Final = 300
-"""How much of the time until now is explained, at least: an incident is young when it is told."""
-BEFORE_S: Final = 1_800
-"""How much of the time before it is held against, at least."""
 AGAIN_S: Final = 300
 
-_NS: Final = 10**9
 _log = logging.getLogger(__name__)
 
 Explain = Callable[[Engine, Question, dict[str, str | None]], Explanation]
@@ -62,39 +56,12 @@ class LikelyCauses:
         return found or known
 
     def _ask(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        goodput = objective.indicator
-        if not isinstance(goodput, Goodput):
-            return None
-        until_s = incident.ended_unix_s or at_s
-        from_s = min(incident.began_unix_s, until_s - LEAST_S)
-        before_s = from_s - max(BEFORE_S, until_s - from_s)
-        window = Span(from_s * _NS, until_s * _NS)
-        baseline = Span(max(before_s, 0) * _NS, from_s * _NS)
+        asked = questions_of(objective, incident, at_s)
         told = [
-            self._explain(self._engine, Question(metric, window, baseline), _equals(goodput))
-            for metric in _promised(goodput)
+            self._explain(self._engine, asked.of(metric), asked.equals) for metric in asked.metrics
         ]
         # Of several latencies in one promise, the one that grew most, with a cause to tell.
-        return sentence(max((each for each in told if each.causes), key=_growth, default=None))
-
-
-def _promised(goodput: Goodput) -> list[Metric]:
-    """The latencies that the objective promises, each once."""
-    fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
-    return [Metric(LATENCIES[field]) for field in fields if field in LATENCIES]
-
-
-def _growth(told: Explanation) -> float:
-    return (told.now_s or 0.0) / max(told.baseline_s or 0.0, 1e-6)
-
-
-def _equals(goodput: Goodput) -> dict[str, str | None]:
-    """Which requests it promises it of, as far as labels say so."""
-    return {
-        each.field: str(each.value)
-        for each in (conjuncts(goodput.where) if goodput.where else ())
-        if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "=="
-    }
+        return sentence(max((each for each in told if each.causes), key=growth, default=None))
 
 
 def sentence(told: Explanation | None) -> str | None:

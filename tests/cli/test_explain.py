@@ -14,42 +14,6 @@ START_S = 1_763_634_000
 BEFORE = f"{START_S - 600}/{START_S}"
 
 
-@pytest.fixture
-def queued(
-    fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
-) -> Callable[[float], None]:
-    """Four hundred requests each before and after the start; the later wait so long for blocks."""
-
-    def put(waited_s: float) -> None:
-        rows = []
-        for number in range(800):
-            late = waited_s if number >= 400 else 0.0
-            common: dict[str, Any] = {
-                "request_id": f"chatcmpl-{number}",
-                "replica": "r0",
-                "tenant": ("acme", "globex")[number % 2],
-                "streamed": True,
-                "frontend_s": 0.01,
-                "queue_s": late,
-                **dict.fromkeys(
-                    ("queue_seats_s", "queue_budget_s", "queue_held_s", "queue_step_s"), 0.0
-                ),
-                "queue_kv_s": late,
-                "prefill_s": 0.05,
-                "decode_s": 0.5,
-                "delivery_s": 0.01,
-                "ttft_s": 0.07 + late + 0.001 * (number % 10),
-                "e2e_s": 0.57 + late,
-                "prompt_tokens": 100 + number % 50,
-                "output_tokens": 20,
-            }
-            common["received_unix_ns"] = (START_S - 600) * 10**9 + number * 15 * 10**8
-            rows.append(request_row(number, **common))
-        fill(*rows)
-
-    return put
-
-
 def test_a_grown_tail_is_explained(
     queued: Callable[[float], None],
     run: Callable[..., Result],

@@ -1,0 +1,118 @@
+"""`tailspan explain --incident`: from an objective's name to why its budget burned."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from sqlalchemy import Engine
+
+from alerts.errors import AlertsError
+from alerts.objectives import Objective
+from alerts.openslo import load
+from cli import times
+from cli.explaining import explained
+from cli.incident_questions import growth, questions_of
+from diagnosis.explanation import Explanation
+from diagnosis.question import Metric
+from store.incidents import IncidentRow, read_incidents
+
+SHOWN = 5
+"""Incidents that an error names, the newest first."""
+
+
+class Answer(NamedTuple):
+    """An incident, and why the promised latency grew that grew most."""
+
+    incident: IncidentRow
+    told: Explanation
+
+
+def incident_explained(
+    engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
+) -> Answer:
+    """Explain one incident.
+
+    Args:
+        engine: from `open_database`.
+        named: the objective's name, with `@TIME` that of one incident: when it began, alerted
+            or any instant of it. Without, its newest.
+        objectives: files and folders in which it is promised.
+        metric: which latency; None for the one of those promised that grew most.
+
+    Raises:
+        click.UsageError: there is no such objective or incident, or it promises no latency.
+        click.ClickException: the objectives cannot be read.
+    """
+    name, at, instant = named.partition("@")
+    objective = _objective(name, objectives)
+    incident = _incident(engine, objective, instant if at else None)
+    asked = questions_of(objective, incident, int(time.time()))
+    metrics = asked.metrics if metric is None else (metric,)
+    if not metrics:
+        raise click.UsageError(
+            f"--incident {named!r}: {name} promises no latency; say which one to explain:"
+            f" --metric {'|'.join(each.value for each in Metric)}"
+        )
+    told = [explained(engine, asked.of(each), asked.equals) for each in metrics]
+    return Answer(incident, max(told, key=lambda each: (bool(each.causes), growth(each))))
+
+
+def said(incident: IncidentRow) -> str:
+    """The incident in a line."""
+    end = incident.ended_unix_s
+    return (
+        f"{incident.slo} ({incident.severity}): began {times.moment(incident.began_unix_s * 10**9)}"
+        f" UTC, alerted {times.moment(incident.fired_unix_s * 10**9)},"
+        f" {'goes on' if end is None else f'ended {times.moment(end * 10**9)}'}."
+    )
+
+
+def as_json(incident: IncidentRow) -> dict[str, Any]:
+    """The incident as JSON; instants are unix seconds."""
+    return {
+        "slo": incident.slo,
+        "severity": incident.severity,
+        "began": incident.began_unix_s,
+        "fired": incident.fired_unix_s,
+        "ended": incident.ended_unix_s,
+    }
+
+
+def _objective(name: str, paths: Sequence[Path]) -> Objective:
+    try:
+        found = load(paths).objectives
+    except FileNotFoundError as error:
+        raise click.UsageError(f"--objectives {error}: no such file or folder") from error
+    except AlertsError as error:
+        raise click.ClickException(str(error)) from error
+    for each in found:
+        if each.name == name:
+            return each
+    raise click.UsageError(
+        f"--incident {name!r}: no objective has this name;"
+        f" allowed: {', '.join(each.name for each in found)}"
+    )
+
+
+def _incident(engine: Engine, objective: Objective, instant: str | None) -> IncidentRow:
+    rows = read_incidents(engine, objective.name)
+    if not rows:
+        raise click.UsageError(
+            f"--incident {objective.name!r}: it has had no incident;"
+            " `tailspan slo status` shows how its budget burns"
+        )
+    if instant is None:
+        return rows[0]
+    try:
+        at_s = times.instant_ns(instant) // 10**9
+    except ValueError as error:
+        raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
+    for row in rows:
+        if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0):
+            return row
+    began = ", ".join(times.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
+    raise click.UsageError(
+        f"--incident {objective.name}@{instant}: none then; its newest began {began} (UTC)"
+    )
