@@ -37,7 +37,14 @@ STALL_RATIO = 0.5
 error, and times the prediction itself. Less than that is noise, and shared by all."""
 
 
+PACE_STEP = 0.02
+"""How far one step moves the logarithm of the pace: from one to twice in 35 steps."""
+
+PACE_LIMIT = 50.0
+
 GAIN_LIMIT = 1e12
+
+_UP, _DOWN, _LEAST = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class Work(NamedTuple):
@@ -62,6 +69,9 @@ class StepModel:
         self._gain = 1.0
         """What the newest step counts for. It grows where all earlier ones ought to shrink:
         one multiplication instead of twenty."""
+        self.pace = 1.0
+        """How many times what is predicted steps take of late, like a running median: a machine
+        that has become slower, which the fit takes thousands of steps to learn."""
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -92,9 +102,11 @@ class StepModel:
         return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
 
     def stall_of(self, duration: float, predicted: float) -> float:
-        """The surplus that no scheduled work explains; 0 within the fit's noise."""
-        surplus = duration - predicted
-        noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * predicted
+        """The surplus that no scheduled work explains; 0 within the fit's noise. What all steps
+        of late have beyond their prediction is no stall: the machine is slower."""
+        expected = predicted * max(self.pace, 1.0)
+        surplus = duration - expected
+        noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * expected
         return surplus if surplus > noise else 0.0
 
     def learn(self, work: Work, duration: float) -> None:
@@ -102,14 +114,19 @@ class StepModel:
         predicted = self.predict(work)
         huber = 1.0
         if self.ready:
+            up = duration > predicted * self.pace
+            self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            huber = min(1.0, HUBER * self._typical_ratio / ratio) if ratio > 0 else 1.0
+            # Held against the pace: what all steps have in common is to be learnt.
+            around = max(predicted * self.pace, 1e-9)
+            stray = abs(duration - around) / around
+            huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
             # A running median would do; a clipped mean costs less and is as deaf to stalls.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
-            if huber == 1.0 or ratio < STALL_RATIO:
+            if huber == 1.0 or stray < STALL_RATIO:
                 self._weight = self._weight * FORGET + 1
                 self._sum = self._sum * FORGET + duration
                 self._square = self._square * FORGET + duration * duration

@@ -78,7 +78,15 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
     server = start_vllm()
     calls = [Call(prompt=f"request {index}", max_tokens=1500) for index in range(4)]
     (core,) = engine_cores(server.process)
-    killer = threading.Timer(1.0, os.kill, (core, signal.SIGKILL))
+
+    def kill() -> None:
+        deadline = time.monotonic() + 20
+        while server.own_metrics()["vllm:num_requests_running"] < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(core, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     seen = send_all(server.port, calls, concurrency=4)
     killer.join()
