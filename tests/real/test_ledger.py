@@ -43,6 +43,14 @@ def warm_up(server: Any) -> None:
     send_all(server.port, calls, concurrency=8)
 
 
+def wait_for_running(server: Any, number: int) -> None:
+    """Until so many requests are in the batch."""
+    deadline = time.monotonic() + 20
+    while server.own_metrics()["vllm:num_requests_running"] < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     """What was counted in between."""
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
@@ -109,20 +117,26 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
 ) -> None:
     """Against its undisturbed twin, `others_prefill_s` explains the excess within 20 %."""
     warm_up(vllm)
-    victim = Call(prompt="the victim", max_tokens=150)
-    excesses, blamed = [], []
-    for _ in range(5):
+    victim = Call(prompt="the victim", max_tokens=300)
+    excesses: list[float] = []
+    blamed: list[float] = []
+    tries = 0
+    while len(blamed) < 5:
+        tries += 1
+        assert tries <= 15
         alone = send(vllm.port, victim)
         with ThreadPoolExecutor(2) as pool:
             disturbed = pool.submit(send, vllm.port, victim)
-            time.sleep(0.15)
+            wait_for_running(vllm, 1)
             pool.submit(send, vllm.port, Call(prompt=os.urandom(3500).hex(), max_tokens=1))
         pair = columns_of(tailspan, [alone, disturbed.result()])
         twin, hurt = pair[alone.trace_id], pair[disturbed.result().trace_id]
         assert_parts_sum(hurt)
+        if hurt["others_prefill_tokens_max"] <= 1000:
+            continue  # on a busy machine the victim may have ended before the other came
         excesses.append(hurt["decode_s"] - twin["decode_s"])
         blamed.append(hurt["decode_others_prefill_s"])
-        assert hurt["others_prefill_tokens_max"] > 1000 > twin["others_prefill_tokens_max"]
+        assert twin["others_prefill_tokens_max"] < 1000
         assert twin["decode_others_prefill_s"] < 0.01
     # One pair is at the mercy of a busy machine; the middle of five is not.
     ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
@@ -136,10 +150,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
     calls = [Call(prompt=f"request {index}", max_tokens=800) for index in range(4)]
 
     def freeze() -> None:
-        deadline = time.monotonic() + 20
-        while vllm.own_metrics()["vllm:num_requests_running"] < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for_running(vllm, 4)
         os.kill(core, signal.SIGSTOP)
         time.sleep(1.0)
         os.kill(core, signal.SIGCONT)
