@@ -13,6 +13,7 @@ import random
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ class Call:
     model: str = "tiny"
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
+    begun: threading.Event | None = None
+    """Set when the answer's first byte is there, for who is to do something amid it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ def send(port: int, call: Call) -> Timed:
             status = answer.status
             received = answer.read(1)
             ttft_s = time.monotonic() - begun
+            if call.begun is not None:
+                call.begun.set()
             chunks = 0
             for line in answer:
                 if call.read_bytes_per_s is not None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,11 @@ def warm_up(server: Any) -> None:
     send_all(server.port, calls, concurrency=8)
 
 
-def wait_for_running(server: Any, number: int) -> None:
-    """Until so many requests are in the batch."""
-    deadline = time.monotonic() + 20
-    while server.own_metrics()["vllm:num_requests_running"] < number:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_for(*calls: Call) -> None:
+    """Until all of them are being answered."""
+    for call in calls:
+        assert call.begun is not None
+        assert call.begun.wait(60)
 
 
 def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
@@ -117,17 +117,17 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
 ) -> None:
     """Against its undisturbed twin, `others_prefill_s` explains the excess within 20 %."""
     warm_up(vllm)
-    victim = Call(prompt="the victim", max_tokens=300)
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
     while len(blamed) < 5:
         tries += 1
         assert tries <= 15
-        alone = send(vllm.port, victim)
+        victim = Call(prompt="the victim", max_tokens=400, begun=threading.Event())
+        alone = send(vllm.port, replace(victim, begun=None))
         with ThreadPoolExecutor(2) as pool:
             disturbed = pool.submit(send, vllm.port, victim)
-            wait_for_running(vllm, 1)
+            wait_for(victim)
             pool.submit(send, vllm.port, Call(prompt=os.urandom(3500).hex(), max_tokens=1))
         pair = columns_of(tailspan, [alone, disturbed.result()])
         twin, hurt = pair[alone.trace_id], pair[disturbed.result().trace_id]
@@ -147,10 +147,13 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
     """One second of SIGSTOP is about one second of `stall_s`, for all who were running."""
     warm_up(vllm)
     (core,) = engine_cores(vllm.process)
-    calls = [Call(prompt=f"request {index}", max_tokens=800) for index in range(4)]
+    calls = [
+        Call(prompt=f"request {index}", max_tokens=800, begun=threading.Event())
+        for index in range(4)
+    ]
 
     def freeze() -> None:
-        wait_for_running(vllm, 4)
+        wait_for(*calls)
         os.kill(core, signal.SIGSTOP)
         time.sleep(1.0)
         os.kill(core, signal.SIGCONT)

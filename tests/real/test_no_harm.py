@@ -76,14 +76,16 @@ def test_a_dead_engine_leaves_a_row_for_every_request_it_took_along(
 ) -> None:
     """SIGKILL of the engine core in mid-answer: the server goes down, its errors are rows."""
     server = start_vllm()
-    calls = [Call(prompt=f"request {index}", max_tokens=1500) for index in range(4)]
+    calls = [
+        Call(prompt=f"request {index}", max_tokens=1500, begun=threading.Event())
+        for index in range(4)
+    ]
     (core,) = engine_cores(server.process)
 
     def kill() -> None:
-        deadline = time.monotonic() + 20
-        while server.own_metrics()["vllm:num_requests_running"] < 4:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        for call in calls:
+            assert call.begun is not None
+            assert call.begun.wait(60)
         os.kill(core, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
