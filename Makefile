@@ -24,7 +24,7 @@ run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; AR
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
 test: $(STAMP) ## All that pip alone can test, in minutes
-	@$(BIN)/python -m pytest -m "not real" $(ARGS)
+	@$(BIN)/python -m pytest -m "not real" -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
