@@ -5,7 +5,7 @@ now is the part of the window in which its slow requests lie (the hot blocks), s
 incident of five minutes in an hour is held against its own five minutes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,8 @@ class Case:
     slow_blocks: IntArray
     block_count: int
     work: OwnWork
+    only: str | None = None
+    """The one replica that is looked at, instead of all that hold slow requests."""
     known: dict[str, Any] = field(default_factory=dict)
     """What detectors share, by who found it out: several ask for the same."""
 
@@ -62,6 +64,10 @@ class Case:
     def grown_s(self, *terms: str) -> float:
         """Mean growth of terms over the slow requests, seconds; negative where they shrank."""
         return float(self.terms[:, [TERM[term] for term in terms]].sum(axis=1).mean())
+
+    def at(self, replica: str) -> "Case":
+        """The same question, of what servers and traffic show at one replica."""
+        return replace(self, only=replica, known={})
 
     # --- where and when the slow requests are ------------------------------------------------
 
@@ -91,6 +97,8 @@ class Case:
     @cached_property
     def victims(self) -> tuple[str, ...]:
         """The replicas that hold nearly all slow requests, most of them first."""
+        if self.only is not None:
+            return (self.only,)
         replica = self.slow.label("replica")
         counts = np.bincount(replica.codes[replica.codes >= 0], minlength=len(replica.values))
         order = np.argsort(-counts, kind="stable")

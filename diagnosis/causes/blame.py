@@ -21,10 +21,14 @@ _Found = TypeVar("_Found")
 LOAD, FLOOD, SKEW = "load", "flood", "skew"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
+FRONTEND, ADAPTERS = "frontend", "adapters"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """The drivers that fill a batch with more to do; the others keep the same work in it longer, or
 send it elsewhere."""
+
+TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
+"""What no server does to itself."""
 
 Blame = Mapping[str, float]
 """By driver, shares that sum to 1."""
@@ -40,6 +44,9 @@ _FEWER_ACCEPTED: Final = 0.9
 _WAITS: Final = 0.1
 """Of the growth, how much is waiting where others wait."""
 _SKEW: Final = 0.15
+_QUICK: Final = 0.05
+_FEWEST: Final = 20
+"""Requests, for their quickest twentieth to tell anything."""
 
 
 def _once(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
@@ -68,6 +75,69 @@ def for_prefill(case: Case) -> Blame:
             PACE: _log_pace(case.machine_pace),
         },
     )
+
+
+@_once
+def for_frontend(case: Case) -> Blame:
+    """Of the API server, which takes one thing after the other: rate × prompt × what it takes for
+    each token of it, as the requests show that waited for nobody there."""
+    demand = case.demand
+    prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
+    before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
+    slower = log(now / before) if before and now else 0.0
+    return _shares(
+        case,
+        demand.log_victims,
+        {PROMPTS: prompts if case.workload.prompts_grew else 0.0, FRONTEND: slower},
+    )
+
+
+def _quick_s_a_token(requests: Requests) -> float | None:
+    """What the front end takes for a token of a prompt, where nothing else is in its way."""
+    each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
+    known = each_s[np.isfinite(each_s) & (each_s > 0)]
+    return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
+
+
+@_once
+def for_adapters(case: Case) -> Blame:
+    """Of places for adapters: more kinds of them × rate × time that each is in use."""
+    before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
+    more = log(now / before) if before and now else 0.0
+    seats = dict(for_seats(case))
+    # Loading adapters stops the engine: that it is in use for longer is the adapters' own doing.
+    own = seats.pop(STALL, 0.0)
+    if more <= _NOISE:
+        return _summing_to_one({**seats, ADAPTERS: own})
+    rest = 1.0 - own
+    of_seats = beside(case, more)
+    found = {name: share * of_seats for name, share in seats.items()}
+    found[ADAPTERS] = rest * (1.0 - of_seats) + own
+    return _summing_to_one(found)
+
+
+def beside(case: Case, log_of_another: float) -> float:
+    """What is left to the growth of demand where capacity fell besides, by that logarithm."""
+    growth = max(case.demand.log_victims, 0.0) + _log_residence(case)
+    whole = growth + log_of_another
+    return growth / whole if whole > 0 else 1.0
+
+
+def _log_residence(case: Case) -> float:
+    before_s, now_s = _residence_s(case)
+    return max(log(now_s / before_s), 0.0) if before_s > 0 and now_s > 0 else 0.0
+
+
+def _adapters(requests: Requests) -> float | None:
+    """How many adapters are asked for, as many as would be if all were asked for alike, times
+    the share of requests that ask for one."""
+    lora = requests.label("lora")
+    counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
+    counts = counts[counts > 0]
+    if not counts.size:
+        return None
+    shares = counts / counts.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()) * counts.sum() / max(len(requests), 1))
 
 
 @_once

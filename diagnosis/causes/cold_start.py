@@ -1,10 +1,14 @@
 """A server (re)started: requests queue before it is warm, and its first shapes are slow."""
 
+from typing import Final
+
 import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.restarts import around_starts, lasting, restarts
+from diagnosis.causes.queueing import grown_traffic
+from diagnosis.causes.restarts import around_starts, away_from_starts, lasting, restarts
+from diagnosis.requests import FloatArray
 
 ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
@@ -16,6 +20,8 @@ TERMS = (
     *("decode_others_decode", "decode_others_prefill"),
 )
 
+_FULLER: Final = 1.1
+
 
 def detect(case: Case) -> Claim | None:
     """Claims all but the workload's own growth of the requests received around a start."""
@@ -25,9 +31,19 @@ def detect(case: Case) -> Claim | None:
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if fresh.mean() < 0.2:
         return None
+    anyway = away_from_starts(case, started)
+    # Who meets a restart with more work than usual shares its price with it.
+    by_traffic = {term: share / 2.0 for term, share in grown_traffic(case).items()}
+    if not _fuller(case):
+        # An empty cache is full again before as many run as usual: there are fewer blocks.
+        anyway["queue_kv"] = 1.0
+    weights: dict[str, float | FloatArray] = {
+        term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
+        for term in TERMS
+    }
     return Claim(
         cause=ID,
-        weights=dict.fromkeys(TERMS, fresh),
+        weights=weights,
         tier=ROOT,
         evidence=[
             Evidence("starts of the slow requests' servers", 0.0, float(len(started))),
@@ -41,3 +57,9 @@ def detect(case: Case) -> Claim | None:
         ],
         where={"replica": started[-1].replica},
     )
+
+
+def _fuller(case: Case) -> bool:
+    """Whether more run at a time than in the baseline, as they do behind a backlog."""
+    before, now = case.most("running")
+    return before is None or now is None or now > _FULLER * before

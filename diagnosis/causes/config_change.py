@@ -1,17 +1,35 @@
 """The servers run with other arguments since a deploy."""
 
+from math import log
+from typing import Final
+
 import numpy as np
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
+from diagnosis.causes.queueing import waiting
 from diagnosis.causes.restarts import around_starts, lasting, new_configs, restarts
+from diagnosis.requests import FloatArray
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
 SUMMARY = "the servers run with other arguments since a deploy"
 
 _PREEMPTED = ("prefill_preempted", "decode_preempted")
+_OF_CACHE: Final = ("cache.", "parallel.", "kv_transfer.", "lora.")
+_BEARING: Final = (
+    (("prefill_uncached",), _OF_CACHE),
+    (
+        ("queue_kv", *_PREEMPTED),
+        (
+            *("cache.", "parallel.", "kv_transfer.", "lora.", "speculative."),
+            *("model.max_model_len", "scheduler.max_num_seqs"),
+        ),
+    ),
+)
+"""Terms that only some arguments can make longer, and how these begin."""
 
 
 def detect(case: Case) -> Claim | None:
@@ -30,9 +48,25 @@ def detect(case: Case) -> Claim | None:
     )
     changed = _changed(case, configs)
     named = ", ".join(f"{name}: {before} → {after}" for name, before, after in changed[:4])
+    weights: dict[str, float | FloatArray] = dict.fromkeys(
+        (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
+    )
+    # Past its own restart it is not to blame for what the traffic brought, nor for what none of
+    # the changed arguments bears on.
+    warm = deployed & ~around_starts(case, restarts(case))
+    others = [*blame.TRAFFIC]
+    if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
+        others.append(blame.MISSES)
+    beside = blame.beside(case, _log_of_fewer_seats(case, changed))
+    for term, share in waiting(case, *others).items():
+        if term in weights:
+            weights[term] = np.where(warm, 1.0 - share * beside, weights[term])
+    for terms, parts in _BEARING:
+        if changed and not any(_bears(difference, parts) for difference in changed):
+            weights |= {term: np.where(warm, 0.0, weights[term]) for term in terms}
     return Claim(
         cause=ID,
-        weights=dict.fromkeys((*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)),
+        weights=weights,
         tier=ROOT,
         evidence=[
             Evidence("share of slow requests with the new configuration", 0.0, float(new.mean())),
@@ -41,6 +75,23 @@ def detect(case: Case) -> Claim | None:
         levers=[Lever(f"go back to what was ({named})" if named else "go back to what was")],
         where={"config": configs[0]},
     )
+
+
+def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
+    """Of the requests that ran at a time before over those that may now."""
+    seats = next(
+        (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
+    )
+    running, _ = case.most("running")
+    now = _number(seats)
+    return max(log(running / now), 0.0) if running and now else 0.0
+
+
+def _bears(difference: Difference, parts: tuple[str, ...]) -> bool:
+    name, before, after = difference
+    if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
+        return False  # fewer at a time need less memory
+    return name.startswith(parts)
 
 
 def _number(value: object) -> float | None:

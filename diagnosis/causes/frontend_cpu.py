@@ -1,6 +1,7 @@
 """The API server's own work (parsing, templates, tokenising) holds requests up."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.question import Metric
 from diagnosis.requests import FloatArray
@@ -15,9 +16,13 @@ def detect(case: Case) -> Claim | None:
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:
         return None
-    weights: dict[str, float | FloatArray] = {"frontend": 1.0}
+    blamed = blame.for_frontend(case)
+    own = blamed.get(blame.FRONTEND, 0.0 if blamed else 1.0)
+    if not own:
+        return None
+    weights: dict[str, float | FloatArray] = {"frontend": own}
     if to_first_byte or frontend > delivery:
-        weights["delivery"] = 1.0
+        weights["delivery"] = own
     return Claim(
         cause=ID,
         weights=weights,

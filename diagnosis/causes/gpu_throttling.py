@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import gpu_mean, gpu_share_with
-from diagnosis.causes.machine import slowed, slowness
+from diagnosis.causes.machine import showing, slowed_at, slowness
 
 ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down alike"
@@ -14,25 +14,33 @@ _CLOCK = 0.95
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where clocks or throttle reasons say so."""
-    times = slowness(case)
-    clock_before, clock_now = gpu_mean(case, "sm_clock_hz")
-    reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
-    lower = clock_before and clock_now and clock_now < _CLOCK * clock_before
-    throttled = reasons_now is not None and reasons_now > (reasons_before or 0.0) + 0.2
-    if times is None or not (lower or throttled):
+    times, replicas = slowness(case), showing(case, _shows)
+    if times is None or not replicas:
         return None
+    where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed(case, times),
+        weights=slowed_at(case, times, replicas),
         evidence=[
             Evidence("times longer for the same work", 1.0, times),
-            Evidence("SM clock, Hz", clock_before, clock_now),
-            Evidence("samples with a reason to throttle, ratio", reasons_before, reasons_now),
-            Evidence("power, W", *gpu_mean(case, "power_w")),
+            Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
+            Evidence(
+                "samples with a reason to throttle, ratio",
+                *gpu_share_with(where, "throttle_reasons"),
+            ),
+            Evidence("power, W", *gpu_mean(where, "power_w")),
         ],
         levers=[
             Lever("drain the replica and look at its cooling and its power cap"),
             Lever("raise the power limit (nvidia-smi -pl) where the rack allows it"),
         ],
-        where={"replica": case.victims[0]} if len(case.victims) == 1 else {},
+        where={"replica": replicas[0]} if len(replicas) == 1 else {},
     )
+
+
+def _shows(case: Case) -> bool:
+    clock_before, clock_now = gpu_mean(case, "sm_clock_hz")
+    reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
+    lower = bool(clock_before and clock_now and clock_now < _CLOCK * clock_before)
+    throttled = reasons_now is not None and reasons_now > (reasons_before or 0.0) + 0.2
+    return (lower or throttled) and slowness(case) is not None

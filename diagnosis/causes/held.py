@@ -3,10 +3,16 @@
 Pure.
 """
 
+from typing import Final
+
 import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.requests import FloatArray
+from diagnosis.terms import TERM
+
+_HELD: Final = 0.1
+"""Of the growth, how much must be waiting for an adapter."""
 
 
 def by_adapter(case: Case) -> FloatArray:
@@ -17,7 +23,12 @@ def by_adapter(case: Case) -> FloatArray:
 def adapters_load(case: Case) -> bool:
     """Whether more adapters are waited for than before: some are being loaded."""
     before, now = case.mean("waiting_loras")
-    return now is not None and now > 1.5 * (before or 0.0) + 0.02
+    if now is not None and now > 1.5 * (before or 0.0) + 0.02:
+        return True
+    # A sample a second misses most of short waits; the requests themselves do not.
+    alone = by_adapter(case) * (1.0 - by_fetched_kv(case))
+    held_s = float((case.terms[:, TERM["queue_held"]] * alone).mean())
+    return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
 
 
 def by_fetched_kv(case: Case) -> FloatArray:

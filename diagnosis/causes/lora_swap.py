@@ -1,6 +1,7 @@
 """Requests for rare adapters wait until theirs is loaded in another's place."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence
 from diagnosis.causes.held import adapters_load, by_adapter
 from diagnosis.causes.levers import lever
@@ -19,7 +20,10 @@ def detect(case: Case) -> Claim | None:
     still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
     return Claim(
         cause=ID,
-        weights={**still, "queue_held": adapter},
+        weights={
+            **still,
+            "queue_held": adapter * blame.for_adapters(case).get(blame.ADAPTERS, 1.0),
+        },
         evidence=[
             Evidence("requests deferred, mean", *case.mean("deferred")),
             Evidence("adapters waited for, mean", *case.mean("waiting_loras")),

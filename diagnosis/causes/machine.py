@@ -4,6 +4,7 @@ Pure. Which of the causes of a slow machine it is, its detectors tell from clock
 pattern of its GPUs and from who else is at work.
 """
 
+from collections.abc import Callable, Collection
 from math import log
 
 import numpy as np
@@ -16,6 +17,8 @@ from diagnosis.requests import FloatArray
 
 _SLOWER = 1.08
 """Times the baseline's pace: what two quiet hours differ by."""
+_MOST_REPLICAS = 16
+"""Looked at one by one."""
 _STEADY = 0.5
 """The median second's surplus over the mean's, for it to be no stall but the pace."""
 
@@ -36,6 +39,25 @@ def steady_surplus(case: Case) -> bool:
     that has not yet learnt the new pace calls a slow machine a stall."""
     steady = steadiness(case)
     return steady is not None and steady > _STEADY
+
+
+def showing(case: Case, shows: Callable[[Case], bool]) -> tuple[str, ...]:
+    """The replicas of slow requests that show what a cause would: two machines may be slow for
+    two reasons."""
+    if len(case.victims) <= 1:
+        return case.victims if shows(case) else ()
+    return tuple(each for each in case.victims[:_MOST_REPLICAS] if shows(case.at(each)))
+
+
+def slowed_at(case: Case, times: float, replicas: Collection[str]) -> dict[str, float | FloatArray]:
+    """The weights of machines so many times slower, for the requests that they served."""
+    weights = slowed(case, times)
+    if set(replicas) >= set(case.victims):
+        return weights
+    there = np.zeros(len(case.slow), dtype=np.bool_)
+    for replica in replicas:
+        there |= case.slow.label("replica").is_value(replica)
+    return {term: np.asarray(weight * there, dtype=np.float64) for term, weight in weights.items()}
 
 
 def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:

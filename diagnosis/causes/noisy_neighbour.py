@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import foreign_cpus, gpu_mean
-from diagnosis.causes.machine import slowed, slowness
+from diagnosis.causes.machine import showing, slowed_at, slowness
 
 ID = "noisy_neighbour"
 SUMMARY = "someone else works on the same GPU or the same CPUs, whose clocks are as ever"
@@ -14,28 +14,33 @@ _FOREIGN_CPUS = 0.3
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where another process, a busy host or stolen time says so."""
-    times = slowness(case)
+    times, replicas = slowness(case), showing(case, _shows)
+    if times is None or not replicas:
+        return None
+    where = case.at(replicas[0]) if len(replicas) == 1 else case
+    return Claim(
+        cause=ID,
+        weights=slowed_at(case, times, replicas),
+        evidence=[
+            Evidence("times longer for the same work", 1.0, times),
+            Evidence("processes of others on the GPU", *gpu_mean(where, "foreign_processes")),
+            Evidence("CPUs of the host that others use", *foreign_cpus(where)),
+            Evidence("CPUs stolen by the hypervisor", *where.rate("host_cpu_steal_s_total")),
+            Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
+        ],
+        levers=[
+            Lever("give the server its GPU and cores alone (MIG, cpuset, a taint)"),
+            Lever("find the neighbour with nvidia-smi and top, and move it"),
+        ],
+        where={"replica": replicas[0]} if len(replicas) == 1 else {},
+    )
+
+
+def _shows(case: Case) -> bool:
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")
     guests = (guests_now or 0.0) > (guests_before or 0.0) + 0.2
     others = (cpus_now or 0.0) > (cpus_before or 0.0) + _FOREIGN_CPUS
     stolen = (steal_now or 0.0) > (steal_before or 0.0) + 0.1
-    if times is None or not (guests or others or stolen):
-        return None
-    return Claim(
-        cause=ID,
-        weights=slowed(case, times),
-        evidence=[
-            Evidence("times longer for the same work", 1.0, times),
-            Evidence("processes of others on the GPU", guests_before, guests_now),
-            Evidence("CPUs of the host that others use", cpus_before, cpus_now),
-            Evidence("CPUs stolen by the hypervisor", steal_before, steal_now),
-            Evidence("SM clock, Hz", *gpu_mean(case, "sm_clock_hz")),
-        ],
-        levers=[
-            Lever("give the server its GPU and cores alone (MIG, cpuset, a taint)"),
-            Lever("find the neighbour with nvidia-smi and top, and move it"),
-        ],
-        where={"replica": case.victims[0]} if len(case.victims) == 1 else {},
-    )
+    return (guests or others or stolen) and slowness(case) is not None

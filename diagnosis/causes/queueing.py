@@ -5,8 +5,12 @@ Pure.
 
 from typing import Final
 
+import numpy as np
+
 from diagnosis.case import Case
 from diagnosis.causes import blame
+from diagnosis.causes.held import adapters_load, by_adapter
+from diagnosis.question import Metric
 from diagnosis.requests import FloatArray
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
@@ -22,6 +26,9 @@ OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_pr
 OF_STEP: Final = ("handoff", "queue_step")
 """What longer steps bring: the engine looks at what came only when the step under way is over."""
 
+OF_FRONTEND: Final = ("frontend",)
+"""What the API server has to do first."""
+
 
 def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     """Weights of the queue's and of others' prefill's terms that these drivers brought about."""
@@ -33,8 +40,28 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
         (OF_BATCH, of_batch),
         (OF_PREFILL, blame.for_prefill(case)),
         (OF_STEP, blame.for_step(case)),
+        (OF_FRONTEND, blame.for_frontend(case)),
     ):
         share = sum(blamed.get(driver, 0.0) for driver in drivers)
         if share:
             weights |= dict.fromkeys(terms, share)
+    to_first_byte = case.question.metric is Metric.TTFT
+    if "frontend" in weights and to_first_byte:
+        weights["delivery"] = weights["frontend"]  # the first byte waits for the same process
+    of_adapters = blame.for_adapters(case)
+    held = sum(of_adapters.get(driver, 0.0) for driver in drivers)
+    if held and adapters_load(case):
+        weights["queue_held"] = held * by_adapter(case)
     return weights
+
+
+def grown_traffic(case: Case) -> dict[str, float]:
+    """What of each term longer prompts and a tenant's flood brought about, where these are beyond
+    doubt: causes of another kind may be told beside them."""
+    sure = []
+    if case.workload.prompts_grew:
+        sure.append(blame.PROMPTS)
+    if blame.flooded(case):
+        sure.append(blame.FLOOD)
+    found = waiting(case, *sure) if sure else {}
+    return {term: float(np.mean(share)) for term, share in found.items()}

@@ -9,13 +9,15 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.parts import latency_s
-from diagnosis.requests import BoolArray, FloatArray
+from diagnosis.requests import BoolArray, FloatArray, Requests
+from diagnosis.terms import TERMS, excess_s
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
 """How long before the window a start may still be felt in it."""
 _WARM_S = 120.0
 _ENOUGH = 20
+_FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
 """Times as many slow requests as in the baseline, and standard errors beyond that."""
@@ -40,11 +42,11 @@ def restarts(case: Case) -> list[EngineStart]:
     )
 
 
-def since_start_s(case: Case, started: Sequence[EngineStart]) -> FloatArray:
+def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
     """(n,) seconds from the nearest start of its own replica, or of any where that has none, to
-    each slow request; negative for those that came while the server was starting."""
-    at = case.slow.received_unix_ns
-    replica = case.slow.label("replica")
+    each request; negative for those that came while the server was starting."""
+    at = requests.received_unix_ns
+    replica = requests.label("replica")
     nearest = np.full(at.size, np.inf)
     for start in started:
         own = replica.is_value(start.replica)
@@ -78,10 +80,34 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
     return min(longest, _WARM_S)
 
 
-def around_starts(case: Case, started: Sequence[EngineStart]) -> BoolArray:
-    """(n,) the slow requests received while a server was away, or before it was warm."""
-    since_s = since_start_s(case, started)
+def around_starts(
+    case: Case, started: Sequence[EngineStart], requests: Requests | None = None
+) -> BoolArray:
+    """(n,) the slow requests (or others) received while a server was away, or before it was
+    warm."""
+    since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
+
+
+def away_from_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
+    """Of each term's growth around starts, how much the slowest requests have that came at other
+    times: that is not the starts' doing. Empty where there are too few of those."""
+    away = case.now.rows(~around_starts(case, started, case.now))
+    taken_s = latency_s(away, case.question.metric)
+    known = np.flatnonzero(np.isfinite(taken_s))
+    number = round(known.size * len(case.slow) / max(len(case.now), 1))
+    if number < _FEWEST:
+        return {}
+    slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
+    elsewhere = excess_s(
+        away.rows(slowest), case.usual, case.question.metric, case.work, case.workload
+    ).mean(axis=0)
+    here = case.terms[around_starts(case, started)].mean(axis=0)
+    return {
+        term: min(max(float(elsewhere[place] / here[place]), 0.0), 1.0)
+        for place, term in enumerate(TERMS)
+        if here[place] > 0 and not term.endswith("_stall")  # first shapes come late, too
+    }
 
 
 def new_configs(case: Case) -> tuple[str, ...]:

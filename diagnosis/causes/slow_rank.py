@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import gpu_apart, gpu_mean
-from diagnosis.causes.machine import slowed, slowness
+from diagnosis.causes.machine import showing, slowed_at, slowness
 
 ID = "slow_rank"
 SUMMARY = "one GPU of a replica lags, and the others of its group wait for it in every step"
@@ -14,24 +14,33 @@ _APART = 0.15
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where one GPU's pattern stands apart from its peers'."""
-    times = slowness(case)
-    apart_before, apart_now, gpu = gpu_apart(case, "sm_active_ratio")
-    if times is None or apart_now is None or gpu is None:
+    times, replicas = slowness(case), showing(case, _shows)
+    if times is None or not replicas:
         return None
-    if apart_now < (apart_before or 0.0) + _APART:
-        return None
+    where = case.at(replicas[0])
+    apart_before, apart_now, gpu = gpu_apart(where, "sm_active_ratio")
     return Claim(
         cause=ID,
-        weights=slowed(case, times),
+        weights=slowed_at(case, times, replicas),
         evidence=[
             Evidence("times longer for the same work", 1.0, times),
             Evidence(f"SM activity of GPU {gpu} off its peers', ratio", apart_before, apart_now),
-            Evidence("SM clock, Hz", *gpu_mean(case, "sm_clock_hz")),
+            Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
         ],
         levers=[
             Lever(
                 f"check GPU {gpu} and its link (nvidia-smi nvlink -e, dcgmi diag), or replace it"
             ),
         ],
-        where={"replica": case.victims[0], "gpu": gpu} if case.victims else {"gpu": gpu},
+        where={"replica": replicas[0], "gpu": gpu or ""},
+    )
+
+
+def _shows(case: Case) -> bool:
+    apart_before, apart_now, gpu = gpu_apart(case, "sm_active_ratio")
+    return (
+        gpu is not None
+        and apart_now is not None
+        and apart_now >= (apart_before or 0.0) + _APART
+        and slowness(case) is not None
     )

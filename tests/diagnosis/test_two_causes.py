@@ -1,0 +1,154 @@
+"""Two causes at once: each gets its own, also where both wait in one queue."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagnosis.arrow import samples_of, servers_of
+from diagnosis.explanation import Explanation
+from diagnosis.question import Metric
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from telemetry.starts import EngineStart, written
+from tests.diagnosis.making import STEP_S, WINDOW, S, asked, labels, later, quiet
+
+REPLICAS = ("r0", "r1")
+
+
+def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
+    """Samples of both replicas: the usual, and in the window what each is said to show."""
+    rows = []
+    for second in range(0, 1800, 10):
+        for replica in REPLICAS:
+            late = now.get(replica, {}) if second * S >= WINDOW.from_unix_ns else {}
+            rows.append({"at_unix_ns": second * S, "replica": replica, **usual, **late})
+    return pa.Table.from_pylist(rows)
+
+
+def shares(answer: Explanation) -> dict[str, float]:
+    """Of each cause named."""
+    return {cause.id: cause.share for cause in answer.causes}
+
+
+def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
+    """The window's own work takes longer at these replicas."""
+    requests = quiet()
+    there = np.isin(
+        np.array(requests.label("replica").values)[requests.label("replica").codes], replicas
+    )
+    factor = np.where(there, times, 1.0)
+    return later(
+        requests, prefill_own_s=lambda old: old * factor, decode_own_s=lambda old: old * factor
+    )
+
+
+def test_two_machines_are_slow_for_two_reasons() -> None:
+    """One throttles, on the other somebody else works: each is blamed for its own requests."""
+    usual = {"gpu": "0", "sm_clock_hz": 1.98e9, "throttle_reasons": "", "foreign_processes": 0}
+    gpus = told_each_second(
+        {
+            "r0": {"sm_clock_hz": 1.2e9, "throttle_reasons": "sw_thermal_slowdown"},
+            "r1": {"foreign_processes": 1},
+        },
+        usual,
+    )
+    servers = Servers(gpus=samples_of(gpus))
+    found = asked(slower_where(REPLICAS, 2.0), Metric.TPOT, servers)
+    assert set(shares(found)) == {"gpu_throttling", "noisy_neighbour"}
+    assert all(share == pytest.approx(0.5, abs=0.15) for share in shares(found).values())
+    assert {cause.where["replica"] for cause in found.causes} == {"r0", "r1"}
+
+
+def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
+    """Both are slow, and one shows why: the rest stays unexplained."""
+    gpus = told_each_second({"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0})
+    found = asked(slower_where(REPLICAS, 2.0), Metric.TPOT, Servers(gpus=samples_of(gpus)))
+    assert 0.3 < shares(found)["noisy_neighbour"] < 0.7
+    assert found.unexplained == pytest.approx(1 - shares(found)["noisy_neighbour"], abs=0.01)
+
+
+def through_the_front_end(prompts: float, pace: float) -> Requests:
+    """A front end that takes so long for each token, and a queue before it in the window."""
+    requests = quiet()
+    a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
+    waiting_s = np.random.default_rng(3).exponential(0.5, len(requests))
+    requests = later(requests, frontend_s=a_token_s)
+    requests.numbers["frontend_s"][:] = a_token_s  # type: ignore[index]  # made for the test
+    return later(
+        requests,
+        prompt_tokens=lambda old: old * prompts,
+        cached_tokens=lambda old: old * prompts,
+        frontend_s=a_token_s * prompts * pace + waiting_s * (waiting_s > 0.1),
+    )
+
+
+def test_longer_prompts_share_the_price_of_a_slower_front_end() -> None:
+    """It takes twice as long for a token, and there are twice as many of them."""
+    found = shares(asked(through_the_front_end(2.0, 2.0)))
+    assert found["frontend_cpu"] == pytest.approx(found["longer_prompts"], abs=0.2)
+    assert min(found["frontend_cpu"], found["longer_prompts"]) > 0.3
+
+
+def test_a_slower_front_end_alone_has_it_all() -> None:
+    """Prompts are as long as ever."""
+    found = shares(asked(through_the_front_end(1.0, 3.0)))
+    assert found["frontend_cpu"] > 0.9
+    assert "longer_prompts" not in found
+
+
+def asking_for_adapters(kinds: int, longer: float) -> Requests:
+    """Everybody needs an adapter, of more kinds in the window, and answers may be longer."""
+    requests = quiet()
+    draw = np.random.default_rng(4)
+    late = requests.received_unix_ns >= WINDOW.from_unix_ns
+    number = np.where(late, draw.integers(0, kinds, late.size), draw.integers(0, 3, late.size))
+    with_adapters = Requests(
+        requests.received_unix_ns,
+        requests.numbers,
+        {**requests.labels, "lora": labels([f"a{each:02}" for each in number])},
+    )
+    held_s = draw.exponential(1.0, late.size)
+    outputs = requests.numbers["output_tokens"]
+    return later(
+        with_adapters,
+        queue_held_s=held_s,
+        output_tokens=np.round(outputs * longer),
+        decode_own_s=STEP_S * (np.round(outputs * longer) - 1),
+    )
+
+
+LOADING = {replica: {"waiting_loras": 3} for replica in REPLICAS}
+
+
+def test_more_adapters_alone_are_lora_swaps() -> None:
+    """All of the wait for a place among them."""
+    engines = told_each_second(LOADING, {"waiting_loras": 0})
+    found = shares(asked(asking_for_adapters(30, 1.0), servers=servers_of(engines)))
+    assert found["lora_swap"] > 0.9
+
+
+def test_who_keeps_an_adapter_for_longer_shares_the_wait() -> None:
+    """Answers four times as long keep its place four times as long."""
+    engines = told_each_second(LOADING, {"waiting_loras": 0})
+    found = shares(asked(asking_for_adapters(12, 4.0), servers=servers_of(engines)))
+    assert 0.3 < found["lora_swap"] < 0.75
+    assert found["longer_outputs"] > 0.2
+
+
+def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
+    """Fewer run at a time than before it, and still there are no blocks: that is no backlog's."""
+    start = EngineStart(
+        replica="r0",
+        engine=0,
+        process=1,
+        at_unix_ns=WINDOW.from_unix_ns + 60 * S,
+        config="c0",
+        arguments=written({}),
+    )
+    engines = told_each_second({each: {"running": 20} for each in REPLICAS}, {"running": 40})
+    waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
+    found = shares(asked(waited, servers=servers_of(engines, None, [start])))
+    assert max(found, key=lambda cause: found[cause]) == "kv_cache_exhausted"
