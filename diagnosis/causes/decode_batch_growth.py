@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.queueing import mostly_prefills
 from diagnosis.question import Metric
 
 ID = "decode_batch_growth"
@@ -19,8 +20,9 @@ def detect(case: Case) -> Claim | None:
     share = sum(blamed.get(driver, 0.0) for driver in drivers)
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
-    # More requests at a time bring their prefills into the decodes' steps, too.
-    prefills = blame.for_prefill(case).get(blame.LOAD, 0.0)
+    # More requests at a time bring their prefills into the decodes' steps, too: where these are
+    # the less of it, they are the batch's growth.
+    prefills = 0.0 if mostly_prefills(case) else blame.for_prefill(case).get(blame.LOAD, 0.0)
     return Claim(
         cause=ID,
         weights={

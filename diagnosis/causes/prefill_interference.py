@@ -4,7 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.causes.queueing import mostly_prefills, waiting
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
@@ -12,8 +12,9 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 def detect(case: Case) -> Claim | None:
     """Claims what others' prefills cost the decodes, where longer prompts brought it about."""
-    weights = waiting(case, blame.PROMPTS)
-    decodes = {name: share for name, share in weights.items() if name.startswith("decode_")}
+    drivers = (blame.PROMPTS, blame.LOAD) if mostly_prefills(case) else (blame.PROMPTS,)
+    weights = waiting(case, *drivers)
+    decodes = {name: share for name, share in weights.items() if name == "decode_others_prefill"}
     if case.grown_s("decode_others_prefill") <= 0 or not decodes:
         return None
     return Claim(

@@ -65,3 +65,8 @@ def grown_traffic(case: Case) -> dict[str, float]:
         sure.append(blame.FLOOD)
     found = waiting(case, *sure) if sure else {}
     return {term: float(np.mean(share)) for term, share in found.items()}
+
+
+def mostly_prefills(case: Case) -> bool:
+    """Whether decodes are slower by others' prefills more than by others' decodes."""
+    return case.grown_s("decode_others_prefill") > max(case.grown_s("decode_others_decode"), 0.0)
