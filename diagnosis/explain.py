@@ -63,6 +63,10 @@ MOST_SHARE: Final = 0.05
 """A cause is named where it alone would have been a growth worth telling; at a share between
 these two at least."""
 
+LIKELY: Final = 0.3
+"""A share of so much is named whatever its interval: where all of it lies in one minute, nobody
+can say how it would have been without that minute, and the interval that is shown says so."""
+
 
 def explain(requests: Requests, servers: Servers, question: Question) -> Explanation:
     """Explain a latency's growth from one stretch of time to another.
@@ -205,7 +209,11 @@ def _causes(
     ]
     baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
     worth = min(max((GROWN - 1.0) * baseline_s / float(point[-1]), LEAST_SHARE), MOST_SHARE)
-    named = [cause for cause in causes if cause.share >= worth and cause.low > 0]
+    named = [
+        cause
+        for cause in causes
+        if cause.share >= worth and (cause.low > 0 or cause.share >= LIKELY)
+    ]
     named.sort(key=lambda cause: -cause.share)
     return named, float(1.0 - sum(cause.share for cause in named))
 
