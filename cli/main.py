@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cli.collect import collect
 from cli.config import config
 from cli.dashboards import dashboards
 from cli.doctor import doctor
@@ -19,6 +20,7 @@ from cli.requests import requests
 from cli.simulate import simulate
 from cli.slo import slo
 from cli.stats import stats
+from cli.ui import ui
 from cli.unreachable import Unreachable
 from cli.up import up
 from store.errors import StoreError
@@ -46,7 +48,7 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, requests, stats, explain, slo, config, dashboards, doctor, simulate):
+for _verb in (up, collect, ui, requests, stats, explain, slo, config, dashboards, doctor, simulate):
     tailspan.add_command(_verb)
 
 

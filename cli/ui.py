@@ -1,0 +1,69 @@
+"""`tailspan ui`: the pages alone, on a database that a collector elsewhere writes."""
+
+import os
+
+import click
+
+from cli.addresses import PORT, Host, authority, is_loopback
+from cli.unreachable import Unreachable
+from store.database import default_url
+from ui.launch import DEFAULT_PORT, launch
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan ui
+  tailspan ui --database postgresql+psycopg://reader@db/tailspan --port 8502
+  tailspan ui --base-path tailspan     behind a proxy that serves https://HOST/tailspan/
+"""
+)
+@click.option(
+    "--host", type=Host(), default="127.0.0.1", show_default=True, help="Address to listen on."
+)
+@click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="And the port.")
+@click.option(
+    "--base-path",
+    default="",
+    metavar="PATH",
+    help="Under which a proxy serves the pages.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="What to show, as a SQLAlchemy URL."
+    "  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
+)
+@click.option(
+    "--insecure-bind",
+    is_flag=True,
+    help="Listen on an address that others can reach: the pages have no login of their own.",
+)
+def ui(host: str, port: int, base_path: str, database: str | None, insecure_bind: bool) -> None:
+    """Run the pages alone, until Ctrl-C.
+
+    They read the database and write nothing. Before a proxy that asks who comes, on loopback.
+    """
+    from collector.errors import ListenError
+    from collector.hosting import listen
+
+    if not is_loopback(host) and not insecure_bind:
+        raise click.UsageError(
+            f"--host {host} can be reached from other machines, and the pages have no login: put"
+            " a proxy with one before them, or say with --insecure-bind that anybody there may"
+            " read"
+        )
+    try:
+        # Streamlit would not say which option is to be changed.
+        with listen(host, port, "--port") as found:
+            port = found.getsockname()[1]
+    except ListenError as error:
+        raise Unreachable(str(error)) from error
+    start = launch(
+        host=host, port=port, base_path=base_path, database_url=database or default_url(os.environ)
+    )
+    path = base_path.strip("/")
+    under = f"{path}/" if path else ""
+    click.echo(f"The pages are on http://{authority(host, port)}/{under}  (Ctrl-C ends)")
+    # In its place rather than beside it: signals and its exit status are then its own.
+    os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -1,0 +1,77 @@
+"""`tailspan collect` and `tailspan ui`: the halves of `tailspan up`."""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tailspan
+from cli.up import up
+
+
+def run(*words: str) -> Result:
+    """Run a verb."""
+    return CliRunner().invoke(tailspan, words, catch_exceptions=False)
+
+
+def test_collect_is_up_without_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other option is there, and means the same."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(up, "callback", lambda **given: seen.update(given))
+    result = run("collect", "--grpc-port", "0", "--keep-rows", "3d")
+    assert result.exit_code == 0
+    assert (seen["no_explorer"], seen["simulate"], seen["vllm"]) == (True, False, None)
+    assert (seen["grpc_port"], seen["keep_rows"], seen["http_port"]) == (0, "3d", 4318)
+    assert set(seen) == {option.name for option in up.params}
+
+
+def test_collect_has_nothing_to_say_of_pages() -> None:
+    """An option that would do nothing is none."""
+    result = run("collect", "--explorer-port", "1")
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
+    """What `tailspan ui` becomes."""
+    seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
+    monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
+    return seen
+
+
+def test_the_pages_show_the_database_they_are_given(
+    started: list[tuple[Sequence[str], Mapping[str, str]]],
+) -> None:
+    """By the environment: a URL may hold a password, and command lines are public."""
+    result = run("ui", "--port", "0", "--base-path", "/spans/", "--database", "sqlite:///x.db")
+    assert result.exit_code == 0
+    ((command, environment),) = started
+    assert environment["TAILSPAN_DATABASE_URL"] == "sqlite:///x.db"
+    assert "--server.baseUrlPath=spans" in command
+    assert not any("x.db" in word for word in command)
+    assert "/spans/" in result.stdout
+
+
+def test_a_port_that_is_taken_is_named(
+    started: list[tuple[Sequence[str], Mapping[str, str]]],
+) -> None:
+    """With the option to change."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("ui", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 2
+    assert "--port" in result.stderr
+    assert not started
+
+
+def test_pages_that_others_can_reach_are_asked_for(
+    started: list[tuple[Sequence[str], Mapping[str, str]]],
+) -> None:
+    """They have no login of their own."""
+    assert "--insecure-bind" in run("ui", "--host", "0.0.0.0", "--port", "0").stderr
+    assert not started
+    assert run("ui", "--host", "0.0.0.0", "--port", "0", "--insecure-bind").exit_code == 0
+    assert len(started) == 1
