@@ -15,13 +15,14 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.requests import FloatArray, Requests
 from diagnosis.terms import TERM
+from diagnosis.work import uncached_tokens
 
 _Found = TypeVar("_Found")
 
 LOAD, FLOOD, SKEW = "load", "flood", "skew"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
-FRONTEND, ADAPTERS = "frontend", "adapters"
+FRONTEND, ADAPTERS, BLOCKS = "frontend", "adapters", "blocks"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """The drivers that fill a batch with more to do; the others keep the same work in it longer, or
@@ -41,6 +42,7 @@ _FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _FEWER_ACCEPTED: Final = 0.9
 """Times the baseline's acceptance."""
+_OF_RATE: Final = (LOAD, FLOOD, SKEW)
 _WAITS: Final = 0.1
 """Of the growth, how much is waiting where others wait."""
 _SKEW: Final = 0.15
@@ -114,6 +116,51 @@ def for_adapters(case: Case) -> Blame:
     found = {name: share * of_seats for name, share in seats.items()}
     found[ADAPTERS] = rest * (1.0 - of_seats) + own
     return _summing_to_one(found)
+
+
+@_once
+def for_blocks(case: Case) -> Blame:
+    """Of the KV cache: rate × time that a request keeps its blocks × tokens that it holds alone,
+    over the blocks there are."""
+    before_tokens, now_tokens = _held_tokens(case.before), _held_tokens(case.hot_requests)
+    more = log(now_tokens / before_tokens) if before_tokens and now_tokens else 0.0
+    demand = case.demand
+    tokens = {
+        PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
+        MISSES: max(demand.log_uncached, 0.0),
+        OUTPUTS: max(demand.log_output, 0.0) if case.workload.outputs_grew else 0.0,
+    }
+    whole = sum(tokens.values())
+    logs = {each: max(more, 0.0) * value / whole for each, value in tokens.items() if whole > 0}
+    longer = _log_residence(case)
+    reasons = {name: share for name, share in for_seats(case).items() if name not in _OF_RATE}
+    kept = sum(reasons.values())
+    for name, share in reasons.items():
+        logs[name] = logs.get(name, 0.0) + longer * share / kept
+    logs = {name: value for name, value in logs.items() if value > _NOISE}
+    if demand.log_victims > _NOISE:
+        for name, share in _of_rate(case).items():
+            logs[name] = logs.get(name, 0.0) + share * demand.log_victims
+    logs[BLOCKS] = max(_log_of_fewer_blocks(case, more), _NOISE)
+    return _summing_to_one(logs)
+
+
+def _held_tokens(requests: Requests) -> float | None:
+    """What a request keeps in the cache for itself alone, in the mean and halfway through."""
+    held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
+    known = held[np.isfinite(held)]
+    return float(known.mean()) if known.size else None
+
+
+def _log_of_fewer_blocks(case: Case, more: float) -> float:
+    """Of the tokens that there was room for, by how full the cache was with so many running."""
+    (running_before, running_now), (used_before, used_now) = (
+        case.mean("running"),
+        case.mean("kv_usage_ratio"),
+    )
+    if not (running_before and running_now and used_before and used_now):
+        return 0.0
+    return max(log(running_before / used_before) - log(running_now / used_now) - more, 0.0)
 
 
 def beside(case: Case, log_of_another: float) -> float:

@@ -1,6 +1,7 @@
 """The KV cache is full: requests wait for blocks although the batch has places."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
 
@@ -12,9 +13,10 @@ def detect(case: Case) -> Claim | None:
     """Claims the queue for blocks."""
     if case.grown_s("queue_kv") <= 0:
         return None
+    own = blame.for_blocks(case)[blame.BLOCKS]
     return Claim(
         cause=ID,
-        weights={"queue_kv": 1.0},
+        weights={"queue_kv": own},
         evidence=[
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
             Evidence("requests running, mean", *case.mean("running")),

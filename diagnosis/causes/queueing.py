@@ -26,6 +26,9 @@ OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_pr
 OF_STEP: Final = ("handoff", "queue_step")
 """What longer steps bring: the engine looks at what came only when the step under way is over."""
 
+OF_BLOCKS: Final = ("queue_kv",)
+"""What memory must be free for first."""
+
 OF_FRONTEND: Final = ("frontend",)
 """What the API server has to do first."""
 
@@ -41,6 +44,7 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
         (OF_PREFILL, blame.for_prefill(case)),
         (OF_STEP, blame.for_step(case)),
         (OF_FRONTEND, blame.for_frontend(case)),
+        (OF_BLOCKS, blame.for_blocks(case)),
     ):
         share = sum(blamed.get(driver, 0.0) for driver in drivers)
         if share:

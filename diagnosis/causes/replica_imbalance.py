@@ -15,7 +15,6 @@ def detect(case: Case) -> Claim | None:
     if not weights or not case.victims:
         return None
     demand = case.demand
-    weights["queue_kv"] = blame.for_seats(case).get(blame.SKEW, 0.0)
     before = demand.victims_before_per_s / max(demand.fleet_before_per_s, 1e-9)
     now = demand.victims_now_per_s / max(demand.fleet_now_per_s, 1e-9)
     return Claim(

@@ -17,10 +17,9 @@ def detect(case: Case) -> Claim | None:
     weights = waiting(case, blame.FLOOD)
     if not weights:
         return None
-    share = tenant.share_of_growth
     return Claim(
         cause=ID,
-        weights={**weights, "queue_kv": share},
+        weights=weights,
         evidence=[
             Evidence(f"requests/s of {tenant.tenant}", tenant.before_per_s, tenant.now_per_s),
             Evidence(
