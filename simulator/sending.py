@@ -26,7 +26,7 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 from tailspan_vllm.starts import Starts
 
-from simulator.gpu_export import gpu_metrics_of
+from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0

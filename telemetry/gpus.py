@@ -77,6 +77,31 @@ METRICS: Final[Mapping[str, str]] = {
 `names.GPU_THROTTLED`."""
 
 
+THROTTLE_REASONS: Final = frozenset(
+    {
+        # NVIDIA's, as NVML names them
+        "applications_clocks_setting",
+        "sw_power_cap",
+        "hw_slowdown",
+        "sync_boost",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+        "display_clock_setting",
+        "board_limit",
+        "reliability",
+        # AMD's, after the violations that AMD SMI tells of
+        "prochot_thermal",
+        "ppt_power",
+        "socket_thermal",
+        "vr_thermal",
+        "hbm_thermal",
+        "gfx_clock_below_host_limit",
+    }
+)
+"""The reasons that are known. Who sends samples may name others, and they are kept."""
+
+
 def throttle_reasons(reasons: set[str]) -> str:
     """Reasons as `GpuSample` keeps them."""
     return ",".join(sorted(reasons))

@@ -5,7 +5,7 @@ may hold a hundred thousand others. A value that cannot be is left unknown, and 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +51,7 @@ def read(body: bytes) -> Answer:
         ScrapeError: malformed, too long, or of no engine that a table knows.
     """
     series: dict[str, list[Sample]] = defaultdict(list)
-    for sample in _samples(body):
+    for sample in samples_of(body, NAMES):
         series[sample.name].append(sample)
     for table in ENGINES:
         answer = Answer(table.name)
@@ -63,9 +63,18 @@ def read(body: bytes) -> Answer:
     raise ScrapeError(Reason.UNKNOWN_ENGINE)
 
 
-def _samples(body: bytes) -> Iterator[Sample]:
+def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
+    """The samples of these names.
+
+    Args:
+        body: an answer of /metrics.
+        names: as samples are written, `_total` and all.
+
+    Raises:
+        ScrapeError: malformed, or too long.
+    """
     try:
-        wanted = list(_wanted(body.decode()))
+        wanted = list(_wanted(body.decode(), names))
         for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
             yield from family.samples
     except ScrapeError:
@@ -75,10 +84,10 @@ def _samples(body: bytes) -> Iterator[Sample]:
         raise ScrapeError(Reason.MALFORMED) from error
 
 
-def _wanted(text: str) -> Iterator[str]:
+def _wanted(text: str, names: Collection[str]) -> Iterator[str]:
     lines = 0
     for line in text.split("\n"):
-        if line.partition("{")[0].partition(" ")[0] not in NAMES:
+        if line.partition("{")[0].partition(" ")[0] not in names:
             continue
         lines += 1
         if lines > MOST_LINES or len(line) > MOST_LINE_CHARS:

@@ -1,0 +1,280 @@
+"""AMD GPUs of this machine, through AMD SMI, where ROCm has put its Python library.
+
+`umc_activity` is the share of the memory's bandwidth in use, as the firmware of an Instinct
+averages it; times `vram_max_bandwidth` it is bytes a second. `gfx_activity` is the share of time
+that the graphics engine was busy, which of a GPU half filled is more than its units' activity.
+Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
+"""
+
+import contextlib
+import io
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from collector.gpus.reading import (
+    GONE,
+    Absence,
+    Failure,
+    Measurements,
+    ReaderError,
+    Reading,
+    Told,
+    Why,
+)
+from telemetry.gpus import GpuSource, throttle_reasons
+
+_MHZ: Final = 1_000_000
+_MB: Final = 2**20
+_GB: Final = 1e9
+_CODES: Final[Mapping[str, Why]] = {
+    "AMDSMI_STATUS_NOT_SUPPORTED": Why.NOT_SUPPORTED,
+    "AMDSMI_STATUS_NOT_YET_IMPLEMENTED": Why.NOT_SUPPORTED,
+    "AMDSMI_STATUS_FAIL_LOAD_MODULE": Why.NO_LIBRARY,
+    "AMDSMI_STATUS_FAIL_LOAD_SYMBOL": Why.OLD_DRIVER,
+    "AMDSMI_STATUS_TIMEOUT": Why.TIMEOUT,
+    "AMDSMI_STATUS_NO_PERM": Why.NO_PERMISSION,
+    "AMDSMI_STATUS_BUSY": Why.NO_DATA,
+    "AMDSMI_STATUS_RETRY": Why.NO_DATA,
+    "AMDSMI_STATUS_NOT_FOUND": Why.LOST,
+    "AMDSMI_STATUS_NO_SLOT": Why.LOST,
+    "AMDSMI_STATUS_DRIVER_NOT_LOADED": Why.NO_DRIVER,
+    "AMDSMI_STATUS_NO_DRV": Why.NO_DRIVER,
+    "AMDSMI_STATUS_NO_DATA": Why.NO_DATA,
+    "AMDSMI_STATUS_AMDGPU_RESTART_ERR": Why.NEEDS_RESET,
+}
+_VIOLATIONS: Final[Mapping[str, str]] = {
+    "active_prochot_thrm": "prochot_thermal",
+    "active_ppt_pwr": "ppt_power",
+    "active_socket_thrm": "socket_thermal",
+    "active_vr_thrm": "vr_thermal",
+    "active_hbm_thrm": "hbm_thermal",
+    "active_gfx_clk_below_host_limit": "gfx_clock_below_host_limit",
+}
+REASONS: Final = frozenset(_VIOLATIONS.values())
+REOPEN_S: Final = 30.0
+_ACTIVITY_TOLD: Final = ("dram_bandwidth_ratio", "sm_active_ratio")
+
+
+def load() -> Any:
+    """The Python library; the one seam to it. Where the C library is missing it prints to
+    stdout and fails in ways of its own."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            import amdsmi
+    except ImportError as error:
+        raise ReaderError(Absence(Why.NO_PACKAGE, "amdsmi comes with ROCm")) from error
+    except Exception as error:
+        raise ReaderError(Absence(Why.NO_LIBRARY, "libamd_smi.so cannot be loaded")) from error
+    return amdsmi
+
+
+class AmdSmiReader:
+    """Reads through AMD SMI, from one thread.
+
+    Args:
+        clock_unix_ns: the present.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock_unix_ns = clock_unix_ns
+        self._clock = clock
+        self._smi: Any = None
+        self._opened_s = 0.0
+
+    def read(self) -> Reading:
+        """Every GPU as it is now; one that fails costs itself.
+
+        Raises:
+            ReaderError: the library cannot be had, or knows of no GPU.
+        """
+        smi = self._open()
+        try:
+            handles = smi.amdsmi_get_processor_handles()
+        except smi.AmdSmiException as error:
+            self.close()
+            raise ReaderError(absence_of(smi, error)) from error
+        if not handles:
+            self.close()
+            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI knows of none"))
+        at_unix_ns = self._clock_unix_ns()
+        gpus, failures = [], []
+        for index, handle in enumerate(handles):
+            try:
+                gpus.append(self._gpu(smi, index, handle, at_unix_ns))
+            except ReaderError as error:
+                failures.append(Failure(f"GPU {index}", error.absence))
+        if failures and self._clock() - self._opened_s >= REOPEN_S:
+            self.close()  # opened anew it knows who is back
+        return Reading(tuple(gpus), tuple(failures))
+
+    def close(self) -> None:
+        """Give everything back; `read` opens it again."""
+        smi, self._smi = self._smi, None
+        if smi is not None:
+            with contextlib.suppress(smi.AmdSmiException):
+                smi.amdsmi_shut_down()
+
+    def _open(self) -> Any:
+        if self._smi is None:
+            smi = load()
+            try:
+                smi.amdsmi_init()
+            except smi.AmdSmiException as error:
+                raise ReaderError(absence_of(smi, error)) from error
+            self._smi = smi
+            self._opened_s = self._clock()
+        return self._smi
+
+    def _gpu(self, smi: Any, index: int, handle: Any, at_unix_ns: int) -> Told:
+        uuid = _asked(smi, lambda: smi.amdsmi_get_gpu_device_uuid(handle))
+        if isinstance(uuid, Absence):
+            raise ReaderError(uuid)
+        into = Measurements()
+        _tell_activity(smi, handle, into)
+        _tell_memory(smi, handle, into)
+        _tell_power(smi, handle, into)
+        _tell_clocks(smi, handle, into)
+        _tell_throttling(smi, handle, into)
+        into.miss_the_rest(Absence(Why.NOT_TOLD, "AMD SMI"))
+        found = _asked(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
+        processes = None
+        if not isinstance(found, Absence):
+            processes = frozenset(int(each["pid"]) for each in found if int(each["pid"]) > 0)
+        asic = _asked(smi, lambda: smi.amdsmi_get_gpu_asic_info(handle))
+        name = None if isinstance(asic, Absence) else _known(asic, "market_name")
+        return Told(
+            gpu=str(uuid),
+            index=index,
+            at_unix_ns=at_unix_ns,
+            source=GpuSource.AMD_SMI,
+            model_name=name if isinstance(name, str) else None,
+            values=into.values,
+            absent=into.absent,
+            processes=processes,
+        )
+
+
+def absence_of(smi: Any, error: Exception) -> Absence:
+    """What an exception of the library says."""
+    code = getattr(error, "err_code", None)
+    wrapper = getattr(smi, "amdsmi_wrapper", smi)
+    for name, why in _CODES.items():
+        if code is not None and getattr(wrapper, name, None) == code:
+            words = name.removeprefix("AMDSMI_STATUS_").replace("_", " ").lower()
+            return Absence(why, f"AMD SMI: {words}")
+    return Absence(Why.FAILED, f"AMD SMI error {code}")
+
+
+def _tell_activity(smi: Any, handle: Any, into: Measurements) -> None:
+    told = _asked(smi, lambda: smi.amdsmi_get_gpu_activity(handle))
+    for name, key in zip(_ACTIVITY_TOLD, ("umc_activity", "gfx_activity"), strict=True):
+        _tell(into, name, told, key, lambda percent: percent / 100, most=1.0)
+    vram = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_info(handle))
+    ratio = into.values.get("dram_bandwidth_ratio")
+    if ratio is None:
+        into.miss("dram_bandwidth_bytes_per_s", into.absent["dram_bandwidth_ratio"])
+    else:
+        _tell(
+            into,
+            "dram_bandwidth_bytes_per_s",
+            vram,
+            "vram_max_bandwidth",
+            lambda peak: ratio * peak * _GB if peak > 0 else None,
+        )
+
+
+def _tell_memory(smi: Any, handle: Any, into: Measurements) -> None:
+    told = _asked(smi, lambda: smi.amdsmi_get_gpu_vram_usage(handle))
+    _tell(into, "memory_used_bytes", told, "vram_used", lambda value: int(value) * _MB)
+    _tell(into, "memory_total_bytes", told, "vram_total", lambda value: int(value) * _MB)
+
+
+def _tell_power(smi: Any, handle: Any, into: Measurements) -> None:
+    told = _asked(smi, lambda: smi.amdsmi_get_power_info(handle))
+    # The first is told by an MI300 and newer, the second by what came before.
+    key = "current_socket_power"
+    if not isinstance(told, Absence) and _known(told, key) is None:
+        key = "average_socket_power"
+    _tell(into, "power_w", told, key, float)
+    energy = _asked(smi, lambda: smi.amdsmi_get_energy_count(handle))
+    counted = "energy_accumulator"
+    if not isinstance(energy, Absence) and counted not in energy:
+        counted = "power"  # its name in ROCm 5 and 6.0
+    resolution = None if isinstance(energy, Absence) else _known(energy, "counter_resolution")
+    _tell(
+        into,
+        "energy_j_total",
+        energy,
+        counted,
+        lambda count: count * resolution * 1e-6 if resolution else None,
+    )
+
+
+def _tell_clocks(smi: Any, handle: Any, into: Measurements) -> None:
+    kinds = smi.AmdSmiClkType
+    gfx = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.GFX))
+    _tell(into, "sm_clock_hz", gfx, "clk", lambda mhz: int(mhz) * _MHZ)
+    _tell(into, "sm_clock_max_hz", gfx, "max_clk", lambda mhz: int(mhz) * _MHZ)
+    memory = _asked(smi, lambda: smi.amdsmi_get_clock_info(handle, kinds.MEM))
+    _tell(into, "memory_clock_hz", memory, "clk", lambda mhz: int(mhz) * _MHZ)
+
+
+def _tell_throttling(smi: Any, handle: Any, into: Measurements) -> None:
+    told = _asked(smi, lambda: smi.amdsmi_get_violation_status(handle))
+    if isinstance(told, Absence):
+        into.miss("throttle_reasons", told)
+        return
+    known = {key: told[key] for key in _VIOLATIONS if isinstance(told.get(key), int)}
+    if not known:
+        into.miss("throttle_reasons", Absence(Why.NOT_SUPPORTED))
+        return
+    into.tell(
+        "throttle_reasons", throttle_reasons({_VIOLATIONS[k] for k, on in known.items() if on})
+    )
+
+
+def _tell(
+    into: Measurements,
+    name: str,
+    told: Any,
+    key: str,
+    made: Callable[[Any], Any],
+    most: float = math.inf,
+) -> None:
+    if isinstance(told, Absence):
+        into.miss(name, told)
+        return
+    given = _known(told, key)
+    value = None if given is None else made(given)
+    if value is None:
+        into.miss(name, Absence(Why.NOT_SUPPORTED, f"{key} is N/A"))
+    elif not 0 <= value <= most or not math.isfinite(value):
+        into.miss(name, Absence(Why.IMPOSSIBLE, f"{key} {given}"))
+    else:
+        into.tell(name, value)
+
+
+def _known(told: Mapping[str, Any], key: str) -> Any:
+    """None where the library says N/A, as it does of what a device lacks."""
+    value = told.get(key)
+    return None if value == "N/A" else value
+
+
+def _asked(smi: Any, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except smi.AmdSmiException as error:
+        absence = absence_of(smi, error)
+        if absence.why in GONE:
+            raise ReaderError(absence) from error
+        return absence
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # The library has had several shapes, and decodes some answers itself.
+        return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

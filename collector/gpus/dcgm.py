@@ -1,0 +1,74 @@
+"""NVIDIA GPUs through dcgm-exporters: those older than Hopper, and those in other machines.
+
+An exporter looks at its GPUs every 30 s unless it is told `-c 1000`: to ask it more often than
+it looks repeats what it saw.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import httpx
+
+from collector.gpus.dcgm_series import NAMES, gpus_of
+from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Told, Why
+from collector.scrape.exposition import samples_of
+from collector.scrape.fetch import fetch
+from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.targets import Discovery, Target
+
+TIMEOUT_S: Final = 5.0
+_WHY: Final = {
+    Reason.UNREACHABLE: Why.UNREACHABLE,
+    Reason.TIMEOUT: Why.TIMEOUT,
+}
+
+
+class DcgmReader:
+    """Asks the dcgm-exporters of one `--dcgm`.
+
+    Args:
+        discovery: where they are.
+        client: asks.
+        clock_unix_ns: the present.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        client: httpx.AsyncClient,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._discovery = discovery
+        self._client = client
+        self._clock_unix_ns = clock_unix_ns
+
+    async def read(self) -> Reading:
+        """Every GPU of every exporter; one that fails costs itself.
+
+        Raises:
+            ReaderError: their addresses cannot be found, or there is one and it failed.
+        """
+        try:
+            targets = await self._discovery.targets()
+        except DiscoveryError as error:
+            raise ReaderError(Absence(Why.UNREACHABLE, str(error))) from error
+        answers = await asyncio.gather(*(self._ask(target) for target in targets))
+        failures = tuple(answer for answer in answers if isinstance(answer, Failure))
+        if failures and len(failures) == len(targets):
+            raise ReaderError(failures[0].absence)
+        told = (gpu for answer in answers if not isinstance(answer, Failure) for gpu in answer)
+        return Reading(tuple(told), failures)
+
+    async def _ask(self, target: Target) -> tuple[Told, ...] | Failure:
+        try:
+            body = await fetch(self._client, target.url, TIMEOUT_S)
+            at_unix_ns = self._clock_unix_ns()
+            gpus = await asyncio.to_thread(lambda: gpus_of(samples_of(body, NAMES), at_unix_ns))
+        except ScrapeError as error:
+            why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
+            return Failure(target.url, Absence(why, f"{target.url}: {error.reason}"))
+        if not gpus:
+            return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))
+        return gpus

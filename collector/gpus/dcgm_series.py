@@ -1,0 +1,162 @@
+"""An answer of a dcgm-exporter → the GPUs behind it.
+
+Pure. With MIG each slice has series of its own, told apart by GPU_I_ID; what there is of a card
+alone (power, energy) is repeated on each of them, and is left out so that no sum counts it twice.
+Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM,
+"Field Identifiers"; its labels as of 2.x to 4.x (`--use-old-namespace` for the older ones).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.samples import Sample
+
+from collector.gpus.reading import Absence, Measurements, Told, Why
+from collector.gpus.throttling import reasons_of
+from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
+from telemetry.gpus import GpuSource
+
+MOST_GPUS: Final = 1_024
+_MHZ: Final = 1_000_000
+_MIB: Final = 2**20
+_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    # `exported_` is what Prometheus makes of a label that is its own target's, too.
+    "pod": ("exported_pod", "pod", "pod_name"),
+    "namespace": ("exported_namespace", "namespace", "pod_namespace"),
+    "container": ("exported_container", "container", "container_name"),
+    "Hostname": ("Hostname", "hostname"),
+    "UUID": ("UUID", "uuid"),
+    "gpu": ("gpu",),
+    "modelName": ("modelName",),
+    "GPU_I_ID": ("GPU_I_ID",),
+    "GPU_I_PROFILE": ("GPU_I_PROFILE",),
+}
+"""What a label is called here, and what it may be called there, the best first."""
+LABELS: Final = frozenset(_LABELS)
+"""Those that a template may name."""
+
+
+class _Field(NamedTuple):
+    name: str
+    checked: Callable[[float], Any]
+
+
+def _hertz(value: float) -> int:
+    return count(round(finite(value) * _MHZ), MAX_TOTAL)
+
+
+_FIELDS: Final[Mapping[str, _Field]] = {
+    "DCGM_FI_PROF_DRAM_ACTIVE": _Field("dram_bandwidth_ratio", ratio),
+    "DCGM_FI_PROF_SM_ACTIVE": _Field("sm_active_ratio", ratio),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _Field("tensor_active_ratio", ratio),
+    "DCGM_FI_DEV_POWER_USAGE": _Field("power_w", finite),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _Field(
+        "energy_j_total", lambda millijoules: finite(millijoules) / 1e3
+    ),
+    "DCGM_FI_DEV_SM_CLOCK": _Field("sm_clock_hz", _hertz),
+    "DCGM_FI_DEV_MAX_SM_CLOCK": _Field("sm_clock_max_hz", _hertz),
+    "DCGM_FI_DEV_MEM_CLOCK": _Field("memory_clock_hz", _hertz),
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _Field(
+        "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
+    ),
+    # Its name before DCGM 3.3.
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _Field(
+        "throttle_reasons", lambda mask: reasons_of(count(int(finite(mask)), MAX_TOTAL))
+    ),
+    # Rates, whatever type an exporter's configuration gives them.
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _Field("pcie_rx_bytes_per_s", finite),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _Field("pcie_tx_bytes_per_s", finite),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": _Field("nvlink_rx_bytes_per_s", finite),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": _Field("nvlink_tx_bytes_per_s", finite),
+}
+_USED, _FREE, _RESERVED, _TOTAL = (
+    "DCGM_FI_DEV_FB_USED",
+    "DCGM_FI_DEV_FB_FREE",
+    "DCGM_FI_DEV_FB_RESERVED",
+    "DCGM_FI_DEV_FB_TOTAL",
+)
+_OF_CARD: Final = ("power_w", "energy_j_total")
+NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
+
+
+def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[Told, ...]:
+    """The GPUs and slices that an answer tells of; those without a name are passed by.
+
+    Args:
+        samples: of `NAMES`.
+        at_unix_ns: when the answer came.
+    """
+    series: dict[tuple[str, str], dict[str, float]] = {}
+    labels: dict[tuple[str, str], dict[str, str]] = {}
+    for sample in samples:
+        about = _labels(sample.labels)
+        uuid = about.get("UUID") or about.get("gpu")
+        if not uuid or sample.value != sample.value:  # NaN says that nothing is known
+            continue
+        key = uuid, about.get("GPU_I_ID", "")
+        if key not in series and len(series) >= MOST_GPUS:
+            continue
+        series.setdefault(key, {})[sample.name] = sample.value
+        labels.setdefault(key, {}).update(about)
+    return tuple(_told(key, series[key], labels[key], at_unix_ns) for key in series)
+
+
+def _labels(given: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for ours, theirs in _LABELS.items():
+        value = next((given[each] for each in theirs if given.get(each)), "")
+        if value:
+            found[ours] = value[:MAX_TEXT_CHARS].replace("\x00", "\ufffd")
+    return found
+
+
+def _told(
+    key: tuple[str, str], values: Mapping[str, float], labels: Mapping[str, str], at_unix_ns: int
+) -> Told:
+    uuid, part = key
+    into = Measurements()
+    for series, value in values.items():
+        if series in _FIELDS:
+            name, checked = _FIELDS[series]
+            try:
+                into.tell(name, checked(value))
+            except RefusalError:
+                into.miss(name, Absence(Why.IMPOSSIBLE, f"{series} {value:g}"))
+    _tell_memory(values, into)
+    if part:
+        for name in _OF_CARD:
+            into.values.pop(name, None)
+            into.absent[name] = Absence(Why.SLICED, "known of the whole card alone")
+    into.miss("dram_bandwidth_bytes_per_s", Absence(Why.NOT_TOLD, "DCGM knows no peak"))
+    for series, (name, _) in _FIELDS.items():
+        into.miss(name, Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters"))
+    into.miss_the_rest(Absence(Why.NOT_TOLD))
+    number = labels.get("gpu", "")
+    return Told(
+        gpu=f"{uuid}/{part}" if part else uuid,
+        at_unix_ns=at_unix_ns,
+        source=GpuSource.DCGM,
+        index=int(number) if not part and number.isascii() and number.isdigit() else None,
+        model_name=labels.get("modelName"),
+        values=into.values,
+        absent=into.absent,
+        labels=labels,
+    )
+
+
+def _tell_memory(values: Mapping[str, float], into: Measurements) -> None:
+    """MiB as bytes. Where the total is not told, used and free (and reserved) make it up."""
+    used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
+    if total is None and used is not None and free is not None:
+        total = used + free + values.get(_RESERVED, 0.0)
+    for name, series, mebibytes in (
+        ("memory_used_bytes", _USED, used),
+        ("memory_total_bytes", _TOTAL, total),
+    ):
+        if mebibytes is None:
+            into.miss(name, Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters"))
+            continue
+        try:
+            into.tell(name, count(round(finite(mebibytes) * _MIB), MAX_TOTAL))
+        except RefusalError:
+            into.miss(name, Absence(Why.IMPOSSIBLE, f"{series} {mebibytes:g}"))

@@ -1,0 +1,84 @@
+"""Which replica a process of this machine belongs to: by its ancestors and by what engines told.
+
+Pure. A process id alone says little: another machine has the same, and every container has a 1.
+So when a process began must agree with since when the engine counts, and where a replica is
+named after a host (`host:port`, as it is unless somebody names it) it must be this one, or that
+of the process' container.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from collector.gpus.processes import Process
+
+BEFORE_S: Final = 5.0
+AFTER_S: Final = 3_600.0
+"""An engine begins to count once its model is loaded, or begins to be."""
+INIT: Final = 1
+
+
+class Known(NamedTuple):
+    """A process that an engine's telemetry named.
+
+    Attributes:
+        started_unix_ns: since when it counts; None where it has counted nothing.
+    """
+
+    replica: str
+    process: int
+    started_unix_ns: int | None
+
+
+def replica_of(
+    ancestry: Iterable[Process],
+    known: Iterable[Known],
+    here: str,
+    hostname: Callable[[int], str | None],
+) -> str | None:
+    """The replica that a process serves; None where none is sure.
+
+    Args:
+        ancestry: the process, its parent, and so on.
+        known: what engines told.
+        here: this machine's name.
+        hostname: what a process' container is called.
+    """
+    by_process: dict[int, list[Known]] = {}
+    for each in known:
+        by_process.setdefault(each.process, []).append(each)
+    for process in ancestry:
+        if process.own_pid == INIT and not process.contained:
+            return None  # of a machine, not of a container
+        candidates = {
+            each.replica
+            for each in by_process.get(process.own_pid, ())
+            if _began_together(each, process)
+        }
+        if candidates:
+            host = hostname(process.pid) if process.contained else here
+            found = _sure(candidates, host)
+            if found is not None:
+                return found
+    return None
+
+
+def _began_together(known: Known, process: Process) -> bool:
+    if known.started_unix_ns is None or process.started_unix_s is None:
+        return True
+    later_s = known.started_unix_ns / 1e9 - process.started_unix_s
+    return -BEFORE_S <= later_s <= AFTER_S
+
+
+def _sure(candidates: set[str], host: str | None) -> str | None:
+    of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
+    if len(of_host) == 1:
+        return next(iter(of_host))
+    # A name that somebody chose does not say where its server is.
+    chosen = {each for each in candidates if host_of(each) is None}
+    return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
+
+
+def host_of(replica: str) -> str | None:
+    """The host in a replica's name of the form `host:port`; None of a name of another form."""
+    host, _, port = replica.rpartition(":")
+    return host if host and port.isascii() and port.isdigit() else None

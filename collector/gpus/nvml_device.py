@@ -1,0 +1,124 @@
+"""What NVML says of one NVIDIA GPU at this moment, beside its performance counters.
+
+NVML's `utilization.memory` is not read: it is the share of time in which memory was touched,
+and everybody takes it for bandwidth. Power, energy and clocks belong to a card; memory and
+processes, with MIG, to its slices.
+Source: NVML API reference, "Device Queries".
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from collector.gpus.nvml_errors import absence_of
+from collector.gpus.reading import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.throttling import reasons_of
+
+_MHZ: Final = 1_000_000
+_TRANSFERS_A_CLOCK: Final = 2
+"""HBM and GDDR move two bits a line and clock, as NVML counts clocks: 2 × 2,619 MHz × 5,120
+bits is the 3.35 TB/s that NVIDIA names of an H100 (SXM); A100, H200, L4, L40S likewise."""
+
+
+class _Query(NamedTuple):
+    field: str
+    read: Callable[[Any, Any], Any]
+
+
+def _clock(kind: str, function: str) -> Callable[[Any, Any], int]:
+    return lambda nvml, device: int(getattr(nvml, function)(device, getattr(nvml, kind))) * _MHZ
+
+
+def _reasons(nvml: Any, device: Any) -> str:
+    try:
+        return reasons_of(nvml.nvmlDeviceGetCurrentClocksEventReasons(device))
+    except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
+        return reasons_of(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
+
+
+OF_CARD: Final = (
+    _Query("power_w", lambda nvml, device: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
+    _Query(
+        "energy_j_total",
+        lambda nvml, device: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3,
+    ),
+)
+OF_CLOCKS: Final = (
+    _Query("sm_clock_hz", _clock("NVML_CLOCK_SM", "nvmlDeviceGetClockInfo")),
+    _Query("sm_clock_max_hz", _clock("NVML_CLOCK_SM", "nvmlDeviceGetMaxClockInfo")),
+    _Query("memory_clock_hz", _clock("NVML_CLOCK_MEM", "nvmlDeviceGetClockInfo")),
+    _Query("throttle_reasons", _reasons),
+)
+OF_MEMORY: Final = (
+    _Query("memory_used_bytes", lambda _nvml, memory: int(memory.used)),
+    _Query("memory_total_bytes", lambda _nvml, memory: int(memory.total)),
+)
+
+
+def tell_card(nvml: Any, device: Any, into: Measurements) -> None:
+    """Power and energy.
+
+    Raises:
+        ReaderError: the GPU is gone; the others here likewise.
+    """
+    _tell(nvml, device, OF_CARD, into)
+
+
+def tell_clocks(nvml: Any, device: Any, into: Measurements) -> None:
+    """Clocks, and what holds them back: of a card, and so of each slice of it."""
+    _tell(nvml, device, OF_CLOCKS, into)
+
+
+def tell_memory(nvml: Any, device: Any, into: Measurements) -> None:
+    """Memory in use and in all, of a card or a slice."""
+    memory = asked(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(device))
+    for query in OF_MEMORY:
+        if isinstance(memory, Absence):
+            into.miss(query.field, memory)
+        else:
+            into.tell(query.field, query.read(nvml, memory))
+
+
+def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
+    """The most that memory can move: by its width and highest clock, where NVML knows both."""
+    told: list[float] = []
+    for each in (
+        asked(nvml, lambda: nvml.nvmlDeviceGetMemoryBusWidth(device)),
+        asked(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_MEM)),
+    ):
+        if isinstance(each, Absence):
+            return each
+        if not each:
+            return Absence(Why.NOT_SUPPORTED, "the width or clock of its memory is not known")
+        told.append(float(each))
+    bits, megahertz = told
+    return bits / 8 * megahertz * _MHZ * _TRANSFERS_A_CLOCK
+
+
+def processes_of(nvml: Any, device: Any) -> frozenset[int] | None:
+    """Ids of the processes that compute on it; None where nobody can say."""
+    found = asked(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device))
+    return None if isinstance(found, Absence) else frozenset(int(each.pid) for each in found)
+
+
+def asked(nvml: Any, ask: Callable[[], Any]) -> Any:
+    """An answer, or why there is none.
+
+    Raises:
+        ReaderError: the GPU is gone.
+    """
+    try:
+        return ask()
+    except (nvml.NVMLError, nvml.NVMLLibraryMismatchError) as error:
+        absence = absence_of(nvml, error)
+        if absence.why in GONE:
+            raise ReaderError(absence) from error
+        return absence
+
+
+def _tell(nvml: Any, device: Any, queries: tuple[_Query, ...], into: Measurements) -> None:
+    for query in queries:
+        value = asked(nvml, lambda query=query: query.read(nvml, device))  # type: ignore[misc]
+        if isinstance(value, Absence):
+            into.miss(query.field, value)
+        else:
+            into.tell(query.field, value)

@@ -1,0 +1,68 @@
+"""What NVML's error codes mean for who asked: each of them, and those yet to come.
+
+Source: NVML API reference, `nvmlReturn_t`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from collector.gpus.reading import Absence, Why
+
+CODES: Final[Mapping[str, Why]] = {
+    "NVML_ERROR_UNINITIALIZED": Why.FAILED,
+    "NVML_ERROR_INVALID_ARGUMENT": Why.FAILED,
+    "NVML_ERROR_NOT_SUPPORTED": Why.NOT_SUPPORTED,
+    "NVML_ERROR_NO_PERMISSION": Why.NO_PERMISSION,
+    "NVML_ERROR_ALREADY_INITIALIZED": Why.FAILED,
+    "NVML_ERROR_NOT_FOUND": Why.NO_DATA,
+    "NVML_ERROR_INSUFFICIENT_SIZE": Why.FAILED,
+    "NVML_ERROR_INSUFFICIENT_POWER": Why.NO_POWER,
+    "NVML_ERROR_DRIVER_NOT_LOADED": Why.NO_DRIVER,
+    "NVML_ERROR_TIMEOUT": Why.TIMEOUT,
+    "NVML_ERROR_IRQ_ISSUE": Why.FAILED,
+    "NVML_ERROR_LIBRARY_NOT_FOUND": Why.NO_LIBRARY,
+    "NVML_ERROR_FUNCTION_NOT_FOUND": Why.OLD_DRIVER,
+    "NVML_ERROR_CORRUPTED_INFOROM": Why.FAILED,
+    "NVML_ERROR_GPU_IS_LOST": Why.LOST,
+    "NVML_ERROR_RESET_REQUIRED": Why.NEEDS_RESET,
+    "NVML_ERROR_OPERATING_SYSTEM": Why.NO_PERMISSION,
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": Why.VERSION_MISMATCH,
+    "NVML_ERROR_IN_USE": Why.NO_DATA,
+    "NVML_ERROR_MEMORY": Why.FAILED,
+    "NVML_ERROR_NO_DATA": Why.NO_DATA,
+    "NVML_ERROR_VGPU_ECC_NOT_SUPPORTED": Why.NOT_SUPPORTED,
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": Why.FAILED,
+    "NVML_ERROR_FREQ_NOT_SUPPORTED": Why.NOT_SUPPORTED,
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": Why.VERSION_MISMATCH,
+    "NVML_ERROR_DEPRECATED": Why.OLD_DRIVER,
+    "NVML_ERROR_NOT_READY": Why.NO_DATA,
+    "NVML_ERROR_GPU_NOT_FOUND": Why.NO_GPU,
+    "NVML_ERROR_INVALID_STATE": Why.NO_DATA,
+    "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": Why.NOT_SUPPORTED,
+    "NVML_ERROR_UNKNOWN": Why.FAILED,
+}
+"""By the name that the Python package has for a code: an older one has fewer."""
+
+
+def meaning(pynvml: Any, code: int) -> Absence:
+    """What a code says.
+
+    Args:
+        pynvml: the package.
+        code: what a function of the library returned.
+    """
+    for name, why in CODES.items():
+        if getattr(pynvml, name, None) == code:
+            return Absence(why, _words(name))
+    return Absence(Why.FAILED, f"NVML error {code}")
+
+
+def absence_of(pynvml: Any, error: Exception) -> Absence:
+    """What an exception of the package says."""
+    if isinstance(error, pynvml.NVMLLibraryMismatchError):
+        return Absence(Why.VERSION_MISMATCH, "the package is newer than the driver's library")
+    return meaning(pynvml, int(getattr(error, "value", -1)))
+
+
+def _words(name: str) -> str:
+    return "NVML: " + name.removeprefix("NVML_ERROR_").replace("_", " ").lower()

@@ -1,0 +1,145 @@
+"""Whose a GPU is, and who else is at work on it.
+
+In this order: what the user says; the labels of a dcgm-exporter; the processes that compute on
+it, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. A GPU of nobody is
+told of under its machine's name, so that an idle one stays in sight.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from collector.gpus.claims import ALL, Claims, names_of
+from collector.gpus.kinship import Known, replica_of
+from collector.gpus.processes import Processes
+from collector.gpus.reading import Told
+from collector.gpus.visible import visible
+from collector.normalise.values import MAX_TEXT_CHARS
+from collector.sink import Listener
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample, GpuSource
+from telemetry.requests import RequestTimeline, Source
+
+MOST_KNOWN: Final = 4_096
+SILENT_NS: Final = 300 * 10**9
+"""An engine that lives tells every second; after this its process id may be another's."""
+
+
+class Owners(Listener):
+    """Finds out whose GPUs are; itself a listener, to hear which processes engines name.
+
+    Args:
+        host: this machine's name.
+        processes: of this machine.
+        claims: what the user says.
+        clock_unix_ns: the present.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        processes: Processes,
+        claims: Claims,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._host = host
+        self._processes = processes
+        self._claims = claims
+        self._clock_unix_ns = clock_unix_ns
+        self._heard: dict[tuple[str, int], tuple[Known, int]] = {}
+        self._lock = threading.Lock()
+        self._unseen = set(claims.by_gpu) - {ALL}
+
+    @property
+    def unseen(self) -> list[str]:
+        """GPUs that the user spoke of and nobody told of yet."""
+        return sorted(self._unseen)
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Note the processes of engines. A scrape knows of none, a simulation has none."""
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            for each in samples:
+                if each.simulated or each.source is Source.SCRAPE or each.process <= 0:
+                    continue
+                key = each.replica, each.process
+                if key not in self._heard and len(self._heard) >= MOST_KNOWN:
+                    self._forget(now_unix_ns)
+                    if len(self._heard) >= MOST_KNOWN:
+                        continue
+                # With gauges alone its start is the sample's own instant, and says nothing.
+                counts = each.started_unix_ns != each.at_unix_ns
+                known = Known(*key, each.started_unix_ns if counts else None)
+                self._heard[key] = known, now_unix_ns
+
+    def own(self, gpus: Sequence[Told]) -> list[GpuSample]:
+        """The samples of GPUs, each with its replica.
+
+        Args:
+            gpus: of one reading. May be called from any one thread.
+        """
+        with self._lock:
+            self._forget(self._clock_unix_ns())
+            known = [each for each, _ in self._heard.values()]
+        of_process = self._replicas_of(gpus, known)
+        by_variable = self._by_variable(gpus, known) if known else {}
+        told_of = {each.replica for each in known}
+        samples = []
+        for gpu in gpus:
+            self._unseen.difference_update(names_of(gpu))
+            found = Counter(
+                of_process[pid] for pid in gpu.processes or () if of_process[pid] is not None
+            )
+            # Of several the one with most processes; the others are its neighbours.
+            busiest = max(found, key=lambda each: (found[each], str(each)), default=None)
+            owner = self._claims.replica(gpu) or busiest or by_variable.get(gpu.gpu)
+            replica = owner or gpu.labels.get("Hostname") or self._host
+            foreign = None
+            if gpu.processes is not None and (owner is None or owner in told_of):
+                foreign = len(gpu.processes) - found.get(owner, 0)
+            samples.append(_sample(gpu, replica, foreign))
+        return samples
+
+    def _replicas_of(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[int, str | None]:
+        pids = {pid for gpu in gpus for pid in gpu.processes or ()}
+        hostname = self._processes.hostname
+        return {
+            pid: replica_of(self._processes.ancestry(pid), known, self._host, hostname)
+            for pid in pids
+        }
+
+    def _by_variable(self, gpus: Sequence[Told], known: Sequence[Known]) -> Mapping[str, str]:
+        """Replica by GPU, as the replicas' processes see them. A container numbers its own."""
+        local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
+        seen: dict[str, set[str]] = {}
+        for each in known if local else ():
+            process = next(self._processes.ancestry(each.process), None)
+            if process is None or process.contained:
+                continue
+            if replica_of([process], [each], self._host, self._processes.hostname) is None:
+                continue
+            variable = self._processes.visible_devices(process.pid)
+            for gpu in visible(variable, local) if variable else ():
+                seen.setdefault(gpu, set()).add(each.replica)
+        return {gpu: next(iter(those)) for gpu, those in seen.items() if len(those) == 1}
+
+    def _forget(self, now_unix_ns: int) -> None:
+        horizon = now_unix_ns - SILENT_NS
+        self._heard = {key: told for key, told in self._heard.items() if told[1] > horizon}
+
+
+def _sample(gpu: Told, replica: str, foreign_processes: int | None) -> GpuSample:
+    name = gpu.model_name
+    return GpuSample(
+        replica=replica[:MAX_TEXT_CHARS],
+        gpu=gpu.gpu[:MAX_TEXT_CHARS],
+        at_unix_ns=gpu.at_unix_ns,
+        source=gpu.source,
+        model_name=None if name is None else name[:MAX_TEXT_CHARS],
+        foreign_processes=foreign_processes,
+        **{key: value for key, value in gpu.values.items() if key != "foreign_processes"},
+    )

@@ -1,0 +1,102 @@
+"""The processes of this machine, as /proc tells of them: parents, namespaces, starts.
+
+Of a process' environment one variable is read, CUDA_VISIBLE_DEVICES, and nothing else of it is
+kept: the rest may hold secrets. Whatever cannot be read is unknown.
+Source: proc(5).
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
+_DEEPEST: Final = 64
+"""Generations; a chain that is longer has changed while it was read."""
+
+
+class Process(NamedTuple):
+    """One process.
+
+    Attributes:
+        pid: as we number it.
+        own_pid: as it numbers itself; another than `pid` in a container.
+        contained: whether it lives in a namespace of process ids below ours.
+        started_unix_s: when it began; None where nobody can say.
+    """
+
+    pid: int
+    own_pid: int
+    contained: bool
+    started_unix_s: float | None
+
+
+class Processes:
+    """Reads processes.
+
+    Args:
+        root: where /proc is.
+        ticks_per_s: of the clock that /proc counts starts in.
+    """
+
+    def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
+        self._root = root
+        self._ticks_per_s = ticks_per_s or os.sysconf("SC_CLK_TCK")
+        self._booted_s: float | None = None
+
+    def ancestry(self, pid: int) -> Iterator[Process]:
+        """A process, its parent, and so on to the first."""
+        for _ in range(_DEEPEST):
+            try:
+                status = self._fields(pid)
+                yield self._process(pid, status)
+                pid = int(status.get("PPid", "0"))
+            except (OSError, ValueError):
+                return
+            if pid <= 0:
+                return
+
+    def visible_devices(self, pid: int) -> str | None:
+        """CUDA_VISIBLE_DEVICES of a process; None where it is not set, or not ours to see."""
+        try:
+            environment = (self._root / str(pid) / "environ").read_bytes()
+        except OSError:
+            return None
+        for variable in environment.split(b"\0"):
+            name, _, value = variable.partition(b"=")
+            if name == VARIABLE:
+                return value.decode("utf-8", "replace")
+        return None
+
+    def hostname(self, pid: int) -> str | None:
+        """What the container of a process is called; None where that cannot be seen."""
+        try:
+            text = (self._root / str(pid) / "root" / "etc" / "hostname").read_text("utf-8")
+        except (OSError, ValueError):
+            return None
+        return text.strip() or None
+
+    def _process(self, pid: int, status: dict[str, str]) -> Process:
+        # Of the namespaces from ours down to its own; kernels before 4.1 do not say.
+        numbers = status.get("NSpid", str(pid)).split()
+        return Process(pid, int(numbers[-1]), len(numbers) > 1, self._started(pid))
+
+    def _fields(self, pid: int) -> dict[str, str]:
+        text = (self._root / str(pid) / "status").read_text("utf-8", "replace")
+        pairs = (line.partition(":") for line in text.splitlines())
+        return {name: value.strip() for name, _, value in pairs}
+
+    def _started(self, pid: int) -> float | None:
+        try:
+            if self._booted_s is None:
+                self._booted_s = _boot((self._root / "stat").read_text("utf-8", "replace"))
+            stat = (self._root / str(pid) / "stat").read_text("utf-8", "replace")
+            # The name, in parentheses, may hold anything; the 22nd field is the 20th after it.
+            ticks = int(stat.rpartition(")")[2].split()[19])
+        except (OSError, ValueError, IndexError, StopIteration):
+            return None
+        return self._booted_s + ticks / self._ticks_per_s
+
+
+def _boot(text: str) -> float:
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith("btime "))

@@ -1,0 +1,145 @@
+"""Asks each reader of GPUs again and again, and hands on what it told, each GPU with its replica.
+
+A task a reader: one that is slow delays itself. Where there is no GPU it is quiet, and looks
+again every minute.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from collector.gpus.owners import Owners
+from collector.gpus.preference import Preference
+from collector.gpus.reading import ABSENT_HERE, Absence, Reader, ReaderError, Told, Why
+from telemetry.gpus import GpuSample
+
+_log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 60.0
+
+
+class GpuReader(NamedTuple):
+    """A reader, what it is called, and how often it is asked."""
+
+    name: str
+    reader: Reader
+    every_s: float = 1.0
+
+
+@dataclass(slots=True)
+class ReaderState:
+    """How it stands with one reader."""
+
+    name: str
+    up: bool | None = None
+    """None before the first look, and where there is no GPU of its make."""
+    gpus: tuple[Told, ...] = ()
+    """What it told last."""
+    absence: Absence | None = None
+    """Why it told nothing, if so."""
+    duration_s: float | None = None
+    last_success_unix_ns: int | None = None
+    failures: Counter[str] = field(default_factory=Counter)
+    """By `Why`: looks that told nothing, and GPUs that did not at a look."""
+    lost: dict[str, Absence] = field(default_factory=dict)
+    """GPUs or addresses that told nothing at the last look."""
+
+
+class GpuSampler:
+    """Samples until it is stopped.
+
+    Args:
+        readers: whom to ask.
+        owners: whose a GPU is.
+        keep: takes samples; what it raises is counted, and the next come soon.
+        clock_unix_ns: the present.
+        pause: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[GpuReader],
+        owners: Owners,
+        keep: Callable[[Sequence[GpuSample]], Awaitable[None]],
+        *,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._readers = readers
+        self._owners = owners
+        self._keep = keep
+        self._clock_unix_ns = clock_unix_ns
+        self._pause = pause
+        self._preference = Preference()
+        self._states = {each.name: ReaderState(each.name) for each in readers}
+
+    def report(self) -> list[ReaderState]:
+        """How each reader stands."""
+        return list(self._states.values())
+
+    async def run(self) -> None:
+        """Ask, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for each in self._readers:
+                tasks.create_task(self._ask_for_ever(each))
+            await self._pause(LOOK_AGAIN_S)
+            for gpu in self._owners.unseen:
+                _log.warning("gpus: --gpu-replica %s: there is no such GPU here so far", gpu)
+
+    async def _ask_for_ever(self, reader: GpuReader) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            await self.ask(reader)
+            absence = self._states[reader.name].absence
+            nothing_here = absence is not None and absence.why in ABSENT_HERE
+            due_s = max(due_s + (LOOK_AGAIN_S if nothing_here else reader.every_s), loop.time())
+            await self._pause(due_s - loop.time())
+
+    async def ask(self, reader: GpuReader) -> None:
+        """Ask one reader once, and hand on what it told; what is amiss is counted."""
+        state = self._states[reader.name]
+        begun = time.monotonic()
+        try:
+            reading = await reader.reader.read()
+        except ReaderError as error:
+            self._tell_nothing(state, error.absence)
+            return
+        except Exception as error:  # a defect, or a library's: the others go on
+            self._tell_nothing(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
+            return
+        now_lost = {each.what: each.absence for each in reading.failures}
+        for what, absence in now_lost.items():
+            state.failures[absence.why] += 1
+            if what not in state.lost:
+                _log.warning("gpus: %s: %s: %s", reader.name, what, absence)
+        for what in state.lost.keys() - now_lost.keys():
+            _log.warning("gpus: %s: %s is back", reader.name, what)
+        state.lost = now_lost
+        kept = [each for each in reading.gpus if self._preference.keeps(each)]
+        try:
+            samples = await asyncio.to_thread(self._owners.own, kept)
+            if samples:
+                await self._keep(samples)
+        except Exception as error:  # the store's, of whatever kind: the next come soon
+            self._tell_nothing(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
+            return
+        state.up, state.absence, state.gpus = True, None, reading.gpus
+        state.duration_s = time.monotonic() - begun
+        state.last_success_unix_ns = self._clock_unix_ns()
+
+    def _tell_nothing(self, state: ReaderState, absence: Absence) -> None:
+        state.gpus = ()
+        if absence.why in ABSENT_HERE and state.up is None:
+            if state.absence != absence:
+                _log.debug("gpus: %s: %s", state.name, absence)
+            state.absence = absence
+            return
+        if state.absence is None or state.absence.why is not absence.why:
+            _log.warning("gpus: %s: %s", state.name, absence)
+        state.up, state.absence = False, absence
+        state.failures[absence.why] += 1

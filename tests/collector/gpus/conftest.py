@@ -1,0 +1,105 @@
+"""A driver in memory, and clocks that are set by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from collector.gpus.nvml import NvmlReader
+from collector.gpus.processes import Processes
+from tests.collector.gpus.driver import Card, Driver
+from tests.collector.scrape import conftest as scraping
+
+stranger = scraping.stranger
+NOW_UNIX_NS = 1_796_000_000 * 10**9
+
+
+class Clock:
+    """Monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def __call__(self) -> float:
+        """The present."""
+        return self.s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The present."""
+    return Clock()
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
+    """Put a driver with these GPUs under the package."""
+
+    def put(*cards: Card) -> Driver:
+        driver = Driver(*cards)
+        monkeypatch.setattr(pynvml, "nvmlLib", driver)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        return driver
+
+    return put
+
+
+@pytest.fixture
+def reader(clock: Clock) -> Any:
+    """A reader on that clock; given back at the end."""
+    made = NvmlReader(clock_unix_ns=lambda: NOW_UNIX_NS, clock=clock)
+    yield made
+    made.close()
+
+
+BOOTED_S = 1_795_000_000
+TICKS_PER_S = 100
+
+
+class FakeProc:
+    """A /proc of its own; what a process' environment holds beside the one variable is bait."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "stat").write_text(f"cpu 1 2 3\nintr 5\nbtime {BOOTED_S}\nprocesses 9\n")
+
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        *,
+        own_pid: int | None = None,
+        started_s: float = BOOTED_S + 100.0,
+        name: str = "python3",
+        hostname: str | None = None,
+        visible: str | None = None,
+    ) -> None:
+        """A process; in a container where `own_pid` is given."""
+        folder = self.root / str(pid)
+        folder.mkdir()
+        numbers = str(pid) if own_pid is None else f"{pid}\t{own_pid}"
+        (folder / "status").write_text(f"Name:\t{name}\nPPid:\t{parent}\nNSpid:\t{numbers}\n")
+        ticks = round((started_s - BOOTED_S) * TICKS_PER_S)
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} {'0 ' * 17}{ticks} 7 8\n")
+        variables = ["HF_TOKEN=hf_secret", "X_CUDA_VISIBLE_DEVICES=9"]
+        if visible is not None:
+            variables.append(f"CUDA_VISIBLE_DEVICES={visible}")
+        (folder / "environ").write_text("\0".join(variables) + "\0")
+        if hostname is not None:
+            (folder / "root" / "etc").mkdir(parents=True)
+            (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
+
+    def processes(self) -> Processes:
+        """As the product reads it."""
+        return Processes(self.root, TICKS_PER_S)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    """A machine's processes: init, and a shell."""
+    made = FakeProc(tmp_path)
+    made.add(1, 0, name="systemd")
+    made.add(50, 1, name="bash)(")
+    return made

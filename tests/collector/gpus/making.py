@@ -1,0 +1,25 @@
+"""GPUs as readers tell of them."""
+
+from typing import Any
+
+from collector.gpus.reading import Told
+from telemetry.gpus import GpuSource
+from tests.collector.gpus.conftest import NOW_UNIX_NS
+from tests.collector.gpus.driver import H100
+
+
+def told(gpu: str = "GPU-1", **about: Any) -> Told:
+    """One of this machine's, by NVML."""
+    plain: dict[str, Any] = {
+        "at_unix_ns": NOW_UNIX_NS,
+        "source": GpuSource.NVML,
+        "model_name": H100,
+        "values": {"power_w": 300.0},
+        "processes": frozenset(),
+    }
+    return Told(gpu=gpu, **{**plain, **about})
+
+
+def of_dcgm(gpu: str = "GPU-1", **labels: str) -> Told:
+    """One of a dcgm-exporter's."""
+    return told(gpu, source=GpuSource.DCGM, index=0, processes=None, labels=labels)

@@ -1,0 +1,164 @@
+"""AMD's GPUs through AMD SMI: what one lacks is named, and costs no other."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.gpus import amd_smi
+from collector.gpus.amd_smi import REOPEN_S, AmdSmiReader
+from collector.gpus.reading import ReaderError, Told, Why
+from telemetry.gpus import GpuSource
+from tests.collector.gpus.amd import CODES, AmdSmi
+from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
+
+
+@pytest.fixture
+def smi(monkeypatch: pytest.MonkeyPatch) -> AmdSmi:
+    """The library, with one MI300X."""
+    library = AmdSmi()
+    monkeypatch.setattr(amd_smi, "load", lambda: library)
+    return library
+
+
+@pytest.fixture
+def amd(clock: Clock) -> Iterator[AmdSmiReader]:
+    """A reader."""
+    reader = AmdSmiReader(lambda: NOW_UNIX_NS, clock)
+    yield reader
+    reader.close()
+
+
+def only(reader: AmdSmiReader) -> Told:
+    """The one GPU."""
+    reading = reader.read()
+    assert reading.failures == ()
+    [gpu] = reading.gpus
+    return gpu
+
+
+def test_an_instinct_tells_in_base_units(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """Bytes of MB, joules of the counter's µJ, and bandwidth of its share of the peak."""
+    gpu = only(amd)
+    assert (gpu.gpu, gpu.index, gpu.model_name) == ("uuid-0", 0, "AMD Instinct MI300X")
+    assert (gpu.source, gpu.at_unix_ns) == (GpuSource.AMD_SMI, NOW_UNIX_NS)
+    assert gpu.processes == frozenset({42})
+    assert gpu.values == {
+        "dram_bandwidth_ratio": 0.4,
+        "dram_bandwidth_bytes_per_s": pytest.approx(0.4 * 5.3e12),
+        "sm_active_ratio": 0.97,
+        "memory_used_bytes": 150_000 * 2**20,
+        "memory_total_bytes": 196_592 * 2**20,
+        "power_w": 612.0,
+        "energy_j_total": pytest.approx(30_600.0),
+        "sm_clock_hz": 2_087_000_000,
+        "sm_clock_max_hz": 2_100_000_000,
+        "memory_clock_hz": 1_300_000_000,
+        "throttle_reasons": "ppt_power",
+    }
+    assert {each.why for each in gpu.absent.values()} == {Why.NOT_TOLD}
+    assert {"tensor_active_ratio", "nvlink_rx_bytes_per_s"} <= gpu.absent.keys()
+
+
+def test_older_parts_and_versions_tell_in_their_own_words(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """Average power before an MI300; the energy's counter as ROCm 6.0 named it."""
+    smi.answers["amdsmi_get_power_info"] = {
+        "current_socket_power": "N/A",
+        "average_socket_power": 200,
+    }
+    smi.answers["amdsmi_get_energy_count"] = {"power": 1_000_000, "counter_resolution": 1.0}
+    del smi.answers["amdsmi_get_violation_status"]
+    gpu = only(amd)
+    assert (gpu.values["power_w"], gpu.values["energy_j_total"]) == (200.0, 1.0)
+    assert gpu.absent["throttle_reasons"].why is Why.VERSION_MISMATCH
+
+
+def test_what_is_not_applicable_is_unknown(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """N/A is how the library says so; a share of more than all cannot be."""
+    smi.answers["amdsmi_get_gpu_activity"] = {"gfx_activity": 250, "umc_activity": "N/A"}
+    smi.answers["amdsmi_get_violation_status"] = {"active_ppt_pwr": "N/A"}
+    gpu = only(amd)
+    assert gpu.absent["dram_bandwidth_ratio"].why is Why.NOT_SUPPORTED
+    assert gpu.absent["dram_bandwidth_bytes_per_s"].why is Why.NOT_SUPPORTED
+    assert gpu.absent["sm_active_ratio"].why is Why.IMPOSSIBLE
+    assert gpu.absent["throttle_reasons"].why is Why.NOT_SUPPORTED
+
+
+def test_a_peak_that_is_not_known_leaves_the_share(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """Zero is what some drivers say of it."""
+    smi.answers["amdsmi_get_gpu_vram_info"] = {"vram_max_bandwidth": 0}
+    gpu = only(amd)
+    assert gpu.values["dram_bandwidth_ratio"] == 0.4
+    assert gpu.absent["dram_bandwidth_bytes_per_s"].why is Why.NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_what_the_library_says_is_told(smi: AmdSmi, amd: AmdSmiReader, name: str) -> None:
+    """At the start, of all GPUs, and of one measurement."""
+    expected = amd_smi._CODES.get(name, Why.FAILED)
+    for function in ("amdsmi_init", "amdsmi_get_processor_handles"):
+        smi.failing = {function: CODES[name]}
+        with pytest.raises(ReaderError) as told:
+            amd.read()
+        assert (told.value.absence.why, smi.open) == (expected, 0)
+    smi.failing = {"amdsmi_get_power_info": CODES[name]}
+    reading = amd.read()
+    if expected in (Why.LOST, Why.NEEDS_RESET):
+        assert [each.absence.why for each in reading.failures] == [expected]
+    else:
+        assert reading.gpus[0].absent["power_w"].why is expected
+        assert reading.gpus[0].values["sm_active_ratio"] == 0.97
+
+
+def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+    smi: AmdSmi, amd: AmdSmiReader, clock: Clock
+) -> None:
+    """The library is opened anew every half minute for so long."""
+    smi.gpus, smi.lost = 2, 0
+    for _ in range(3):
+        reading = amd.read()
+        assert [gpu.gpu for gpu in reading.gpus] == ["uuid-1"]
+        assert [each.absence.why for each in reading.failures] == [Why.LOST]
+    assert smi.calls["amdsmi_init"] == 1
+    clock.s += REOPEN_S
+    amd.read()
+    smi.lost = None
+    assert [gpu.gpu for gpu in amd.read().gpus] == ["uuid-0", "uuid-1"]
+    assert smi.calls["amdsmi_init"] == 2
+
+
+def test_no_gpu_is_said_to_be_none(smi: AmdSmi, amd: AmdSmiReader) -> None:
+    """And the library closed until somebody looks again."""
+    smi.gpus = 0
+    with pytest.raises(ReaderError) as told:
+        amd.read()
+    assert (told.value.absence.why, smi.open) == (Why.NO_GPU, 0)
+
+
+def test_without_rocm_there_is_no_library(
+    amd: AmdSmiReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on most machines."""
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    with pytest.raises(ReaderError) as told:
+        amd.read()
+    assert told.value.absence.why is Why.NO_PACKAGE
+
+
+def test_a_library_that_fails_as_it_is_imported_is_none(
+    amd: AmdSmiReader,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without libamd_smi.so it prints, and raises a KeyError: neither is ours to show."""
+    package = tmp_path / "amdsmi"
+    package.mkdir()
+    (package / "__init__.py").write_text("print('Unable to find')\n{}['libamd_smi.so']\n")
+    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ReaderError) as told:
+        amd.read()
+    assert told.value.absence.why is Why.NO_LIBRARY
+    assert capsys.readouterr().out == ""

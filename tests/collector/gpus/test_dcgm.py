@@ -1,0 +1,218 @@
+"""dcgm-exporters: what one tells of its GPUs, and what one does wrong costs that one."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from collector.gpus.dcgm import DcgmReader
+from collector.gpus.dcgm_series import NAMES, gpus_of
+from collector.gpus.reading import Reader, ReaderError, Reading, Told, Why
+from collector.scrape.exposition import samples_of
+from collector.scrape.fetch import http_client
+from collector.scrape.reasons import DiscoveryError
+from collector.scrape.targets import Target
+from telemetry.gpus import GpuSource
+from tests.collector.gpus.conftest import NOW_UNIX_NS
+from tests.collector.scrape.conftest import Stranger, saying
+
+# What dcgm-exporter 4 writes of an A100 in Kubernetes, in its form.
+ABOUT = (
+    'gpu="1",UUID="GPU-a",pci_bus_id="00000000:07:00.0",device="nvidia1",'
+    'modelName="NVIDIA A100-SXM4-80GB",Hostname="gpu-host",DCGM_FI_DRIVER_VERSION="580.95.05",'
+    'container="vllm",namespace="serving",pod="chat-0",pod_uid=""'
+)
+TOLD = {
+    "DCGM_FI_DEV_SM_CLOCK": "1410",
+    "DCGM_FI_DEV_MAX_SM_CLOCK": "1410",
+    "DCGM_FI_DEV_MEM_CLOCK": "1593",
+    "DCGM_FI_DEV_GPU_TEMP": "61",
+    "DCGM_FI_DEV_POWER_USAGE": "301.250000",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "7000000500",
+    "DCGM_FI_DEV_GPU_UTIL": "99",
+    "DCGM_FI_DEV_MEM_COPY_UTIL": "88",
+    "DCGM_FI_DEV_FB_FREE": "11000",
+    "DCGM_FI_DEV_FB_USED": "70000",
+    "DCGM_FI_DEV_FB_RESERVED": "920",
+    "DCGM_FI_PROF_SM_ACTIVE": "0.910000",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "0.240000",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "0.690789",
+    "DCGM_FI_PROF_PCIE_TX_BYTES": "33011804",
+    "DCGM_FI_PROF_PCIE_RX_BYTES": "97863601",
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": "8000000000",
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": "12000000000",
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "4",
+}
+
+
+def exposition(told: dict[str, str], about: str = ABOUT) -> bytes:
+    """An answer of an exporter with one GPU."""
+    return "".join(
+        f"# HELP {name} …\n# TYPE {name} gauge\n{name}{{{about}}} {value}\n"
+        for name, value in told.items()
+    ).encode()
+
+
+def gpus(body: bytes) -> tuple[Told, ...]:
+    """The GPUs of an answer."""
+    return gpus_of(samples_of(body, NAMES), NOW_UNIX_NS)
+
+
+def test_an_exporter_tells_of_a_gpu_in_base_units() -> None:
+    """Hertz of MHz, joules of mJ, bytes of MiB; the time in which memory was copied is not its
+    bandwidth, and of a peak DCGM knows nothing."""
+    [gpu] = gpus(exposition(TOLD))
+    assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
+    assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
+    assert gpu.processes is None
+    assert gpu.labels["pod"] == "chat-0"
+    assert gpu.labels["Hostname"] == "gpu-host"
+    assert gpu.values == {
+        "sm_clock_hz": 1_410_000_000,
+        "sm_clock_max_hz": 1_410_000_000,
+        "memory_clock_hz": 1_593_000_000,
+        "power_w": 301.25,
+        "energy_j_total": 7_000_000.5,
+        "memory_used_bytes": 70_000 * 2**20,
+        "memory_total_bytes": 81_920 * 2**20,
+        "sm_active_ratio": 0.91,
+        "tensor_active_ratio": 0.24,
+        "dram_bandwidth_ratio": 0.690789,
+        "pcie_tx_bytes_per_s": 33_011_804.0,
+        "pcie_rx_bytes_per_s": 97_863_601.0,
+        "nvlink_tx_bytes_per_s": 8e9,
+        "nvlink_rx_bytes_per_s": 12e9,
+        "throttle_reasons": "sw_power_cap",
+    }
+    assert set(gpu.absent) == {"dram_bandwidth_bytes_per_s"}
+
+
+def test_counters_that_are_not_asked_for_are_named() -> None:
+    """An exporter's own configuration says what it tells; its default has no bandwidth."""
+    [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}))
+    assert gpu.values == {"power_w": 70.0}
+    assert {each.why for each in gpu.absent.values()} == {Why.NOT_TOLD}
+    assert "DCGM_FI_PROF_DRAM_ACTIVE" in gpu.absent["dram_bandwidth_ratio"].detail
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("DCGM_FI_PROF_DRAM_ACTIVE", "69", "dram_bandwidth_ratio"),
+        ("DCGM_FI_DEV_POWER_USAGE", "-1", "power_w"),
+        ("DCGM_FI_DEV_SM_CLOCK", "+Inf", "sm_clock_hz"),
+        ("DCGM_FI_DEV_FB_USED", "-5", "memory_used_bytes"),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "-1", "energy_j_total"),
+    ],
+)
+def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
+    """A percentage, a negative, an infinity."""
+    [gpu] = gpus(exposition({name: value}))
+    assert field not in gpu.values
+    assert gpu.absent[field].why is Why.IMPOSSIBLE
+
+
+def test_not_a_number_says_that_nothing_is_known() -> None:
+    """As Prometheus writes it."""
+    assert gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "NaN"})) == ()
+
+
+def test_slices_are_told_apart_and_share_no_power() -> None:
+    """An exporter repeats the card's on each of them: a sum would count it as often."""
+    slices = b"".join(
+        exposition(TOLD, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
+        for number in (3, 5)
+    )
+    first, last = gpus(slices)
+    assert (first.gpu, last.gpu, first.index) == ("GPU-a/3", "GPU-a/5", None)
+    assert first.values["dram_bandwidth_ratio"] == 0.690789
+    assert not {"power_w", "energy_j_total"} & first.values.keys()
+    assert first.absent["power_w"].why is Why.SLICED
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        'UUID="GPU-a",pod="dcgm-exporter-x",exported_pod="chat-0"',
+        'UUID="GPU-a",pod_name="chat-0",pod_namespace="serving",container_name="vllm"',
+        'uuid="GPU-a",pod="chat-0"',
+    ],
+    ids=["through a Prometheus", "old namespace", "lower case"],
+)
+def test_labels_are_known_by_their_other_names(about: str) -> None:
+    """Of versions, and of what lies between."""
+    [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}, about))
+    assert (gpu.gpu, gpu.labels["pod"]) == ("GPU-a", "chat-0")
+
+
+class Found:
+    """A discovery that a test sets."""
+
+    name = "found"
+
+    def __init__(self, *urls: str) -> None:
+        self.urls = urls
+
+    async def targets(self) -> Sequence[Target]:
+        """As the test says."""
+        if not self.urls:
+            raise DiscoveryError("found: no such name")
+        return [Target(url, url.split("/")[2]) for url in self.urls]
+
+
+async def _read(*urls: str) -> Reading:
+    client: httpx.AsyncClient = http_client()
+    reader: Reader = DcgmReader(Found(*urls), client, lambda: NOW_UNIX_NS)
+    try:
+        return await reader.read()
+    finally:
+        await client.aclose()
+
+
+def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
+    """The GPUs of the others are told."""
+
+    async def ask() -> Reading:
+        async with (
+            stranger(saying(exposition(TOLD))) as good,
+            stranger(saying(b"", "500 no")) as bad,
+        ):
+            reading = await _read(good, bad)
+            assert [each.what for each in reading.failures] == [bad]
+            return reading
+
+    reading = asyncio.run(ask())
+    assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]
+    assert reading.failures[0].absence.why is Why.NOT_UNDERSTOOD
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"vllm:num_requests_running 1\n", Why.NOT_UNDERSTOOD),
+        (b"DCGM_FI_DEV_POWER_USAGE{", Why.NOT_UNDERSTOOD),
+        (b"DCGM_FI_DEV_POWER_USAGE 12\n", Why.NOT_UNDERSTOOD),
+    ],
+    ids=["of an engine", "malformed", "of no GPU"],
+)
+def test_what_is_no_exporter_is_said_to_be_none(stranger: Stranger, body: bytes, why: Why) -> None:
+    """With its address."""
+
+    async def ask() -> tuple[ReaderError, str]:
+        async with stranger(saying(body)) as url:
+            with pytest.raises(ReaderError) as told:
+                await _read(url)
+            return told.value, url
+
+    error, url = asyncio.run(ask())
+    assert (error.absence.why, url in error.absence.detail) == (why, True)
+
+
+@pytest.mark.parametrize("urls", [(), ("http://127.0.0.1:1/metrics",)], ids=["name", "port"])
+def test_an_address_where_nobody_is_says_so(urls: Any) -> None:
+    """No such name, or nobody there."""
+    with pytest.raises(ReaderError) as told:
+        asyncio.run(_read(*urls))
+    assert told.value.absence.why is Why.UNREACHABLE

@@ -1,0 +1,417 @@
+"""NVIDIA's GPUs through NVML: what one lacks is named, and costs no other."""
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from collector.gpus.nvml import REOPEN_S, NvmlReader
+from collector.gpus.nvml_errors import CODES
+from collector.gpus.reading import GONE, MEASURED, ReaderError, Reading, Told, Why
+from telemetry.gpus import GpuSource
+from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
+from tests.collector.gpus.driver import DRAM, GIB, H100, SM, Card, Driver, Slice
+
+Install = Callable[..., Driver]
+FIELD_OF = {
+    "nvmlDeviceGetPowerUsage": {"power_w"},
+    "nvmlDeviceGetTotalEnergyConsumption": {"energy_j_total"},
+    "nvmlDeviceGetClockInfo": {"sm_clock_hz", "memory_clock_hz"},
+    "nvmlDeviceGetMaxClockInfo": {"sm_clock_max_hz", "dram_bandwidth_bytes_per_s"},
+    "nvmlDeviceGetCurrentClocksEventReasons": {"throttle_reasons"},
+    "nvmlDeviceGetMemoryInfo": {"memory_used_bytes", "memory_total_bytes"},
+    "nvmlDeviceGetMemoryBusWidth": {"dram_bandwidth_bytes_per_s"},
+}
+RATES = {name for name in MEASURED if name.endswith(("_active_ratio", "_bytes_per_s"))} | {
+    "dram_bandwidth_ratio"
+}
+EVERYTHING = set(MEASURED) - {"foreign_processes"}
+ANY_CODE = sorted(CODES)
+
+
+def second(reader: NvmlReader, clock: Clock) -> Reading:
+    """What the second of two looks tells."""
+    reader.read()
+    clock.s += 1
+    return reader.read()
+
+
+def only(reading: Reading) -> Told:
+    """The one GPU of a reading without failures."""
+    assert reading.failures == ()
+    [gpu] = reading.gpus
+    return gpu
+
+
+def test_every_code_of_the_package_has_its_meaning() -> None:
+    """One that NVIDIA adds is met here, and not in the field."""
+    assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
+
+
+def test_a_hopper_tells_everything(install: Install, reader: NvmlReader, clock: Clock) -> None:
+    """In base units: watts of milliwatts, bytes of MiB, hertz of MHz; and of bandwidth the
+    measured share of the 3.35 TB/s that follow from its memory's width and clock."""
+    install(Card(processes=[42, 43], reasons=0x4 | 0x20))
+    gpu = only(second(reader, clock))
+    assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)
+    assert (gpu.source, gpu.at_unix_ns) == (GpuSource.NVML, NOW_UNIX_NS)
+    assert gpu.processes == frozenset({42, 43})
+    assert not gpu.absent
+    assert gpu.values == {
+        "power_w": 512.5,
+        "energy_j_total": 7_000_000.5,
+        "sm_clock_hz": 1_755_000_000,
+        "sm_clock_max_hz": 1_980_000_000,
+        "memory_clock_hz": 2_619_000_000,
+        "throttle_reasons": "sw_power_cap,sw_thermal_slowdown",
+        "memory_used_bytes": 70 * GIB,
+        "memory_total_bytes": 80 * GIB,
+        "dram_bandwidth_ratio": 0.625,
+        "dram_bandwidth_bytes_per_s": pytest.approx(0.625 * 3.352e12, rel=1e-3),
+        "sm_active_ratio": 0.9,
+        "tensor_active_ratio": 0.25,
+        "pcie_tx_bytes_per_s": 3 * 2**20,
+        "pcie_rx_bytes_per_s": 4 * 2**20,
+        "nvlink_rx_bytes_per_s": 100 * 2**20,
+        "nvlink_tx_bytes_per_s": 200 * 2**20,
+    }
+
+
+@pytest.mark.parametrize(
+    ("megahertz", "bits", "named"),
+    [(1593, 5120, 2.04e12), (3201, 6144, 4.9e12), (6251, 192, 300e9), (9001, 384, 864e9)],
+    ids=["A100 80GB", "H200", "L4", "L40S"],
+)
+def test_the_peak_is_what_nvidia_names(
+    install: Install, reader: NvmlReader, clock: Clock, megahertz: int, bits: int, named: float
+) -> None:
+    """For HBM and GDDR alike, within 2 %."""
+    driver = install(Card(bus_bits=bits, gpm={DRAM: 100.0}))
+
+    def highest(_of: Any, _kind: Any, found: Any) -> None:
+        found._obj.value = megahertz
+
+    driver.do_nvmlDeviceGetMaxClockInfo = highest  # type: ignore[method-assign, assignment]
+    gpu = only(second(reader, clock))
+    assert gpu.values["dram_bandwidth_bytes_per_s"] == pytest.approx(named, rel=0.02)
+
+
+def test_the_first_look_tells_no_rate(install: Install, reader: NvmlReader) -> None:
+    """A rate takes two; what holds at an instant is told at once."""
+    install(Card())
+    gpu = only(reader.read())
+    assert set(gpu.absent) == RATES
+    assert {each.why for each in gpu.absent.values()} == {Why.FIRST_LOOK}
+    assert gpu.values["power_w"] == 512.5
+
+
+def test_after_a_pause_the_next_look_is_a_first_one(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """An average over a minute is no second's; the look after it tells again."""
+    install(Card())
+    second(reader, clock)
+    clock.s += 60
+    late = only(reader.read())
+    assert late.absent["dram_bandwidth_ratio"].why is Why.FIRST_LOOK
+    assert "60 s ago" in late.absent["dram_bandwidth_ratio"].detail
+    clock.s += 1
+    assert "dram_bandwidth_ratio" in only(reader.read()).values
+
+
+def test_looks_too_close_do_not_lose_the_one_before(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """The driver refreshes its counters ten times a second."""
+    install(Card())
+    reader.read()
+    clock.s += 0.05
+    assert only(reader.read()).absent["sm_active_ratio"].why is Why.FIRST_LOOK
+    clock.s += 0.06
+    assert "sm_active_ratio" in only(reader.read()).values
+
+
+def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) -> None:
+    """However often it is looked at; none is left at the end."""
+    driver = install(Card(), Card(uuid="GPU-2"))
+    reader = NvmlReader(clock=clock)
+    for _ in range(5):
+        reader.read()
+        clock.s += 1
+    assert len(driver.buffers) == 4
+    reader.close()
+    assert (driver.buffers, driver.open) == (set(), 0)
+
+
+def test_an_older_gpu_tells_all_but_rates(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """With the way out; time in which memory was touched never stands in for bandwidth."""
+    driver = install(Card(supports_gpm=False))
+    gpu = only(second(reader, clock))
+    assert set(gpu.absent) == RATES
+    assert {str(each) for each in gpu.absent.values()} == {
+        "not_supported (older than Hopper; a dcgm-exporter may tell)"
+    }
+    assert "nvmlDeviceGetUtilizationRates" not in driver.calls
+
+
+def test_a_metric_that_fails_costs_itself(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """Each has its own result; NaN, less than nothing and more than all cannot be."""
+    install(
+        Card(
+            gpm={DRAM: 62.5, SM: 250.0, 5: float("nan"), 20: -1.0, 21: 2.0},
+            gpm_codes={DRAM: pynvml.NVML_ERROR_NO_PERMISSION},
+        )
+    )
+    gpu = only(second(reader, clock))
+    assert gpu.values["pcie_rx_bytes_per_s"] == 2 * 2**20
+    assert {name: str(each.why) for name, each in gpu.absent.items()} == {
+        "dram_bandwidth_ratio": "no_permission",
+        "dram_bandwidth_bytes_per_s": "no_permission",
+        "sm_active_ratio": "impossible",
+        "tensor_active_ratio": "impossible",
+        "pcie_tx_bytes_per_s": "impossible",
+        "nvlink_rx_bytes_per_s": "not_supported",
+        "nvlink_tx_bytes_per_s": "not_supported",
+    }
+
+
+def test_a_hair_over_the_whole_is_the_whole(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """Two clocks differ by so much."""
+    install(Card(gpm={DRAM: 100.4}))
+    assert only(second(reader, clock)).values["dram_bandwidth_ratio"] == 1.0
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+def test_what_the_library_says_at_the_start_is_told(
+    install: Install, reader: NvmlReader, name: str
+) -> None:
+    """Every code NVML documents; nothing is left open, and the next look tries again."""
+    driver = install(Card())
+    driver.failing["nvmlInitWithFlags"] = getattr(pynvml, name)
+    with pytest.raises(ReaderError) as told:
+        reader.read()
+    assert told.value.absence.why is CODES[name]
+    assert told.value.absence.detail.startswith("NVML: ")
+    driver.failing.clear()
+    assert only(reader.read()).gpu == "GPU-1"
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+def test_what_the_library_says_of_its_gpus_is_told(
+    install: Install, reader: NvmlReader, name: str
+) -> None:
+    """Where not even their number can be had; it is opened anew."""
+    driver = install(Card())
+    driver.failing["nvmlDeviceGetCount_v2"] = getattr(pynvml, name)
+    with pytest.raises(ReaderError) as told:
+        reader.read()
+    assert (told.value.absence.why, driver.open) == (CODES[name], 0)
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+def test_a_gpu_that_fails_costs_itself(
+    install: Install, reader: NvmlReader, clock: Clock, name: str
+) -> None:
+    """Whatever its code, the other is told in full."""
+    install(
+        Card(failing={"nvmlDeviceGetHandleByIndex_v2": getattr(pynvml, name)}), Card(uuid="GPU-2")
+    )
+    reading = second(reader, clock)
+    [other] = reading.gpus
+    assert (other.gpu, other.index, set(other.values)) == ("GPU-2", 1, EVERYTHING)
+    [failure] = reading.failures
+    assert (failure.what, failure.absence.why) == ("GPU 0", CODES[name])
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+@pytest.mark.parametrize("function", sorted(FIELD_OF))
+def test_a_measurement_that_fails_is_absent_with_the_reason(
+    install: Install, reader: NvmlReader, clock: Clock, function: str, name: str
+) -> None:
+    """It and no other; unless the code says that the whole GPU is gone."""
+    install(Card(failing={function: getattr(pynvml, name)}))
+    reading = second(reader, clock)
+    if CODES[name] in GONE:
+        assert [each.absence.why for each in reading.failures] == [CODES[name]]
+        return
+    gpu = only(reading)
+    # A function that is not there may have an older name, and this driver has it.
+    renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and "EventReasons" in function
+    missing = set() if renamed else FIELD_OF[function]
+    assert {field: each.why for field, each in gpu.absent.items()} == dict.fromkeys(
+        missing, CODES[name]
+    )
+    assert set(gpu.values) == EVERYTHING - missing
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+@pytest.mark.parametrize(
+    "function", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlGpmSampleAlloc"]
+)
+def test_counters_that_fail_leave_the_rest(
+    install: Install, reader: NvmlReader, clock: Clock, function: str, name: str
+) -> None:
+    """And hold no buffer back; once they work again, two looks tell."""
+    driver = install(Card())
+    driver.failing[function] = getattr(pynvml, name)
+    reading = second(reader, clock)
+    if CODES[name] in GONE:
+        assert [each.absence.why for each in reading.failures] == [CODES[name]]
+    else:
+        gpu = only(reading)
+        assert {field: each.why for field, each in gpu.absent.items()} == dict.fromkeys(
+            RATES, CODES[name]
+        )
+    assert driver.buffers == set()
+
+
+def test_a_gpu_whose_processes_are_hidden_says_so(install: Install, reader: NvmlReader) -> None:
+    """None is not "nobody"."""
+    driver = install(Card())
+    assert only(reader.read()).processes == frozenset()
+    driver.failing["nvmlDeviceGetComputeRunningProcesses_v3"] = pynvml.NVML_ERROR_NO_PERMISSION
+    assert only(reader.read()).processes is None
+
+
+def test_a_lost_gpu_stops_no_other_and_is_picked_up_again(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """NVML learns of its return only when it is opened anew: every half minute, for so long as
+    one is lost, at the price of one look at the others' rates."""
+    lost, other = Card(), Card(uuid="GPU-2")
+    driver = install(lost, other)
+    second(reader, clock)
+    lost.failing["nvmlDeviceGetPowerUsage"] = pynvml.NVML_ERROR_GPU_IS_LOST
+    clock.s += 1
+    reading = reader.read()
+    assert [gpu.gpu for gpu in reading.gpus] == ["GPU-2"]
+    assert not reading.gpus[0].absent
+    assert [each.absence.why for each in reading.failures] == [Why.LOST]
+    assert len(driver.buffers) == 2
+    lost.failing.clear()
+    begun = driver.calls["nvmlInitWithFlags"]
+    clock.s += REOPEN_S
+    back = reader.read()
+    assert driver.calls["nvmlInitWithFlags"] == begun + 1
+    assert [gpu.gpu for gpu in back.gpus] == ["GPU-1", "GPU-2"]
+    clock.s += REOPEN_S
+    reader.read()
+    assert driver.calls["nvmlInitWithFlags"] == begun + 1
+
+
+def test_a_gpu_that_is_forbidden_does_not_make_it_start_over(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """Another container's: it will not come back, and the others' rates are worth more."""
+    forbidden = {"nvmlDeviceGetHandleByIndex_v2": pynvml.NVML_ERROR_NO_PERMISSION}
+    driver = install(Card(failing=forbidden), Card(uuid="GPU-2"))
+    for _ in range(4):
+        reader.read()
+        clock.s += REOPEN_S
+    assert driver.calls["nvmlInitWithFlags"] == 1
+
+
+def test_slices_are_told_one_by_one(install: Install, reader: NvmlReader, clock: Clock) -> None:
+    """Each with its own memory, rates and processes; power and energy are the card's alone, and
+    what a slice may have of the bus nobody says. A place that is not taken is no failure."""
+    install(Card(slices=[Slice("MIG-a", 3, processes=[7]), None, Slice("MIG-b", 5, {SM: 10.0})]))
+    reading = second(reader, clock)
+    assert reading.failures == ()
+    card, first, last = reading.gpus
+    assert (card.gpu, card.index, first.gpu, first.index) == ("GPU-1", 0, "MIG-a", None)
+    assert card.values["power_w"] == 512.5
+    assert card.absent["memory_used_bytes"].why is Why.SLICED
+    assert card.processes is None
+    assert first.values["memory_total_bytes"] == 10 * GIB
+    assert first.values["dram_bandwidth_ratio"] == 0.4
+    assert first.values["sm_clock_hz"] == 1_755_000_000
+    assert first.processes == frozenset({7})
+    assert {first.absent[name].why for name in ("power_w", "energy_j_total")} == {Why.SLICED}
+    assert first.absent["dram_bandwidth_bytes_per_s"].why is Why.SLICED
+    assert last.values["sm_active_ratio"] == 0.1
+    assert last.absent["dram_bandwidth_ratio"].why is Why.NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("name", ANY_CODE)
+def test_a_gpu_that_cannot_say_whether_it_is_sliced_is_whole(
+    install: Install, reader: NvmlReader, clock: Clock, name: str
+) -> None:
+    """As every GPU before Ampere."""
+    install(Card(failing={"nvmlDeviceGetMigMode": getattr(pynvml, name)}))
+    reading = second(reader, clock)
+    if CODES[name] not in GONE:
+        assert set(only(reading).values) == EVERYTHING
+
+
+def test_an_older_driver_lacks_what_it_lacks(
+    install: Install, reader: NvmlReader, clock: Clock
+) -> None:
+    """Functions that it does not have; what holds the clock back it tells by its older name."""
+    driver = install(Card(reasons=0x8))
+    driver.old = {
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlGpmQueryDeviceSupport",
+        "nvmlDeviceGetMemoryBusWidth",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+    }
+    gpu = only(second(reader, clock))
+    assert gpu.values["throttle_reasons"] == "hw_slowdown"
+    assert {each.why for each in gpu.absent.values()} == {Why.OLD_DRIVER}
+    assert (set(gpu.absent), gpu.processes) == (RATES, None)
+
+
+def test_without_a_driver_there_is_no_gpu(
+    reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on most machines: the library is not there."""
+
+    def nowhere(_name: str) -> None:
+        raise OSError("cannot open shared object file")
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", nowhere)
+    with pytest.raises(ReaderError) as told:
+        reader.read()
+    assert told.value.absence.why is Why.NO_LIBRARY
+
+
+def test_a_driver_without_a_gpu_says_so(install: Install, reader: NvmlReader) -> None:
+    """And is closed until somebody looks again."""
+    driver = install()
+    with pytest.raises(ReaderError) as told:
+        reader.read()
+    assert (told.value.absence.why, driver.open) == (Why.NO_GPU, 0)
+
+
+def test_without_the_package_the_way_out_is_told(
+    reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's name is not the module's."""
+    really = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "pynvml":
+            raise ImportError(name)
+        return really(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ReaderError, match=r"no_package \(pip install nvidia-ml-py\)"):
+        reader.read()
+
+
+def test_a_new_code_of_nvidia_is_named_by_its_number(install: Install, reader: NvmlReader) -> None:
+    """Rather than lost."""
+    driver = install(Card())
+    driver.failing["nvmlInitWithFlags"] = 77
+    with pytest.raises(ReaderError) as told:
+        reader.read()
+    assert str(told.value) == "failed (NVML error 77)"

@@ -1,0 +1,65 @@
+"""/proc, read from a tree of the tests' own."""
+
+import os
+from pathlib import Path
+
+from collector.gpus.processes import Process, Processes
+from tests.collector.gpus.conftest import BOOTED_S, FakeProc
+
+
+def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
+    """Each with its number, its own number in a container, and when it began; whatever a
+    process is called."""
+    proc.add(60, 50, started_s=BOOTED_S + 7.25)
+    proc.add(70, 60, own_pid=1)
+    assert list(proc.processes().ancestry(70)) == [
+        Process(70, 1, True, BOOTED_S + 100.0),
+        Process(60, 60, False, BOOTED_S + 7.25),
+        Process(50, 50, False, BOOTED_S + 100.0),
+        Process(1, 1, False, BOOTED_S + 100.0),
+    ]
+
+
+def test_a_process_that_is_gone_has_no_ancestors(proc: FakeProc) -> None:
+    """It may end between two looks; half a chain is what was seen."""
+    proc.add(60, 59)
+    assert [each.pid for each in proc.processes().ancestry(60)] == [60]
+    assert list(proc.processes().ancestry(61)) == []
+
+
+def test_a_chain_without_end_ends(proc: FakeProc) -> None:
+    """Processes change while they are read."""
+    proc.add(60, 61)
+    proc.add(61, 60)
+    assert len(list(proc.processes().ancestry(60))) == 64
+
+
+def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
+    """The rest of an environment is nobody's business."""
+    proc.add(60, 50, visible="0,1")
+    proc.add(61, 50)
+    processes = proc.processes()
+    assert processes.visible_devices(60) == "0,1"
+    assert processes.visible_devices(61) is None
+    assert processes.visible_devices(62) is None
+
+
+def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
+    """Another user's."""
+    proc.add(60, 50, hostname="chat-0")
+    assert proc.processes().hostname(60) == "chat-0"
+    assert proc.processes().hostname(50) is None
+    (proc.root / "60" / "stat").write_text("60 (x")
+    (proc.root / "stat").unlink()
+    [first, *_] = Processes(proc.root).ancestry(60)
+    assert first.started_unix_s is None
+
+
+def test_this_machine_tells_of_this_process() -> None:
+    """The real /proc, where there is one."""
+    if not Path("/proc/self/status").exists():
+        return
+    first, *others = Processes().ancestry(os.getpid())
+    assert first.pid == os.getpid()
+    assert first.started_unix_s is not None
+    assert all(each.pid != first.pid for each in others)

@@ -1,0 +1,208 @@
+"""Readers are asked again and again; what one does wrong costs that one, and where there is no
+GPU nobody hears of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from collector.gpus.claims import claims_of
+from collector.gpus.owners import Owners
+from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Why
+from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
+from telemetry.gpus import GpuSample
+from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
+from tests.collector.gpus.making import of_dcgm, told
+
+Make = Callable[..., GpuSampler]
+
+
+class Answers:
+    """A reader that answers in turn, the last for ever."""
+
+    def __init__(self, *answers: Reading | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def read(self) -> Reading:
+        """The next."""
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Kept:
+    """What was handed on, or refused."""
+
+    def __init__(self) -> None:
+        self.samples: list[GpuSample] = []
+        self.refusal: Exception | None = None
+
+    async def __call__(self, samples: Sequence[GpuSample]) -> None:
+        """Take them."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.samples.extend(samples)
+
+
+@pytest.fixture
+def kept() -> Kept:
+    """What was handed on."""
+    return Kept()
+
+
+@pytest.fixture
+def sampler(proc: FakeProc, kept: Kept) -> Make:
+    """Of these readers."""
+
+    def make(*readers: GpuReader, **about: object) -> GpuSampler:
+        owners = Owners("gpu-host", proc.processes(), claims_of(["*=chat-0", "GPU-typo=x"]))
+        return GpuSampler(readers, owners, kept, clock_unix_ns=lambda: NOW_UNIX_NS, **about)  # type: ignore[arg-type]
+
+    return make
+
+
+def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
+    """Ask each once, in turn."""
+
+    async def run() -> None:
+        for reader in readers:
+            await sampler.ask(reader)
+
+    asyncio.run(run())
+
+
+def absent(why: Why) -> ReaderError:
+    """A reader that tells nothing."""
+    return ReaderError(Absence(why))
+
+
+def test_what_is_told_is_handed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
+    """And how it stands with the reader."""
+    reader = GpuReader("nvml", Answers(Reading((told("GPU-1"), told("GPU-2")))))
+    made = sampler(reader)
+    ask(made, reader)
+    assert [(each.replica, each.gpu) for each in kept.samples] == [
+        ("chat-0", "GPU-1"),
+        ("chat-0", "GPU-2"),
+    ]
+    [state] = made.report()
+    assert (state.up, len(state.gpus), state.failures) == (True, 2, {})
+    assert state.last_success_unix_ns == NOW_UNIX_NS
+    assert state.duration_s is not None
+
+
+@pytest.mark.parametrize("why", [Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU])
+def test_where_there_is_no_gpu_it_is_quiet(
+    sampler: Make, caplog: pytest.LogCaptureFixture, why: Why
+) -> None:
+    """No failure, nothing in the log; but the reason for who asks."""
+    reader = GpuReader("nvml", Answers(absent(why)))
+    made = sampler(reader)
+    ask(made, reader, reader)
+    [state] = made.report()
+    assert (state.up, state.failures) == (None, {})
+    assert state.absence == Absence(why)
+    assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
+
+
+def test_a_driver_that_goes_away_is_told_once_and_counted_each_time(
+    sampler: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was there, so it is missed; and heard of when it is back."""
+    good = Reading((told(),))
+    reader = GpuReader("nvml", Answers(good, absent(Why.NO_DRIVER), absent(Why.NO_DRIVER), good))
+    made = sampler(reader)
+    ask(made, reader, reader, reader)
+    [state] = made.report()
+    assert (state.up, state.failures, state.gpus) == (False, {Why.NO_DRIVER: 2}, ())
+    assert caplog.text.count("no_driver") == 1
+    ask(made, reader)
+    assert (state.up, state.absence) == (True, None)
+
+
+def test_a_gpu_that_is_lost_is_told_once_and_so_is_its_return(
+    sampler: Make, kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are handed on all the while."""
+    lost = Reading((told("GPU-2"),), (Failure("GPU 0", Absence(Why.LOST)),))
+    reader = GpuReader("nvml", Answers(lost, lost, Reading((told("GPU-1"), told("GPU-2")))))
+    made = sampler(reader)
+    ask(made, reader, reader)
+    [state] = made.report()
+    assert (state.up, state.failures) == (True, {Why.LOST: 2})
+    assert [each.gpu for each in kept.samples] == ["GPU-2", "GPU-2"]
+    ask(made, reader)
+    assert [each.getMessage() for each in caplog.records] == [
+        "gpus: nvml: GPU 0: lost",
+        "gpus: nvml: GPU 0 is back",
+    ]
+
+
+@pytest.mark.parametrize("defect", [RuntimeError("a bug"), KeyError("x")])
+def test_a_defect_of_a_reader_is_a_failure_like_others(
+    sampler: Make, kept: Kept, defect: Exception
+) -> None:
+    """Whatever a library raises."""
+    reader = GpuReader("amd_smi", Answers(defect, Reading((told(),))))
+    made = sampler(reader)
+    ask(made, reader)
+    [state] = made.report()
+    assert (state.up, state.failures) == (False, {Why.FAILED: 1})
+    assert type(defect).__name__ in str(state.absence)
+    ask(made, reader)
+    assert len(kept.samples) == 1
+
+
+def test_a_store_that_takes_nothing_costs_that_look(sampler: Make, kept: Kept) -> None:
+    """And is said of the reader, for nobody else will."""
+    reader = GpuReader("nvml", Answers(Reading((told(),))))
+    made = sampler(reader)
+    kept.refusal = OSError("disk full")
+    ask(made, reader)
+    [state] = made.report()
+    assert (state.up, state.failures) == (False, {Why.NOT_KEPT: 1})
+    kept.refusal = None
+    ask(made, reader)
+    assert (state.up, len(kept.samples)) == (True, 1)
+
+
+def test_a_gpu_that_two_tell_of_is_handed_on_once(sampler: Make, kept: Kept) -> None:
+    """By who tells more."""
+    nvml = GpuReader("nvml", Answers(Reading((told(values={"dram_bandwidth_ratio": 0.5}),))))
+    dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
+    ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
+    assert [str(each.source) for each in kept.samples] == ["nvml", "nvml"]
+
+
+def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """Every second; every minute where there is nothing; and a claim of a GPU that never came
+    is told."""
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) >= 6:
+            enough.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+    here = GpuReader("nvml", Answers(Reading((told(),))))
+    nothing = GpuReader("amd_smi", Answers(absent(Why.NO_PACKAGE)))
+
+    async def run() -> None:
+        made = sampler(here, nothing, pause=pause)
+        running = asyncio.create_task(made.run())
+        async with asyncio.timeout(20):
+            await enough.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert {round(each) for each in pauses} & {1}
+    assert any(each > LOOK_AGAIN_S - 5 for each in pauses)
+    assert "--gpu-replica GPU-typo: there is no such GPU here so far" in caplog.text
