@@ -22,7 +22,7 @@ from collector.normalise.batch import Batch
 from collector.reading import Reading
 from collector.reasons import Unstored
 from collector.signals import Signal
-from collector.sink import Forward, Listener, Sink
+from collector.sink import Forward, GpuListener, Listener, Sink
 
 DOUBT_S: Final = 10.0
 """How long a store that failed is not counted on."""
@@ -42,6 +42,7 @@ class Intake:
         reading: how messages are read; closed at the end.
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
+        gpu_listeners: hear of samples of GPUs once they are kept.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class Intake:
         reading: Reading,
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
+        gpu_listeners: Sequence[GpuListener] = (),
     ) -> None:
         self._sink = sink
         self._listeners = listeners
+        self._gpu_listeners = gpu_listeners
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
         self._forward = forward
@@ -160,8 +163,16 @@ class Intake:
         self._store_failed_at = None
         self._counters.committed(self._clock_unix_ns())
         for listener in self._listeners:
-            try:
+            with self._failing_alone():
                 listener.on_stored(batch.requests, batch.samples)
-            except Exception:  # the rows are kept, and the sender must hear so
-                self._counters.listener_failed()
-                _log.exception("a listener failed")
+        for gpu_listener in self._gpu_listeners if batch.gpus else ():
+            with self._failing_alone():
+                gpu_listener.on_gpus_stored(batch.gpus)
+
+    @contextmanager
+    def _failing_alone(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:  # the rows are kept, and the sender must hear so
+            self._counters.listener_failed()
+            _log.exception("a listener failed")

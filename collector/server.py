@@ -13,7 +13,7 @@ from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
 from collector.reading import Reading, ReadingHere
-from collector.sink import Forward, Listener, Sink
+from collector.sink import Forward, GpuListener, Listener, Sink
 from collector.tls import Tls
 
 GRPC_PORT: Final = 4317
@@ -37,6 +37,7 @@ class Collector:
         reading: how messages are read; None for in this process.
         clock_unix_ns: the present.
         forward: given each message that is kept, as it came.
+        gpu_listeners: hear of samples of GPUs once they are kept.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Collector:
         reading: Reading | None = None,
         clock_unix_ns: Callable[[], int] = time.time_ns,
         forward: Forward | None = None,
+        gpu_listeners: Sequence[GpuListener] = (),
     ) -> None:
         self.counters = counters or Counters()
         self._listening = False
@@ -65,6 +67,7 @@ class Collector:
             limits,
             reading or ReadingHere(),
             forward=forward,
+            gpu_listeners=gpu_listeners,
         )
         self._grpc = GrpcReceiver(
             self._intake,

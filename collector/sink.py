@@ -48,3 +48,10 @@ class Listener(Protocol):
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """These rows have been committed."""
+
+
+class GpuListener(Protocol):
+    """Hears of samples of GPUs after their commit, likewise."""
+
+    def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
+        """These samples have been committed."""

@@ -60,6 +60,7 @@ class Labels:
         self._pairs: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
         self._customers: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
         self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit)
+        self._gpus: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
 
     def pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> tuple[str, str]:
         """The label values of a request."""
@@ -84,6 +85,16 @@ class Labels:
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
+
+    def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
+        """Whether a replica's GPU has room; there is no `other` GPU, as no `other` engine."""
+        return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
+            (replica, gpu), now_unix_ns
+        )
+
+    def holds_gpu(self, gpu: tuple[str, str]) -> bool:
+        """Whether a replica's GPU still has room."""
+        return gpu in self._gpus and gpu[0] in self._replicas
 
     def holds_pair(self, pair: tuple[str, str]) -> bool:
         """Whether a pair still has room."""
@@ -128,6 +139,7 @@ class Labels:
             "model,replica": self._pairs,
             "model,tenant": self._customers,
             "engine": self._engines,
+            "gpu": self._gpus,
         }
 
 

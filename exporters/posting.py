@@ -1,5 +1,6 @@
 """One OTLP message to a backend over HTTP."""
 
+import ssl
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,12 +17,17 @@ class HttpPost:
     Args:
         url: the backend's, without /v1/….
         headers: of every message, such as a credential.
+        context: whose certificates are trusted; None for the system's.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], context: ssl.SSLContext | None = None
+    ) -> None:
         self._url = url.rstrip("/")
         self._headers = dict(headers)
-        self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(TIMEOUT_S))
+        self._pool = urllib3.PoolManager(
+            retries=False, timeout=urllib3.Timeout(TIMEOUT_S), ssl_context=context
+        )
 
     def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
         """What came of it."""

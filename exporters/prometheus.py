@@ -25,6 +25,7 @@ from exporters.families import (
     slo_families,
     tenant_families,
 )
+from exporters.gpus import GpuTotals, gpu_families
 from exporters.health import CollectorReport
 from exporters.labels import Labels
 from exporters.recent import RecentIds, RecentSources
@@ -33,6 +34,7 @@ from exporters.requests import Pair, RequestTotals, TenantTotals
 from exporters.slo import Slos
 from exporters.text import Families, Family
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline, Source
 
 
@@ -71,6 +73,7 @@ class PrometheusExporter(Families):
         self._tenants = TenantTotals()
         self._latencies = RecentLatencies()
         self._engines = EngineTotals(clock_unix_ns)
+        self._gpus = GpuTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
         self._targets = targets or {}
         self._repeated_requests = 0
@@ -93,6 +96,15 @@ class PrometheusExporter(Families):
             for request in requests:
                 self._add_request(request, now_unix_ns)
 
+    def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
+        """Take samples of GPUs; an older one than is known changes nothing."""
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            for sample in gpus:
+                self._simulated |= sample.simulated
+                if self._labels.gpu(sample.replica, sample.gpu, now_unix_ns):
+                    self._gpus.add(sample)
+
     def families(self) -> Iterator[Family]:
         """Every series as of now."""
         with self._lock:
@@ -103,6 +115,7 @@ class PrometheusExporter(Families):
                 (self._labels.held_model(view.model), replica, str(engine)): view
                 for (replica, engine), view in self._engines.view().items()
             }
+            gpus = self._gpus.view(self._labels)
             recent = self._latencies.counts(self._clock_unix_ns())
             slos = self._slos.copy()
             overflows, use = self._labels.overflows(), self._labels.use()
@@ -111,6 +124,7 @@ class PrometheusExporter(Families):
         yield from tenant_families(tenants)
         yield from recent_families(recent)
         yield from engine_families(engines)
+        yield from gpu_families(gpus)
         yield from slo_families(slos, self._targets)
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}

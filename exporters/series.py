@@ -18,6 +18,7 @@ from typing import Final
 from alerts import vocabulary
 from alerts.objectives import Goodput
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
+from exporters.gpu_series import GPU_SERIES
 from exporters.kinds import (
     REQUEST_LABELS,
     TENANT_LABELS,
@@ -307,7 +308,7 @@ REPEATED_REQUESTS: Final = Series(
 )
 SIMULATED: Final = Series(
     "tailspan_simulated_data",
-    "1 once any simulated request or engine has been received since start, otherwise 0.",
+    "1 once any simulated request, engine or GPU has been received since start, otherwise 0.",
 )
 BUILD: Final = Series(
     "tailspan_build_info", "Always 1; the version that is running.", ("version", "python")
@@ -329,6 +330,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *ENGINE_GAUGES.values(),
     *ENGINE_TOTALS.values(),
     LAST_SAMPLE,
+    *GPU_SERIES,
     SLO_EVENTS,
     SLO_TARGET,
     SLO_GOOD_EVENTS,

@@ -38,12 +38,14 @@ from tailspan_vllm import names
 
 from collector.counters import Counters
 from collector.errors import BusyError, ListenError
+from collector.gpus.telling import message
 from collector.intake import DOUBT_S, Intake
 from collector.limits import Limits
 from collector.reading import ReadingHere
 from collector.server import Collector
 from collector.signals import TRACES
 from collector.testing import MemorySink, background_loop, running
+from telemetry.gpus import GpuSample
 
 MAX_BODY_BYTES = 64 * 1024
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -58,6 +60,7 @@ class _Listener:
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.samples: list[Any] = []
+        self.gpus: list[Any] = []
         self.fails = False
 
     def on_stored(self, requests: Any, samples: Any) -> None:
@@ -65,6 +68,11 @@ class _Listener:
             raise RuntimeError("a listener's bug")
         self.requests.extend(requests)
         self.samples.extend(samples)
+
+    def on_gpus_stored(self, gpus: Any) -> None:
+        if self.fails:
+            raise RuntimeError("a listener's bug")
+        self.gpus.extend(gpus)
 
 
 @pytest.fixture
@@ -89,6 +97,7 @@ def collector(sink: MemorySink, listener: _Listener, now_unix_ns: int) -> Iterat
         http_port=0,
         limits=Limits(max_body_bytes=MAX_BODY_BYTES),
         clock_unix_ns=lambda: now_unix_ns,
+        gpu_listeners=[listener],
     )
     with running(made):
         yield made
@@ -120,6 +129,26 @@ def call(collector: Collector) -> Iterator[Callable[..., ExportTraceServiceRespo
     """Export over gRPC by the generated stub."""
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         yield lambda message, **options: Stub(channel).Export(message, timeout=30, **options)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_samples_of_gpus_reach_sink_and_listener(
+    collector: Collector,
+    sink: MemorySink,
+    listener: _Listener,
+    now_unix_ns: int,
+    fails: bool,
+) -> None:
+    """As an agent sends them; a listener that fails does so alone."""
+    listener.fails = fails
+    gpu = GpuSample(replica="r1", gpu="GPU-1", at_unix_ns=now_unix_ns, power_w=300.0)
+    answer, _ = _post(
+        collector, message([gpu]), {"Content-Type": "application/x-protobuf"}, "/v1/metrics"
+    )
+    assert answer.status == 200
+    assert sink.gpus == [gpu]
+    assert listener.gpus == ([] if fails else [gpu])
+    assert collector.counters.report().listener_failures == (2 if fails else 0)
 
 
 # --- Real clients ---------------------------------------------------------------------

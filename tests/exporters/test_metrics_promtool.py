@@ -9,9 +9,13 @@ import pytest
 
 from collector.counters import Counters
 from exporters.exposition import Exposition
+from exporters.gpu_readers import GpuReaderMetrics
+from exporters.gpu_series import GPU_GAUGES
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline
+from tests.exporters.test_gpu_readers import State
 
 
 @pytest.mark.real
@@ -23,9 +27,22 @@ def test_prometheus_finds_nothing_to_mend(
         pytest.skip("there is no promtool: apt-get install prometheus")
     exporter = PrometheusExporter(Counters().report, clock_unix_ns=clock)
     exporter.on_stored([request_row() for _ in range(400)], [sample_row()])
-    exposition = Exposition([exporter])
+    values: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 1)
+    gpu = GpuSample(
+        replica="r1",
+        gpu="GPU-1",
+        at_unix_ns=clock(),
+        model_name="NVIDIA H100",
+        energy_j_total=7e6,
+        throttle_reasons="sw_power_cap",
+        **values,
+    )
+    exporter.on_gpus_stored([gpu])
+    readers = GpuReaderMetrics(lambda: [State("nvml", True, (gpu,), {"lost": 1}, 0.01, 1)])
+    exposition = Exposition([exporter, readers])
     exposition.write(openmetrics=False)
     text = exposition.write(openmetrics=False)
     assert b'tailspan_recent_ttft_seconds{model="llama",quantile="0.99",replica="r1"}' in text
+    assert b'tailspan_gpu_power_watts{gpu="GPU-1",model_name="NVIDIA H100",replica="r1"} 1' in text
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

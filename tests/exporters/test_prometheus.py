@@ -13,10 +13,12 @@ from alerts.fields import GOOD
 from alerts.objectives import Goodput
 from collector.counters import Counters
 from exporters.engine_series import ENGINE_GAUGES
+from exporters.gpu_series import GPU_GAUGES
 from exporters.labels import Labels
 from exporters.prometheus import PrometheusExporter
 from exporters.series import ALL, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, RequestTimeline, Source
 
 Row = Callable[..., RequestTimeline]
@@ -195,6 +197,19 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
     whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)
     parts = dict.fromkeys(QUEUE_PARTS, 0.04)
     exporter.on_stored([request_row(**parts) for _ in range(400)], [sample_row(**whole)])
+    gpu = dict.fromkeys(GPU_GAUGES, 1)
+    exporter.on_gpus_stored(
+        [
+            GpuSample(
+                replica="r1",
+                gpu="GPU-1",
+                at_unix_ns=clock(),
+                energy_j_total=1.0,
+                throttle_reasons="hw_slowdown",
+                **gpu,  # type: ignore[arg-type]
+            )
+        ]
+    )
     told = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in exporter.registry.collect()
