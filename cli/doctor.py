@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cli import checks
+from cli import checks, gpu_checks
 from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
 
@@ -51,7 +51,7 @@ def doctor(
     form: str,
     **ways_in: Any,
 ) -> None:
-    """Check each connection and say how to mend it; exit 1 where something is amiss."""
+    """Check each connection, and the GPUs here, and say how to mend what is amiss; then exit 1."""
     access = access_of(**ways_in)
     looks = [checks.database(database, server_expected=vllm is not None)]
     if vllm:
@@ -61,6 +61,8 @@ def doctor(
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
         checks.scrapes(host, metrics_port, access),
+        gpu_checks.readers(host, metrics_port, access),
+        gpu_checks.local(),
     ]
     if not no_explorer:
         looks.append(checks.explorer(host, explorer_port))

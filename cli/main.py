@@ -16,6 +16,7 @@ from cli.config import config
 from cli.dashboards import dashboards
 from cli.doctor import doctor
 from cli.explain import explain
+from cli.gpus import gpus
 from cli.requests import requests
 from cli.simulate import simulate
 from cli.slo import slo
@@ -48,7 +49,20 @@ def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
 
 
-for _verb in (up, collect, ui, requests, stats, explain, slo, config, dashboards, doctor, simulate):
+for _verb in (
+    up,
+    collect,
+    ui,
+    requests,
+    stats,
+    explain,
+    slo,
+    config,
+    dashboards,
+    gpus,
+    doctor,
+    simulate,
+):
     tailspan.add_command(_verb)
 
 

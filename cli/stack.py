@@ -20,19 +20,23 @@ from cli.addresses import authority
 from cli.children import Child
 from cli.doors import Doors
 from cli.evaluating import evaluate_for_ever
+from cli.gpu_options import GpuSetup
 from cli.notifying import Notifying
 from cli.retaining import Keep, retain_for_ever
 from collector.bearer import BearerGate
 from collector.counters import Counters
+from collector.gpus.sampler import GpuSampler
 from collector.hosting import AsgiHost, listen
 from collector.limits import Limits
 from collector.reading import ReadingApart
 from collector.scrape.scraper import Scraper
 from collector.scrape.targets import Discovery
 from collector.server import Collector
+from collector.sink import Listener
 from exporters.app import metrics_app
 from exporters.exposition import Exposition
 from exporters.forwarding import Forwarder
+from exporters.gpu_readers import GpuReaderMetrics
 from exporters.prometheus import PrometheusExporter
 from exporters.scrapes import ScrapeMetrics
 from exporters.text import Families
@@ -40,6 +44,7 @@ from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline, Source
 from ui.launch import launch
 
@@ -103,6 +108,7 @@ class Stack:
         scrape_every_s: how often.
         doors: who may come in.
         forward: sends what is received on to another backend.
+        gpus: which GPUs are sampled, and whose they are.
     """
 
     def __init__(
@@ -121,6 +127,7 @@ class Stack:
         scrape_every_s: float = 5.0,
         doors: Doors = Doors(),  # noqa: B008 - frozen
         forward: Forwarder | None = None,
+        gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -158,7 +165,7 @@ class Stack:
                 simulated=lambda: self.arrivals.simulated,
                 say=_say_if_read,
             )
-        exporter = PrometheusExporter(
+        self._exporter = exporter = PrometheusExporter(
             counters.report,
             objectives=counted(tuple(objectives)),
             targets={each.name: float(each.target) for each in objectives},
@@ -174,9 +181,19 @@ class Stack:
                 scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
+        listeners: list[Listener] = [exporter, self.arrivals, self._evaluator]
+        if self.scraper is not None:
+            listeners.append(self.scraper)
+        self._gpu_readers = gpus.readers() if gpus.any else None
+        self.gpu_sampler: GpuSampler | None = None
+        if self._gpu_readers is not None:
+            owners = gpus.owners()
+            listeners.append(owners)
+            self.gpu_sampler = GpuSampler(self._gpu_readers.all, owners, self._keep_gpus)
+            told.append(GpuReaderMetrics(self.gpu_sampler.report))
         self.collector = Collector(
             self._writer,
-            [exporter, self.arrivals, self._evaluator, *([self.scraper] if self.scraper else [])],
+            listeners,
             counters=counters,
             host=host,
             grpc_port=ports.grpc,
@@ -186,6 +203,7 @@ class Stack:
             tls=doors.tls,
             reading=ReadingApart(),
             forward=forward.offer if forward else None,
+            gpu_listeners=[exporter],
         )
         scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
@@ -224,6 +242,8 @@ class Stack:
             self._working.append(asyncio.create_task(retaining))
             if self.scraper is not None:
                 self._working.append(asyncio.create_task(self.scraper.run()))
+            if self.gpu_sampler is not None:
+                self._working.append(asyncio.create_task(self.gpu_sampler.run()))
             if self._with_explorer:
                 await self._start_explorer()
             if self.simulate:
@@ -235,6 +255,10 @@ class Stack:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
+
+    async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
+        await asyncio.wrap_future(self._writer.submit([], [], (), samples))
+        self._exporter.on_gpus_stored(samples)
 
     @property
     def children(self) -> list[Child]:
@@ -309,6 +333,8 @@ class Stack:
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
+        if self._gpu_readers is not None:
+            await self._gpu_readers.close()
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
         # The simulator first: what it still has to tell is taken while we listen.

@@ -11,6 +11,7 @@ import click
 from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.doors import door_options, doors_of
+from cli.gpu_options import gpu_options, gpu_setup_of
 from cli.unreachable import Unreachable
 
 if TYPE_CHECKING:  # it takes a while to import
@@ -24,6 +25,7 @@ Examples:
   tailspan up --notify notify.yaml
   tailspan up --scrape http://gpu-host:8000/metrics --scrape-every 2
   tailspan up --scrape dns+http://vllm-headless:8000 --scrape-file targets.json
+  tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --keep-rows 30d
   tailspan up --forward http://tempo:4318
@@ -122,6 +124,7 @@ Examples:
     " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…)."
     "  [default: TAILSPAN_FORWARD]",
 )
+@gpu_options
 @door_options
 def up(
     vllm: str | None,
@@ -142,6 +145,11 @@ def up(
     scrape_file: tuple[Path, ...],
     scrape_every: float,
     forward: str | None,
+    gpus: str,
+    dcgm: tuple[str, ...],
+    dcgm_every: float,
+    gpu_replica: tuple[str, ...],
+    dcgm_replica: str,
     **door: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
@@ -195,6 +203,14 @@ def up(
         except DiscoveryError as error:
             raise click.UsageError(f"--scrape-file: {error}") from error
         places.append(File(path))
+    gpu_setup = gpu_setup_of(
+        # Among simulated GPUs a real one would be a stranger.
+        gpus="off" if simulate else gpus,
+        dcgm=dcgm,
+        dcgm_every=dcgm_every,
+        gpu_replica=gpu_replica,
+        dcgm_replica=dcgm_replica,
+    )
     url = database or default_url(os.environ)
     sent_on = _forwarder(forward, http_port) if forward else None
     engine = open_database(url)
@@ -215,6 +231,7 @@ def up(
             scrape_every_s=scrape_every,
             doors=doors,
             forward=sent_on,
+            gpus=gpu_setup,
         )
         await running.run(stack, vllm=vllm)
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import update
 
-from cli import checks
+from cli import checks, gpu_checks
 from cli.main import tailspan
 from cli.stack import Ports, Stack
 from collector.testing import background_loop
@@ -20,6 +20,13 @@ from store.migrations import REVISION
 from telemetry.requests import RequestTimeline
 
 VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has."""
+    none = checks.Finding("gpus", True, "none here")
+    monkeypatch.setattr(gpu_checks, "local", lambda: iter([none]))
 
 
 @pytest.fixture
@@ -96,6 +103,7 @@ def test_all_is_well(
     assert told.exit_code == 0, told.output
     assert {line[:4] for line in told.stdout.splitlines()} == {"ok  "}
     found = findings(doctor(*somewhere, "--vllm", f"{vllm}/v1", "--format", "json"))
+    assert found.pop("gpus")
     assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"}
     every = [finding for each in found.values() for finding in each]
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)
@@ -108,6 +116,8 @@ def test_nothing_is_up(doctor: Callable[..., Result], nowhere: list[str]) -> Non
     )
     assert result.exit_code == 1
     found = findings(result)
+    # Of this machine, and no connection.
+    found.pop("gpus")
     assert set(found) == {"database", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics", "explorer"}
     assert "there is no database at" in found["database"][0]["detail"]
     for check in set(found) - {"database"}:

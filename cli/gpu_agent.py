@@ -1,0 +1,103 @@
+"""The life of `tailspan gpus --endpoint`: sample, send, say what changes, stop.
+
+Sampling never waits for the collector: what it does not take waits in a bounded queue, and what
+grows too old there, or finds no room, is dropped and counted.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cli.gpu_options import GpuSetup
+from cli.running import say
+from cli.signals import stop_on_signals
+from collector.gpus.sampler import GpuSampler, ReaderState
+from collector.gpus.telling import PATH, message
+from exporters.forwarding import Forwarder
+from telemetry.gpus import GpuSample
+
+CLOSE_S: Final = 5.0
+LOOK_S: Final = 5.0
+"""How often the state of things is looked at, to say what changed."""
+
+
+async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
+    """Run until Ctrl-C, SIGTERM, or the end of the terminal.
+
+    Args:
+        setup: which GPUs, and whose.
+        forwarder: sends; it is started and closed here.
+        endpoint: where to, for people.
+    """
+    stop = stop_on_signals(lambda: None)
+    told = 0
+
+    async def keep(samples: Sequence[GpuSample]) -> None:
+        nonlocal told
+        told += len(samples)
+        forwarder.offer(PATH, message(samples), False)
+
+    readers = setup.readers()
+    sampler = GpuSampler(readers.all, setup.owners(), keep)
+    forwarder.start()
+    say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
+    working = [
+        asyncio.create_task(sampler.run()),
+        asyncio.create_task(_tell(sampler, forwarder)),
+    ]
+    asked = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([*working, asked], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*working, asked):
+            task.cancel()
+        ends = await asyncio.gather(*working, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):  # a defect of ours, which ended it
+                raise end
+    finally:
+        await readers.close()
+        await asyncio.to_thread(forwarder.close, CLOSE_S)
+        say(summary(told, forwarder.counts()[0]))
+
+
+async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
+    said: str | None = None
+    failing = False
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now = standing(sampler.report())
+        if now != said:
+            said = now
+            say(now)
+        results, held_bytes = forwarder.counts()
+        lost = results["expired"] + results["full"] + results["refused"]
+        if bool(held_bytes or lost) and not failing and not results["sent"]:
+            failing = True
+            say("Nothing has been taken by the collector yet; what is sampled waits.")
+        elif failing and results["sent"]:
+            failing = False
+            say("The collector takes it.")
+
+
+def standing(states: Sequence[ReaderState]) -> str:
+    """One sentence on what is sampled."""
+    up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
+    down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
+    if not up and not down:
+        return "There is no GPU here; looking again every minute."
+    return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
+
+
+def summary(told: int, results: Mapping[str, int]) -> str:
+    """What became of everything: messages, of which each holds the samples of one look."""
+    dropped = ", ".join(
+        f"{results[each]} {words}"
+        for each, words in (
+            ("expired", "grew too old"),
+            ("full", "found no room"),
+            ("refused", "were refused"),
+        )
+        if results[each]
+    )
+    sent = f"{told:,} samples of GPUs in {results['sent']:,} messages sent"
+    return f"{sent}; dropped: {dropped}." if dropped else f"{sent}; none dropped."

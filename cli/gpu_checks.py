@@ -1,0 +1,88 @@
+"""GPUs, as `tailspan doctor` looks at them: those of this machine, and the readers of a running
+Tailspan."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from cli import probes
+from cli.access import OPEN, Access
+from cli.addresses import authority
+from cli.checks import TIMEOUT_S, Finding
+from cli.gpu_options import GpuSetup
+from cli.gpu_tables import reasons, whys
+from cli.text import printable
+
+_WIDEST: Final = 400
+_DMESG: Final = "dmesg says more (Xid); drain the machine, then nvidia-smi --gpu-reset, or reboot"
+_MEND: Final = {
+    "no_permission": "let this user, or its container, use the GPU: docker --gpus all,"
+    " runtimeClassName: nvidia, or the group of /dev/nvidia* or /dev/kfd",
+    "version_mismatch": "library and driver differ, as after an update: reboot",
+    "old_driver": "the driver is too old to tell; a dcgm-exporter may: --dcgm",
+    "timeout": f"the driver hangs: {_DMESG}",
+    "lost": _DMESG,
+    "needs_reset": _DMESG,
+    "no_power": "attach the GPU's power cables",
+}
+_ELSE: Final = "nvidia-smi or amd-smi may say more"
+
+
+def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
+    """What the GPUs of this machine tell, and what they cannot and why.
+
+    Args:
+        setup: which; None for all that this machine has.
+    """
+    from cli.gpus import look
+    from collector.gpus.reading import MEASURED
+
+    samples, states = asyncio.run(look(setup or GpuSetup(local=True)))
+    for state in states:
+        if state.up is False and state.absence is not None:
+            why = state.absence.why
+            found = printable(f"{state.name}: {state.absence}", _WIDEST)
+            yield Finding("gpus", False, found, _MEND.get(why, _ELSE))
+        for what, absence in state.lost.items():
+            found = printable(f"{state.name}: {what}: {absence}", _WIDEST)
+            yield Finding("gpus", False, found, _MEND.get(absence.why, _ELSE))
+    for gpu in (gpu for state in states for gpu in state.gpus):
+        about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
+        told = f"{about} tells {len(gpu.values)} of {len(MEASURED) - 1}"
+        missing = whys(gpu)
+        if missing:
+            cannot = printable("; ".join(missing), _WIDEST)
+            yield Finding("gpus", None, f"{told}; not {cannot}")
+        else:
+            yield Finding("gpus", True, told)
+    if not samples and not any(state.up is False or state.lost for state in states):
+        yield Finding("gpus", True, f"none here. {reasons(states)}")
+
+
+def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Whether each reader of GPUs of a running Tailspan tells; nothing where none does."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    body = probes.get(f"{access.scheme}://{authority(host, port)}/metrics", TIMEOUT_S, access).body
+    lines = [line for line in body.splitlines() if line.startswith("tailspan_gpu_reader_")]
+    try:
+        families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
+    except ValueError:
+        return  # another program's: `metrics` says so
+    samples = [sample for family in families for sample in family.samples]
+    failures: dict[str, list[str]] = {}
+    for sample in samples:
+        if sample.name == "tailspan_gpu_reader_failures_total":
+            counted = f"{sample.value:.0f} {sample.labels.get('reason')}"
+            failures.setdefault(sample.labels.get("reader", ""), []).append(counted)
+    for sample in samples:
+        if sample.name != "tailspan_gpu_reader_up":
+            continue
+        name = sample.labels.get("reader", "")
+        shown = printable(name, probes.WIDEST_WHY)
+        if sample.value:
+            yield Finding("GPU reader", True, f"{shown} is up")
+        else:
+            why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
+            found = f"{shown} tells nothing; so far: {why}"
+            yield Finding("GPU reader", False, found, "the log of tailspan up says more")

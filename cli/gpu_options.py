@@ -1,0 +1,128 @@
+"""Which GPUs are sampled, and whose they are: the options of `up`, `gpus` and what they mean."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
+    from collector.gpus.claims import Claims
+    from collector.gpus.local import GpuReaders
+    from collector.gpus.owners import Owners
+    from collector.scrape.targets import Discovery
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--gpus",
+        type=click.Choice(["auto", "off"]),
+        default="auto",
+        show_default=True,
+        help="Sample the GPUs of this machine each second, where there are any: NVIDIA's through"
+        " NVML, AMD's through AMD SMI.",
+    ),
+    click.option(
+        "--dcgm",
+        multiple=True,
+        metavar="URL",
+        help="Ask this dcgm-exporter for its GPUs: those older than Hopper, or elsewhere."
+        " Addresses as of --scrape: http://HOST:9400, dns+http://NAME:9400. May be repeated.",
+    ),
+    click.option(
+        "--dcgm-every",
+        type=click.FloatRange(1, 60),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often, from 1 to 60 s; an exporter looks every 30 s unless started with -c 1000.",
+    ),
+    click.option(
+        "--gpu-replica",
+        multiple=True,
+        metavar="GPU=REPLICA",
+        help="Whose a GPU is, whatever else says so. GPU: a UUID, a number, HOST/NUMBER of a"
+        " dcgm-exporter's, or * for all others here. May be repeated.",
+    ),
+    click.option(
+        "--dcgm-replica",
+        default="{pod}",
+        show_default=True,
+        metavar="TEMPLATE",
+        help="Whose a dcgm-exporter's GPU is, made of its labels, as {namespace}/{pod}.",
+    ),
+)
+
+
+def _nothing() -> "Claims":
+    from collector.gpus.claims import Claims
+
+    return Claims()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSetup:
+    """What the options say."""
+
+    local: bool = False
+    dcgm: "tuple[Discovery, ...]" = ()
+    dcgm_every_s: float = 5.0
+    claims: "Claims" = field(default_factory=_nothing)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.local or bool(self.dcgm)
+
+    def readers(self) -> "GpuReaders":
+        """Whom to ask."""
+        from collector.gpus.local import GpuReaders
+
+        return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
+
+    def owners(self) -> "Owners":
+        """Whose they are."""
+        from collector.gpus.local import host_name
+        from collector.gpus.owners import Owners
+        from collector.gpus.processes import Processes
+
+        return Owners(host_name(), Processes(), self.claims)
+
+
+def gpu_options(command: _Command) -> _Command:
+    """The options whose values `gpu_setup_of` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def gpu_setup_of(
+    *,
+    gpus: str,
+    dcgm: tuple[str, ...],
+    dcgm_every: float,
+    gpu_replica: tuple[str, ...],
+    dcgm_replica: str,
+) -> GpuSetup:
+    """What the options say.
+
+    Raises:
+        click.UsageError: one of them is malformed.
+    """
+    from collector.gpus.claims import checked_template, claims_of
+    from collector.scrape.targets import place
+
+    try:
+        checked_template(dcgm_replica)
+    except ValueError as error:
+        raise click.UsageError(f"--dcgm-replica {error}") from error
+    try:
+        claims = claims_of(gpu_replica, dcgm_replica)
+    except ValueError as error:
+        raise click.UsageError(f"--gpu-replica {error}") from error
+    try:
+        places = tuple(place(given) for given in dcgm)
+    except ValueError as error:
+        raise click.UsageError(f"--dcgm: {error}") from error
+    return GpuSetup(gpus == "auto", places, dcgm_every, claims)

@@ -1,0 +1,367 @@
+"""`tailspan gpus`: GPUs as they are now, and told to a collector that is elsewhere."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+from click.testing import CliRunner, Result
+
+import cli.gpus
+from cli import children, gpu_agent, gpu_checks
+from cli.gpu_options import GpuSetup
+from cli.main import tailspan
+from collector.gpus import amd_smi
+from collector.gpus.claims import Claims, claims_of
+from collector.gpus.reading import Absence, ReaderError, Why
+from collector.gpus.sampler import ReaderState
+from collector.server import Collector
+from collector.testing import MemorySink, running
+from exporters.forwarding import Answer, Forwarder
+from tests.collector.gpus import conftest as gpus_of_tests
+from tests.collector.gpus.driver import H100, Card, Driver
+
+install = gpus_of_tests.install
+Install = Callable[..., Driver]
+DCGM = (
+    'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",modelName="NVIDIA A100",Hostname="gpu-host",'
+    'pod="chat-0"} 301.25\n'
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has."""
+
+    def load() -> None:
+        raise ReaderError(Absence(Why.NO_PACKAGE))
+
+    monkeypatch.setattr(amd_smi, "load", load)
+    # The looks need not be a second apart for a driver in memory.
+    monkeypatch.setattr(cli.gpus, "BETWEEN_LOOKS_S", 0.11)
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a GPU."""
+
+    def missing(_name: str) -> None:
+        raise OSError
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+
+
+def gpus(*words: str) -> Result:
+    """Run `tailspan gpus`."""
+    return CliRunner().invoke(tailspan, ["gpus", *words], catch_exceptions=False)
+
+
+def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
+    """And below it what one cannot tell, and why."""
+    install(Card(processes=[os.getpid()]), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
+    told = gpus("--gpu-replica", "1=embed-0")
+    assert told.exit_code == 0, told.output
+    header, first, last, *why = told.stdout.splitlines()
+    assert re.split(r"\s{2,}", header)[:6] == [
+        "gpu", "model", "replica", "throttled by", "DRAM %", "DRAM GB/s",
+    ]  # fmt: skip
+    assert re.split(r"\s{2,}", first)[:2] == ["GPU-1", H100]
+    assert re.split(r"\s{2,}", first)[3:10] == [
+        "nothing", "62.5", "2,095", "90.0", "25.0", "70", "80",
+    ]  # fmt: skip
+    assert re.split(r"\s{2,}", last)[:6] == ["GPU-2", "NVIDIA L4", "embed-0", "nothing", "-", "-"]
+    assert why == [
+        "GPU-2 cannot tell dram_bandwidth_bytes_per_s, dram_bandwidth_ratio, nvlink_rx_bytes_per_s,"
+        " nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s, sm_active_ratio,"
+        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may tell)"
+    ]
+
+
+def test_json_has_an_object_a_gpu(install: Install) -> None:
+    """The fields of a sample, unknown null; `absent` says why."""
+    install(Card(processes=[2**30], supports_gpm=False))
+    [line] = gpus("--format", "json").stdout.splitlines()
+    told = json.loads(line)
+    assert told["gpu"] == "GPU-1"
+    assert (told["source"], told["power_w"], told["processes"]) == ("nvml", 512.5, [2**30])
+    assert told["foreign_processes"] == 1
+    assert told["dram_bandwidth_ratio"] is None
+    assert told["absent"]["dram_bandwidth_ratio"] == {
+        "why": "not_supported",
+        "detail": "older than Hopper; a dcgm-exporter may tell",
+    }
+    assert abs(told["at"] - time.time()) < 60
+
+
+def test_without_a_gpu_it_says_why(nowhere: None) -> None:
+    """As nothing that fails: most machines have none."""
+    told = gpus()
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert told.stdout == (
+        "No GPU is told of. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
+    )
+    silent = gpus("--format", "json")
+    assert (silent.exit_code, silent.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "code", ["NVML_ERROR_NO_PERMISSION", "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "NVML_ERROR_UNKNOWN"]
+)
+def test_a_driver_that_fails_is_told_with_its_reason(install: Install, code: str) -> None:
+    """Exit 2: there is something here, and it cannot be reached."""
+    install(Card()).failing["nvmlInitWithFlags"] = getattr(pynvml, code)
+    told = gpus()
+    assert told.exit_code == 2
+    assert "No GPU is told of. nvml: " in told.stdout
+
+
+def test_a_lost_gpu_is_told_beside_the_others(install: Install) -> None:
+    """On stderr, so that the table stays one."""
+    lost = {"nvmlDeviceGetUUID": pynvml.NVML_ERROR_GPU_IS_LOST}
+    install(Card(failing=lost), Card("GPU-2"))
+    told = gpus()
+    assert told.stderr == "nvml: GPU 0: lost (NVML: gpu is lost)\n"
+    assert (told.exit_code, "GPU-2" in told.stdout) == (0, True)
+    install(Card(failing=lost))
+    alone = gpus()
+    assert (alone.exit_code, alone.stderr) == (2, "nvml: GPU 0: lost (NVML: gpu is lost)\n")
+
+
+def test_an_exporters_gpus_are_shown(
+    nowhere: None, stranger: Callable[..., str], http_answer: Callable[..., bytes]
+) -> None:
+    """With the replica that its labels make."""
+    url = stranger({"/metrics": http_answer(body=DCGM)})
+    [line] = gpus(
+        "--dcgm", url, "--dcgm-replica", "{pod}:8000", "--format=json"
+    ).stdout.splitlines()
+    told = json.loads(line)
+    assert (told["replica"], told["gpu"], told["power_w"]) == ("chat-0:8000", "GPU-a", 301.25)
+    only = gpus("--gpus=off", "--dcgm", "http://127.0.0.1:1")
+    assert only.exit_code == 2
+    assert "unreachable" in only.output
+
+
+@pytest.mark.parametrize("verb", ["gpus", "up"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--gpus", "some"], ["--gpus", "some", "auto"]),
+        (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
+        (["--dcgm-every", "0.5"], ["--dcgm-every", "0.5", "1<=x<=60"]),
+        (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
+        (["--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "0=b", "a's already"]),
+        (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
+    verb: str, words: list[str], told: list[str]
+) -> None:
+    """Before anything starts."""
+    done = CliRunner().invoke(tailspan, [verb, *words])
+    assert done.exit_code == 2
+    assert all(part in done.output for part in told), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--gpus", "off"], ["nothing to look at"]),
+        (["--endpoint", "collector:4318"], ["--endpoint", "collector:4318", "http://HOST:PORT"]),
+        (["--endpoint", "http://me:s3cret@c:1"], ["--endpoint", "must not hold an @"]),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words: list[str], told: list[str]) -> None:
+    """And a password is not repeated."""
+    done = CliRunner().invoke(tailspan, ["gpus", *words])
+    assert done.exit_code == 2
+    assert all(part in done.output for part in told), done.output
+    assert "s3cret" not in done.output
+
+
+class Post:
+    """A collector's door, that a test opens."""
+
+    def __init__(self, status: int | None = 200) -> None:
+        self.status = status
+        self.bodies: list[bytes] = []
+
+    def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
+        """Take note."""
+        assert (path, content_type) == ("/v1/metrics", "application/x-protobuf")
+        self.bodies.append(body)
+        return Answer(self.status)
+
+
+def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: Any) -> str:
+    """Sample until a message was offered, then stop; what it said."""
+    forwarder = Forwarder(post, **about)
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        monkeypatch.setattr(gpu_agent, "stop_on_signals", lambda _at_once: stop)
+        offer = forwarder.offer
+
+        def offering(path: str, body: bytes, is_json: bool) -> None:
+            offer(path, body, is_json)
+            stop.set()
+
+        monkeypatch.setattr(forwarder, "offer", offering)
+        setup = GpuSetup(local=True, claims=claims_of(["*=chat-0"]))
+        async with asyncio.timeout(30):
+            await gpu_agent.run(setup, forwarder, "http://collector:4318")
+
+    asyncio.run(run())
+    said: str = capsys.readouterr().out
+    return said
+
+
+def test_samples_are_sent_until_it_is_stopped(
+    install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """And at the end it says how many."""
+    install(Card())
+    post = Post()
+    said = sampled(post, monkeypatch, capsys)
+    assert len(post.bodies) == 1
+    assert said.splitlines() == [
+        "Sampling GPUs for http://collector:4318. Ctrl-C stops it.",
+        "1 samples of GPUs in 1 messages sent; none dropped.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "room", "words"),
+    [
+        (400, 2**20, "1 were refused"),
+        (None, 2**20, "1 grew too old"),
+        (200, 1, "1 found no room"),
+    ],
+)
+def test_what_is_dropped_is_counted(
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    status: int | None,
+    room: int,
+    words: str,
+) -> None:
+    """A collector that refuses, or is away; a queue without room."""
+    install(Card())
+    said = sampled(Post(status), monkeypatch, capsys, queued_bytes=room)
+    assert said.splitlines()[-1] == f"1 samples of GPUs in 0 messages sent; dropped: {words}."
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([], "There is no GPU here; looking again every minute."),
+        ([ReaderState("nvml", up=True)], "GPUs: 0 by nvml."),
+        (
+            [ReaderState("nvml", up=False, absence=Absence(Why.TIMEOUT))],
+            "GPUs: none; nvml is down: timeout.",
+        ),
+    ],
+)
+def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
+    """Told when it changes."""
+    assert gpu_agent.standing(states) == said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_an_agent_tells_a_collector_and_ends_at_ctrl_c(
+    stranger: Callable[..., str], http_answer: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """As a process of its own; what arrives is kept under the replica."""
+    sink = MemorySink()
+    url = stranger({"/metrics": http_answer(body=DCGM)})
+    with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
+        command = children.ourselves(
+            "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1",
+            f"--endpoint=http://127.0.0.1:{collector.http_port}",
+        )  # fmt: skip
+        agent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        assert sink.submitted.acquire(timeout=60)
+        agent.send_signal(signal.SIGINT)
+        said, _ = agent.communicate(timeout=60)
+    assert agent.returncode == 0
+    assert re.search(r"\d+ samples of GPUs in \d+ messages sent; none dropped\.\n$", said)
+    assert {(each.replica, each.gpu, each.power_w) for each in sink.gpus} == {
+        ("chat-0", "GPU-a", 301.25)
+    }
+
+
+def test_the_doctor_says_what_a_gpu_cannot_tell(install: Install) -> None:
+    """As nothing that is amiss; one that tells everything is well."""
+    install(Card(), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
+    whole, partly = gpu_checks.local()
+    assert (whole.ok, whole.mend) == (True, None)
+    assert whole.detail == f"{H100} GPU-1 (nvml) tells 16 of 16"
+    assert partly.ok is None
+    assert "tells 8 of 16; not dram_bandwidth_bytes_per_s, dram" in partly.detail
+    assert "older than Hopper" in partly.detail
+
+
+def test_the_doctor_is_content_without_a_gpu(nowhere: None) -> None:
+    """And says how it knows."""
+    [found] = gpu_checks.local()
+    assert (found.check, found.ok, found.mend) == ("gpus", True, None)
+    assert "nvml: no_library" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "mend"),
+    [
+        ("nvmlInitWithFlags", "NVML_ERROR_NO_PERMISSION", "docker --gpus all"),
+        ("nvmlInitWithFlags", "NVML_ERROR_LIB_RM_VERSION_MISMATCH", "reboot"),
+        ("nvmlDeviceGetUUID", "NVML_ERROR_GPU_IS_LOST", "dmesg"),
+        ("nvmlDeviceGetCount_v2", "NVML_ERROR_UNKNOWN", "nvidia-smi"),
+    ],
+)
+def test_the_doctor_says_how_to_mend_what_fails(
+    install: Install, function: str, code: str, mend: str
+) -> None:
+    """By the reason."""
+    install(Card()).failing[function] = getattr(pynvml, code)
+    [found] = gpu_checks.local()
+    assert found.ok is False
+    assert mend in str(found.mend)
+
+
+def test_the_doctor_asks_a_running_tailspan_for_its_readers(
+    stranger: Callable[..., str], http_answer: Callable[..., bytes]
+) -> None:
+    """Up or down, with what was amiss; a hostile name is harmless."""
+    told = (
+        'tailspan_gpu_reader_up{reader="nvml"} 1\n'
+        'tailspan_gpu_reader_up{reader="http://x\x1b[31m"} 0\n'
+        'tailspan_gpu_reader_failures_total{reader="http://x\x1b[31m",reason="timeout"} 4\n'
+    )
+    for body, expected in ((told, 2), ("", 0), ("tailspan_gpu_reader_up{", 0)):
+        host, _, port = stranger({"/metrics": http_answer(body=body)})[7:].partition(":")
+        found = list(gpu_checks.readers(host, int(port)))
+        assert len(found) == expected
+        if found:
+            up, down = found
+            assert (up.ok, up.detail) == (True, "nvml is up")
+            assert (down.ok, "4 timeout" in down.detail, "\x1b" in down.detail) == (
+                False,
+                True,
+                False,
+            )
+
+
+def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
+    """Which is what tests and a simulation have."""
+    assert not GpuSetup().any
+    assert GpuSetup().claims == Claims()
