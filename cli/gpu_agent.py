@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cli.gpu_options import GpuSetup
+from cli.gpu_tables import standing
 from cli.running import say
 from cli.signals import stop_on_signals
-from collector.gpus.sampler import GpuSampler, ReaderState
+from collector.gpus.sampler import GpuSampler
 from collector.gpus.telling import PATH, message
 from exporters.forwarding import Forwarder
 from telemetry.gpus import GpuSample
@@ -30,11 +31,11 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         endpoint: where to, for people.
     """
     stop = stop_on_signals(lambda: None)
-    told = 0
+    told, messages = 0, 0
 
     async def keep(samples: Sequence[GpuSample]) -> None:
-        nonlocal told
-        told += len(samples)
+        nonlocal told, messages
+        told, messages = told + len(samples), messages + 1
         forwarder.offer(PATH, message(samples), False)
 
     readers = setup.readers()
@@ -57,7 +58,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
     finally:
         await readers.close()
         await asyncio.to_thread(forwarder.close, CLOSE_S)
-        say(summary(told, forwarder.counts()[0]))
+        say(summary(told, messages, forwarder.counts()[0]))
 
 
 async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
@@ -79,25 +80,18 @@ async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
             say("The collector takes it.")
 
 
-def standing(states: Sequence[ReaderState]) -> str:
-    """One sentence on what is sampled."""
-    up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
-    down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
-    if not up and not down:
-        return "There is no GPU here; looking again every minute."
-    return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
-
-
-def summary(told: int, results: Mapping[str, int]) -> str:
+def summary(told: int, messages: int, results: Mapping[str, int]) -> str:
     """What became of everything: messages, of which each holds the samples of one look."""
+    left = messages - sum(results.values())
     dropped = ", ".join(
-        f"{results[each]} {words}"
-        for each, words in (
-            ("expired", "grew too old"),
-            ("full", "found no room"),
-            ("refused", "were refused"),
+        f"{count} {words}"
+        for count, words in (
+            (results["expired"], "grew too old"),
+            (results["full"], "found no room"),
+            (results["refused"], "were refused"),
+            (left, "still waited"),
         )
-        if results[each]
+        if count
     )
     sent = f"{told:,} samples of GPUs in {results['sent']:,} messages sent"
     return f"{sent}; dropped: {dropped}." if dropped else f"{sent}; none dropped."

@@ -95,6 +95,15 @@ def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]
             yield f"{name}: {printable(what, _WIDEST)}: {_words(absence)}"
 
 
+def standing(states: "Sequence[ReaderState]") -> str:
+    """One sentence on what is sampled."""
+    up = [f"{len(state.gpus)} by {state.name}" for state in states if state.up]
+    down = [f"{state.name} is down: {state.absence}" for state in states if state.up is False]
+    if not up and not down:
+        return "There is no GPU here; looking again every minute."
+    return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
+
+
 def whys(gpu: "Told") -> list[str]:
     """What a GPU cannot tell, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
     by_reason: dict[str, list[str]] = {}

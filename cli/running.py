@@ -11,6 +11,7 @@ from cli import probes
 from cli.addresses import is_loopback
 from cli.children import Child
 from cli.doors import Doors
+from cli.gpu_tables import standing
 from cli.signals import stop_on_signals
 from cli.stack import MOST_NAMED, Stack
 from cli.text import label
@@ -32,6 +33,7 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     async with stack:
         talking = [
             asyncio.create_task(_tell(stack, vllm)),
+            asyncio.create_task(_tell_gpus(stack)),
             *(asyncio.create_task(_watch(child)) for child in stack.children),
         ]
         await stop.wait()
@@ -70,6 +72,16 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
             say(f"Telemetry arrives from {label(replica)}.")
         told = set(arrivals.replicas)
     say("There may be more servers; no more are named here.")
+
+
+async def _tell_gpus(stack: Stack) -> None:
+    """Once there is one: most machines have none, and hear nothing of it."""
+    while stack.gpu_sampler is not None:
+        states = stack.gpu_sampler.report()
+        if any(state.up is not None for state in states):
+            say(standing(states))
+            return
+        await asyncio.sleep(1)
 
 
 async def _announce(stack: Stack, vllm: str | None) -> None:

@@ -64,7 +64,7 @@ def load() -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
     except ImportError as error:
-        raise ReaderError(Absence(Why.NO_PACKAGE, "amdsmi comes with ROCm")) from error
+        raise ReaderError(Absence(Why.NO_PACKAGE, "pip install /opt/rocm/share/amd_smi")) from error
     except Exception as error:
         raise ReaderError(Absence(Why.NO_LIBRARY, "libamd_smi.so cannot be loaded")) from error
     return amdsmi

@@ -33,11 +33,12 @@ class Claims:
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     template: str = TEMPLATE
 
-    def replica(self, gpu: Told) -> str | None:
+    def said(self, gpu: Told) -> str | None:
         """Whose it is, by what is said of it; None where nothing is."""
-        for name in names_of(gpu):
-            if name in self.by_gpu:
-                return self.by_gpu[name]
+        return next((self.by_gpu[name] for name in names_of(gpu) if name in self.by_gpu), None)
+
+    def labelled(self, gpu: Told) -> str | None:
+        """Whose it is, by its labels; None where they do not say."""
         return filled(self.template, gpu.labels) if gpu.labels else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from collector.gpus.claims import ALL, Claims, names_of
-from collector.gpus.kinship import Known, replica_of
+from collector.gpus.kinship import Known, host_of, replica_of
 from collector.gpus.processes import Processes
 from collector.gpus.reading import Told
 from collector.gpus.visible import visible
@@ -80,7 +80,7 @@ class Owners(Listener):
         """The samples of GPUs, each with its replica.
 
         Args:
-            gpus: of one reading. May be called from any one thread.
+            gpus: of one reading. May be called from any thread.
         """
         with self._lock:
             self._forget(self._clock_unix_ns())
@@ -96,7 +96,12 @@ class Owners(Listener):
             )
             # Of several the one with most processes; the others are its neighbours.
             busiest = max(found, key=lambda each: (found[each], str(each)), default=None)
-            owner = self._claims.replica(gpu) or busiest or by_variable.get(gpu.gpu)
+            owner = (
+                self._claims.said(gpu)
+                or _known_as(self._claims.labelled(gpu), told_of)
+                or busiest
+                or by_variable.get(gpu.gpu)
+            )
             replica = owner or gpu.labels.get("Hostname") or self._host
             foreign = None
             if gpu.processes is not None and (owner is None or owner in told_of):
@@ -130,6 +135,15 @@ class Owners(Listener):
     def _forget(self, now_unix_ns: int) -> None:
         horizon = now_unix_ns - SILENT_NS
         self._heard = {key: told for key, told in self._heard.items() if told[1] > horizon}
+
+
+def _known_as(name: str | None, replicas: set[str]) -> str | None:
+    """A name that labels made, as the replica itself has it: a server in a pod that nobody
+    named is `pod:port`."""
+    if name is None or name in replicas:
+        return name
+    there = [each for each in replicas if host_of(each) == name]
+    return there[0] if len(there) == 1 else name
 
 
 def _sample(gpu: Told, replica: str, foreign_processes: int | None) -> GpuSample:

@@ -67,7 +67,8 @@ def _lines() -> Iterator[str]:
     yield from _section(
         "Metrics: one GPU, each second",
         "Told by a sampler beside the server, under the resource of the replica that the GPU"
-        " serves. What a device cannot tell is absent.",
+        " serves; a GPU that serves none, under its machine's name. What a device cannot tell is"
+        " absent.",
         _METRIC_COLUMNS,
         [(each.name, names.GPU_UNITS[each.name], *each[1:]) for each in vocabulary.GPU_METRICS],
     )

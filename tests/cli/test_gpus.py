@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli.gpus
-from cli import children, gpu_agent, gpu_checks
+from cli import children, gpu_agent, gpu_checks, gpu_tables
 from cli.gpu_options import GpuSetup
 from cli.main import tailspan
 from collector.gpus import amd_smi
@@ -275,7 +275,14 @@ def test_what_is_dropped_is_counted(
 )
 def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
     """Told when it changes."""
-    assert gpu_agent.standing(states) == said
+    assert gpu_tables.standing(states) == said
+
+
+def test_what_still_waits_at_the_end_is_dropped_too() -> None:
+    """A collector that swallows every byte and never answers."""
+    results = {"sent": 2, "expired": 0, "full": 0, "refused": 0}
+    said = gpu_agent.summary(48, 6, results)
+    assert said == "48 samples of GPUs in 2 messages sent; dropped: 4 still waited."
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -11,11 +11,15 @@ import pytest
 
 from cli import children, running
 from cli import stack as stack_module
+from cli.gpu_options import GpuSetup
 from cli.stack import MOST_NAMED, Ports, Stack
 from store.database import open_database
 from telemetry.requests import RequestTimeline
+from tests.collector.gpus import conftest as gpus_of_tests
+from tests.collector.gpus.driver import Card, Driver
 from ui.launch import Launch
 
+install = gpus_of_tests.install
 FREE = Ports(0, 0, 0, 0)
 PATIENCE_S = 30.0
 
@@ -237,3 +241,15 @@ def test_a_defect_in_the_talking_does_not_stop_the_collecting(
 
     with pytest.raises(ZeroDivisionError):
         up(play)
+
+
+def test_gpus_that_are_sampled_are_told(
+    up: Callable[..., str], install: Callable[..., Driver]
+) -> None:
+    """Once; a machine without one hears nothing of it."""
+    install(Card(), Card("GPU-2"))
+
+    async def wait(up: Up) -> None:
+        await up.says("GPUs: 2 by nvml")
+
+    assert up(wait, gpus=GpuSetup(local=True)).count("GPUs:") == 1

@@ -9,28 +9,29 @@ from tests.collector.gpus.making import of_dcgm, told
 def test_a_gpu_goes_by_several_names_the_exact_one_first() -> None:
     """UUID, number, and all others."""
     claims = claims_of(["GPU-1=by-uuid", "1=by-number", "*=by-default"])
-    assert claims.replica(told("GPU-1", index=1)) == "by-uuid"
-    assert claims.replica(told("GPU-2", index=1)) == "by-number"
-    assert claims.replica(told("GPU-3", index=2)) == "by-default"
-    assert claims.replica(told("MIG-4")) == "by-default"
-    assert Claims().replica(told("GPU-1", index=1)) is None
+    assert claims.said(told("GPU-1", index=1)) == "by-uuid"
+    assert claims.said(told("GPU-2", index=1)) == "by-number"
+    assert claims.said(told("GPU-3", index=2)) == "by-default"
+    assert claims.said(told("MIG-4")) == "by-default"
+    assert Claims().said(told("GPU-1", index=1)) is None
 
 
 def test_numbers_are_this_machines_and_an_exporters_go_by_host() -> None:
     """Two machines have a 0 each."""
     claims = claims_of(["0=here", "*=here", "there/0=yonder"])
-    assert claims.replica(of_dcgm(Hostname="there")) == "yonder"
-    assert claims.replica(of_dcgm(Hostname="elsewhere")) is None
+    assert claims.said(of_dcgm(Hostname="there")) == "yonder"
+    assert claims.said(of_dcgm(Hostname="elsewhere")) is None
 
 
-def test_labels_make_a_name_and_what_is_said_wins() -> None:
+def test_labels_make_a_name_beside_what_is_said() -> None:
     """A label that is not there makes none."""
     claims = claims_of([], "{namespace}/{pod}:8000")
-    assert claims.replica(of_dcgm(pod="chat-0", namespace="serving")) == "serving/chat-0:8000"
-    assert claims.replica(of_dcgm(pod="chat-0")) is None
+    assert claims.labelled(of_dcgm(pod="chat-0", namespace="serving")) == "serving/chat-0:8000"
+    assert claims.labelled(of_dcgm(pod="chat-0")) is None
     said = claims_of(["GPU-1=mine"])
-    assert said.replica(of_dcgm(pod="chat-0")) == "mine"
-    assert said.replica(of_dcgm("GPU-2", pod="chat-0")) == "chat-0"
+    assert said.said(of_dcgm(pod="chat-0")) == "mine"
+    gpu = of_dcgm("GPU-2", pod="chat-0")
+    assert (said.said(gpu), said.labelled(gpu)) == (None, "chat-0")
 
 
 @pytest.mark.parametrize("given", ["GPU-1", "=chat", "0=", " = "])

@@ -120,6 +120,15 @@ def test_labels_of_an_exporter_tell_whose_it_is(owners: Owners) -> None:
     assert own(owners, of_dcgm(pod="chat-0", Hostname="there")) == {"GPU-1": ("chat-0", None)}
 
 
+def test_a_pods_server_that_nobody_named_is_known_by_its_pod(owners: Owners) -> None:
+    """It is `pod:port`; of two in one pod neither is sure, and the label stays."""
+    owners.on_stored([], [engine("chat-0:8000", 1)])
+    gpu = of_dcgm(pod="chat-0")
+    assert own(owners, gpu) == {"GPU-1": ("chat-0:8000", None)}
+    owners.on_stored([], [engine("chat-0:8001", 2)])
+    assert own(owners, gpu) == {"GPU-1": ("chat-0", None)}
+
+
 @pytest.mark.parametrize("variable", ["GPU-2", "1", "GPU-2,nonsense,0"])
 def test_an_idle_gpu_is_whose_process_sees_it(
     owners: Owners, proc: FakeProc, variable: str
