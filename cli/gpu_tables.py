@@ -23,10 +23,10 @@ HEADER = (
     "SM %",
     "tensor %",
     "memory GiB",
-    "of",
+    "of GiB",
     "W",
     "SM MHz",
-    "of ",
+    "of MHz",
     "processes",
     "foreign",
 )

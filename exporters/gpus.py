@@ -1,8 +1,8 @@
 """GPUs as Prometheus metrics.
 
 The latest sample of each GPU of each replica. One that is silent for a minute is gone: a gauge
-of it would be history, and an idle GPU is no silent one. A GPU that changes hands is told under
-its new replica, and a minute longer under the old.
+of it would be history, and an idle GPU is no silent one. One that changes hands is told under its
+new replica, and ten seconds longer under the old: summed for a minute it would count twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +16,7 @@ from exporters.text import Family
 from telemetry.gpus import THROTTLE_REASONS, GpuSample
 
 STALE_NS: Final = 60 * 10**9
+MOVED_NS: Final = 10 * 10**9
 GpuKey = tuple[str, str]
 """Replica and GPU."""
 
@@ -39,12 +40,17 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """The latest of each that is neither stale nor without room; the others are forgotten."""
+        """The latest of each that is neither stale nor moved nor without room; the others are
+        forgotten."""
         horizon = self._clock_unix_ns() - STALE_NS
+        newest: dict[str, int] = {}
+        for sample in self._latest.values():
+            newest[sample.gpu] = max(sample.at_unix_ns, newest.get(sample.gpu, 0))
         self._latest = {
             key: sample
             for key, sample in self._latest.items()
-            if sample.at_unix_ns >= horizon and labels.holds_gpu(key)
+            if sample.at_unix_ns >= max(horizon, newest[sample.gpu] - MOVED_NS)
+            and labels.holds_gpu(key)
         }
         return list(self._latest.values())
 

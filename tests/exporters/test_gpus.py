@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.registry import CollectorRegistry
 
 from exporters.gpu_series import GPU_GAUGES
-from exporters.gpus import STALE_NS
+from exporters.gpus import MOVED_NS, STALE_NS
 from exporters.kinds import OTHER
 from exporters.labels import IDLE_NS, Labels
 from exporters.prometheus import PrometheusExporter
@@ -87,17 +87,32 @@ def test_the_latest_sample_is_told(exporter: PrometheusExporter, clock: Any) -> 
 
 
 def test_a_silent_gpu_is_gone_after_a_minute(exporter: PrometheusExporter, clock: Any) -> None:
-    """All of its series; one under another replica's name is that replica's."""
+    """All of its series."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     clock.advance(STALE_NS / 1e9)
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
-    exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    exporter.on_gpus_stored([sample(clock, gpu="GPU-2", power_w=300.0)])
     clock.advance(1)
-    told = {m.name for m in exporter.registry.collect() if m.name.startswith("tailspan_gpu_")}
-    assert "tailspan_gpu_power_watts" in told
     assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) is None
+    assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) == 300
+
+
+def test_a_gpu_that_changes_hands_is_not_counted_twice_for_long(
+    exporter: PrometheusExporter, clock: Any
+) -> None:
+    """A server has just started on it; two that go on telling of one name are two."""
+    exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     moved = {**ABOUT, "replica": "chat-1"}
+    for _ in range(3):
+        clock.advance(MOVED_NS / 2e9)
+        exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) is None
     assert read(exporter, "tailspan_gpu_power_watts", **moved) == 300
+    for _ in range(3):
+        exporter.on_gpus_stored([sample(clock, power_w=100.0)])
+        clock.advance(MOVED_NS / 2e9)
+        exporter.on_gpus_stored([sample(clock, replica="chat-1", power_w=300.0)])
+    assert read(exporter, "tailspan_gpu_power_watts", **ABOUT) == 100
 
 
 def test_gpus_are_bounded(clock: Any) -> None:
