@@ -14,7 +14,10 @@ from cli.gpu_tables import reasons, whys
 from cli.text import printable
 
 _WIDEST: Final = 400
-_DMESG: Final = "dmesg says more (Xid); drain the machine, then nvidia-smi --gpu-reset, or reboot"
+_DMESG: Final = (
+    "dmesg says more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
+    " or reboot"
+)
 _MEND: Final = {
     "no_permission": "let this user, or its container, use the GPU: docker --gpus all,"
     " runtimeClassName: nvidia, or the group of /dev/nvidia* or /dev/kfd",

@@ -6,7 +6,7 @@ named after a host (`host:port`, as it is unless somebody names it) it must be t
 of the process' container.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from collector.gpus.processes import Process
@@ -14,7 +14,6 @@ from collector.gpus.processes import Process
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
 """An engine begins to count once its model is loaded, or begins to be."""
-INIT: Final = 1
 
 
 class Known(NamedTuple):
@@ -29,9 +28,17 @@ class Known(NamedTuple):
     started_unix_ns: int | None
 
 
+def by_process(known: Iterable[Known]) -> Mapping[int, Sequence[Known]]:
+    """What engines told, by the process id."""
+    found: dict[int, list[Known]] = {}
+    for each in known:
+        found.setdefault(each.process, []).append(each)
+    return found
+
+
 def replica_of(
     ancestry: Iterable[Process],
-    known: Iterable[Known],
+    known: Mapping[int, Sequence[Known]],
     here: str,
     hostname: Callable[[int], str | None],
 ) -> str | None:
@@ -39,19 +46,14 @@ def replica_of(
 
     Args:
         ancestry: the process, its parent, and so on.
-        known: what engines told.
+        known: what engines told, by process id.
         here: this machine's name.
         hostname: what a process' container is called.
     """
-    by_process: dict[int, list[Known]] = {}
-    for each in known:
-        by_process.setdefault(each.process, []).append(each)
     for process in ancestry:
-        if process.own_pid == INIT and not process.contained:
-            return None  # of a machine, not of a container
         candidates = {
             each.replica
-            for each in by_process.get(process.own_pid, ())
+            for each in known.get(process.own_pid, ())
             if _began_together(each, process)
         }
         if candidates:

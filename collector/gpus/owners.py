@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from collector.gpus.claims import ALL, Claims, names_of
-from collector.gpus.kinship import Known, host_of, replica_of
+from collector.gpus.kinship import Known, by_process, host_of, replica_of
 from collector.gpus.processes import Processes
 from collector.gpus.reading import Told
 from collector.gpus.visible import visible
@@ -85,39 +85,38 @@ class Owners(Listener):
         with self._lock:
             self._forget(self._clock_unix_ns())
             known = [each for each, _ in self._heard.values()]
-        of_process = self._replicas_of(gpus, known)
-        by_variable = self._by_variable(gpus, known) if known else {}
         told_of = {each.replica for each in known}
+        of_process = self._replicas_of(gpus, known)
+        counted = {gpu.gpu: _counted(gpu, of_process) for gpu in gpus}
+        owners = {
+            gpu.gpu: self._claims.said(gpu)
+            or _known_as(self._claims.labelled(gpu), told_of)
+            or _busiest(counted[gpu.gpu])
+            for gpu in gpus
+        }
+        if known and None in owners.values():
+            seen = self._by_variable(gpus, known)
+            owners = {gpu: owner or seen.get(gpu) for gpu, owner in owners.items()}
         samples = []
         for gpu in gpus:
             self._unseen.difference_update(names_of(gpu))
-            found = Counter(
-                of_process[pid] for pid in gpu.processes or () if of_process[pid] is not None
-            )
-            # Of several the one with most processes; the others are its neighbours.
-            busiest = max(found, key=lambda each: (found[each], str(each)), default=None)
-            owner = (
-                self._claims.said(gpu)
-                or _known_as(self._claims.labelled(gpu), told_of)
-                or busiest
-                or by_variable.get(gpu.gpu)
-            )
-            replica = owner or gpu.labels.get("Hostname") or self._host
+            owner = owners[gpu.gpu]
             foreign = None
             if gpu.processes is not None and (owner is None or owner in told_of):
-                foreign = len(gpu.processes) - found.get(owner, 0)
+                foreign = len(gpu.processes) - counted[gpu.gpu][owner or ""]
+            replica = owner or gpu.labels.get("Hostname") or self._host
             samples.append(_sample(gpu, replica, foreign))
         return samples
 
     def _replicas_of(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[int, str | None]:
         pids = {pid for gpu in gpus for pid in gpu.processes or ()}
-        hostname = self._processes.hostname
+        told, hostname = by_process(known), self._processes.hostname
         return {
-            pid: replica_of(self._processes.ancestry(pid), known, self._host, hostname)
+            pid: replica_of(self._processes.ancestry(pid), told, self._host, hostname)
             for pid in pids
         }
 
-    def _by_variable(self, gpus: Sequence[Told], known: Sequence[Known]) -> Mapping[str, str]:
+    def _by_variable(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[str, str]:
         """Replica by GPU, as the replicas' processes see them. A container numbers its own."""
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}
@@ -125,7 +124,8 @@ class Owners(Listener):
             process = next(self._processes.ancestry(each.process), None)
             if process is None or process.contained:
                 continue
-            if replica_of([process], [each], self._host, self._processes.hostname) is None:
+            told = {each.process: [each]}
+            if replica_of([process], told, self._host, self._processes.hostname) is None:
                 continue
             variable = self._processes.visible_devices(process.pid)
             for gpu in visible(variable, local) if variable else ():
@@ -135,6 +135,17 @@ class Owners(Listener):
     def _forget(self, now_unix_ns: int) -> None:
         horizon = now_unix_ns - SILENT_NS
         self._heard = {key: told for key, told in self._heard.items() if told[1] > horizon}
+
+
+def _counted(gpu: Told, of_process: Mapping[int, str | None]) -> Counter[str]:
+    """How many of a GPU's processes are each replica's."""
+    replicas = (of_process[pid] for pid in gpu.processes or ())
+    return Counter(replica for replica in replicas if replica is not None)
+
+
+def _busiest(counted: Counter[str]) -> str | None:
+    """Of several the one with most processes; the others are its neighbours."""
+    return max(counted, key=lambda replica: (counted[replica], replica), default=None)
 
 
 def _known_as(name: str | None, replicas: set[str]) -> str | None:

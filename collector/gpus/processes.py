@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
+INIT: Final = 1
+KERNEL_THREADS: Final = 2
+"""Their parent's number, on every machine and in no container."""
 _DEEPEST: Final = 64
 """Generations; a chain that is longer has changed while it was read."""
 
@@ -45,8 +48,11 @@ class Processes:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[Process]:
-        """A process, its parent, and so on to the first."""
+        """A process, its parent, and so on to the first; of a machine without that one, which is
+        everybody's. Where we are in a container ourselves, the first may be a server."""
         for _ in range(_DEEPEST):
+            if pid == INIT and self._is_machine():
+                return
             try:
                 status = self._fields(pid)
                 yield self._process(pid, status)
@@ -75,6 +81,12 @@ class Processes:
         except (OSError, ValueError):
             return None
         return text.strip() or None
+
+    def _is_machine(self) -> bool:
+        try:
+            return self._fields(KERNEL_THREADS).get("Name") == "kthreadd"
+        except OSError:
+            return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
         # Of the namespaces from ours down to its own; kernels before 4.1 do not say.

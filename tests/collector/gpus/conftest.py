@@ -98,8 +98,9 @@ class FakeProc:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> FakeProc:
-    """A machine's processes: init, and a shell."""
+    """A machine's processes: init, the kernel's, and a shell."""
     made = FakeProc(tmp_path)
     made.add(1, 0, name="systemd")
+    made.add(2, 0, name="kthreadd")
     made.add(50, 1, name="bash)(")
     return made

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.gpus.kinship import Known, host_of, replica_of
+from collector.gpus.kinship import Known, by_process, host_of, replica_of
 from collector.gpus.processes import Process
 
 HERE = "gpu-host"
@@ -15,13 +15,12 @@ def process(pid: int, own_pid: int | None = None, began_s: float | None = BEGAN_
     return Process(pid, own_pid or pid, own_pid is not None, began_s)
 
 
-INIT = process(1)
-WORKER = [process(90), process(80), process(70), process(50), INIT]
+WORKER = [process(90), process(80), process(70), process(50)]
 
 
 def whose(ancestry: list[Process], *known: Known, container: str | None = None) -> str | None:
     """The replica of the first of them."""
-    return replica_of(ancestry, known, HERE, lambda _pid: container)
+    return replica_of(ancestry, by_process(known), HERE, lambda _pid: container)
 
 
 @pytest.mark.parametrize("pid", [90, 80, 70])
@@ -53,15 +52,15 @@ def test_of_two_chosen_names_neither_is_sure() -> None:
     assert whose(WORKER, *known) is None
 
 
-def test_the_machines_first_process_is_nobodys() -> None:
-    """Every container has a 1, and tells of it: all of the machine would be that replica's."""
-    assert whose([process(90), INIT], Known("chat-0", 1, COUNTS_NS)) is None
+def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:
+    """An agent in the same pod sees it as number 1, and the pod's name is our own."""
+    assert whose([process(90), process(1)], Known("gpu-host:8000", 1, COUNTS_NS)) == "gpu-host:8000"
 
 
 @pytest.mark.parametrize("replica", ["chat-0", "chat-0:8000"])
 def test_a_container_is_known_by_its_name(replica: str) -> None:
     """A pod's name is its host's name, and every pod's server is number 1."""
-    pod = [process(900, 12), process(880, 1), process(860), INIT]
+    pod = [process(900, 12), process(880, 1), process(860)]
     known = [Known(replica, 1, COUNTS_NS), Known(replica.replace("0", "1", 1), 1, COUNTS_NS)]
     assert whose(pod, *known, container="chat-0") == replica
     assert whose(pod, *known, container="chat-2") is None
@@ -70,7 +69,7 @@ def test_a_container_is_known_by_its_name(replica: str) -> None:
 
 def test_a_container_that_cannot_be_seen_into_is_the_only_one_it_can_be() -> None:
     """Where one name alone was chosen, and the start agrees."""
-    pod = [process(900, 12), process(880, 1), INIT]
+    pod = [process(900, 12), process(880, 1)]
     assert whose(pod, Known("chat-0", 1, COUNTS_NS)) == "chat-0"
     assert whose(pod, Known("elsewhere:8000", 1, COUNTS_NS)) is None
 

@@ -16,8 +16,14 @@ def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
         Process(70, 1, True, BOOTED_S + 100.0),
         Process(60, 60, False, BOOTED_S + 7.25),
         Process(50, 50, False, BOOTED_S + 100.0),
-        Process(1, 1, False, BOOTED_S + 100.0),
     ]
+
+
+def test_the_first_of_a_machine_is_no_ancestor_and_that_of_a_container_is(proc: FakeProc) -> None:
+    """Of everybody, the one; the other may be the server itself, seen from beside it."""
+    assert [each.pid for each in proc.processes().ancestry(50)] == [50]
+    (proc.root / "2" / "status").unlink()
+    assert [each.pid for each in proc.processes().ancestry(50)] == [50, 1]
 
 
 def test_a_process_that_is_gone_has_no_ancestors(proc: FakeProc) -> None:
