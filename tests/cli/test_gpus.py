@@ -17,7 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli.gpus
-from cli import children, gpu_agent, gpu_checks, gpu_tables
+from cli import children, gpu_agent, gpu_checks, gpu_tables, stack
+from cli import running as running_up
 from cli.gpu_options import GpuSetup
 from cli.main import tailspan
 from collector.gpus import amd_smi
@@ -171,6 +172,37 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
     done = CliRunner().invoke(tailspan, [verb, *words])
     assert done.exit_code == 2
     assert all(part in done.output for part in told), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "local", "places"),
+    [
+        ([], True, []),
+        (["--gpus", "off", "--dcgm", "http://h:9400"], False, ["http://h:9400"]),
+        (["--simulate"], False, []),
+    ],
+)
+def test_up_samples_what_it_is_told_to(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    local: bool,
+    places: list[str],
+) -> None:
+    """By itself this machine's; among simulated GPUs a real one would be a stranger."""
+    given: dict[str, Any] = {}
+
+    async def run(_stack: object, *, vllm: str | None) -> None:
+        """Nothing."""
+
+    monkeypatch.setattr(stack, "Stack", lambda *_, **about: given.update(about))
+    monkeypatch.setattr(running_up, "run", run)
+    line = ["up", "--database", url, "--gpu-replica", "0=chat-0", *words]
+    done = CliRunner().invoke(tailspan, line, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    setup: GpuSetup = given["gpus"]
+    assert (setup.local, [each.name for each in setup.dcgm]) == (local, places)
+    assert setup.claims.by_gpu == {"0": "chat-0"}
 
 
 @pytest.mark.parametrize(
