@@ -4,6 +4,10 @@ Pure. A process id alone says little: another machine has the same, and every co
 So when a process began must agree with since when the engine counts, and where a replica is
 named after a host (`host:port`, as it is unless somebody names it) it must be this one, or that
 of the process' container.
+
+With one API server the engine's workers descend from it, and it tells. With several, or with data
+parallelism, servers and engines are sisters: children of one launcher of the same program, begun
+together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +18,8 @@ from collector.gpus.processes import Process
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
 """An engine begins to count once its model is loaded, or begins to be."""
+TOGETHER_S: Final = 120.0
+"""A launcher starts its servers and engines one after another."""
 
 
 class Known(NamedTuple):
@@ -41,6 +47,7 @@ def replica_of(
     known: Mapping[int, Sequence[Known]],
     here: str,
     hostname: Callable[[int], str | None],
+    children: Callable[[int], Iterable[Process]] = lambda _pid: (),
 ) -> str | None:
     """The replica that a process serves; None where none is sure.
 
@@ -49,19 +56,31 @@ def replica_of(
         known: what engines told, by process id.
         here: this machine's name.
         hostname: what a process' container is called.
+        children: those of a process.
     """
+    branch: Process | None = None
     for process in ancestry:
-        candidates = {
-            each.replica
-            for each in known.get(process.own_pid, ())
-            if _began_together(each, process)
-        }
-        if candidates:
-            host = hostname(process.pid) if process.contained else here
-            found = _sure(candidates, host)
+        meant = [process]
+        if branch is not None and process.program == branch.program is not None:
+            meant += [each for each in children(process.pid) if _sisters(each, branch)]
+        for each in meant:
+            host = hostname(each.pid) if each.contained else here
+            found = _sure(_candidates(each, known), host)
             if found is not None:
                 return found
+        branch = process
     return None
+
+
+def _candidates(process: Process, known: Mapping[int, Sequence[Known]]) -> set[str]:
+    told = known.get(process.own_pid, ())
+    return {each.replica for each in told if _began_together(each, process)}
+
+
+def _sisters(one: Process, other: Process) -> bool:
+    if one.program != other.program or one.started_unix_s is None or other.started_unix_s is None:
+        return False
+    return abs(one.started_unix_s - other.started_unix_s) <= TOGETHER_S
 
 
 def _began_together(known: Known, process: Process) -> bool:

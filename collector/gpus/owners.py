@@ -110,9 +110,9 @@ class Owners(Listener):
 
     def _replicas_of(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[int, str | None]:
         pids = {pid for gpu in gpus for pid in gpu.processes or ()}
-        told, hostname = by_process(known), self._processes.hostname
+        told, world = by_process(known), self._processes
         return {
-            pid: replica_of(self._processes.ancestry(pid), told, self._host, hostname)
+            pid: replica_of(world.ancestry(pid), told, self._host, world.hostname, world.children)
             for pid in pids
         }
 

@@ -26,12 +26,14 @@ class Process(NamedTuple):
         own_pid: as it numbers itself; another than `pid` in a container.
         contained: whether it lives in a namespace of process ids below ours.
         started_unix_s: when it began; None where nobody can say.
+        program: the file that it runs; None where that is not ours to see.
     """
 
     pid: int
     own_pid: int
     contained: bool
     started_unix_s: float | None
+    program: str | None = None
 
 
 class Processes:
@@ -62,6 +64,18 @@ class Processes:
             if pid <= 0:
                 return
 
+    def children(self, pid: int) -> list[Process]:
+        """The processes that a process started itself, and that are still there."""
+        try:
+            text = (self._root / str(pid) / "task" / str(pid) / "children").read_text("utf-8")
+        except (OSError, ValueError):
+            return []
+        return [
+            process
+            for word in text.split()
+            if (process := next(self.ancestry(int(word)), None)) is not None
+        ]
+
     def visible_devices(self, pid: int) -> str | None:
         """CUDA_VISIBLE_DEVICES of a process; None where it is not set, or not ours to see."""
         try:
@@ -91,7 +105,14 @@ class Processes:
     def _process(self, pid: int, status: dict[str, str]) -> Process:
         # Of the namespaces from ours down to its own; kernels before 4.1 do not say.
         numbers = status.get("NSpid", str(pid)).split()
-        return Process(pid, int(numbers[-1]), len(numbers) > 1, self._started(pid))
+        contained = len(numbers) > 1
+        return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
+
+    def _program(self, pid: int) -> str | None:
+        try:
+            return str((self._root / str(pid) / "exe").readlink())
+        except OSError:
+            return None
 
     def _fields(self, pid: int) -> dict[str, str]:
         text = (self._root / str(pid) / "status").read_text("utf-8", "replace")

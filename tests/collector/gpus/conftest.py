@@ -75,6 +75,7 @@ class FakeProc:
         name: str = "python3",
         hostname: str | None = None,
         visible: str | None = None,
+        program: str = "/usr/bin/python3.12",
     ) -> None:
         """A process; in a container where `own_pid` is given."""
         folder = self.root / str(pid)
@@ -87,6 +88,12 @@ class FakeProc:
         if visible is not None:
             variables.append(f"CUDA_VISIBLE_DEVICES={visible}")
         (folder / "environ").write_text("\0".join(variables) + "\0")
+        (folder / "exe").symlink_to(program)
+        (folder / "task" / str(pid)).mkdir(parents=True)
+        (folder / "task" / str(pid) / "children").touch()
+        of_parent = self.root / str(parent) / "task" / str(parent) / "children"
+        if of_parent.exists():
+            of_parent.write_text(f"{of_parent.read_text()}{pid} ")
         if hostname is not None:
             (folder / "root" / "etc").mkdir(parents=True)
             (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
@@ -102,5 +109,5 @@ def proc(tmp_path: Path) -> FakeProc:
     made = FakeProc(tmp_path)
     made.add(1, 0, name="systemd")
     made.add(2, 0, name="kthreadd")
-    made.add(50, 1, name="bash)(")
+    made.add(50, 1, name="bash)(", program="/bin/bash")
     return made

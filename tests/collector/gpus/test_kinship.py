@@ -10,9 +10,14 @@ BEGAN_S = 1_795_000_100.0
 COUNTS_NS = round((BEGAN_S + 30) * 1e9)
 
 
-def process(pid: int, own_pid: int | None = None, began_s: float | None = BEGAN_S) -> Process:
+def process(
+    pid: int,
+    own_pid: int | None = None,
+    began_s: float | None = BEGAN_S,
+    program: str | None = "python",
+) -> Process:
     """In a container where it has a number of its own."""
-    return Process(pid, own_pid or pid, own_pid is not None, began_s)
+    return Process(pid, own_pid or pid, own_pid is not None, began_s, program)
 
 
 WORKER = [process(90), process(80), process(70), process(50)]
@@ -50,6 +55,44 @@ def test_of_two_chosen_names_neither_is_sure() -> None:
     """Better nobody's than the wrong one's."""
     known = [Known("chat-0", 70, COUNTS_NS), Known("chat-1", 70, COUNTS_NS)]
     assert whose(WORKER, *known) is None
+
+
+LAUNCHED = [process(90), process(80), process(60), process(50, program="bash")]
+"""A worker, its engine core, the launcher of several API servers, a shell."""
+
+
+@pytest.mark.parametrize("own_pid", [None, 7], ids=["here", "in a container"])
+def test_an_engine_is_its_sisters_replica(own_pid: int | None) -> None:
+    """With several API servers the launcher tells nothing, and they do."""
+    servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
+    known = by_process([Known("chat-0", own_pid or 70, COUNTS_NS)])
+
+    def children(pid: int) -> list[Process]:
+        return servers if pid == 60 else []
+
+    assert replica_of(LAUNCHED, known, HERE, lambda _pid: None, children) == "chat-0"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sister"),
+    [
+        (process(60, program="bash"), process(70)),
+        (process(60, program=None), process(70)),
+        (process(60), process(70, program="node")),
+        (process(60), process(70, began_s=BEGAN_S + 600)),
+        (process(60), process(70, began_s=None)),
+    ],
+    ids=["a shell", "hidden", "another program", "another time", "unknown time"],
+)
+def test_what_merely_has_the_same_parent_is_no_sister(launcher: Process, sister: Process) -> None:
+    """Two servers that somebody started from one shell or supervisor."""
+    known = by_process([Known("chat-0", 70, None)])
+    chain = [process(90), process(80), launcher]
+
+    def children(pid: int) -> list[Process]:
+        return [sister] if pid == 60 else []
+
+    assert replica_of(chain, known, HERE, lambda _pid: None, children) is None
 
 
 def test_a_server_beside_us_in_our_container_may_be_its_first() -> None:

@@ -129,6 +129,19 @@ def test_a_pods_server_that_nobody_named_is_known_by_its_pod(owners: Owners) -> 
     assert own(owners, gpu) == {"GPU-1": ("chat-0", None)}
 
 
+def test_engines_beside_several_api_servers_are_theirs(owners: Owners, proc: FakeProc) -> None:
+    """Children of one launcher; those of another launcher are another's."""
+    for launcher in (200, 300):
+        proc.add(launcher, 50)
+        for process in (launcher + 1, launcher + 2, launcher + 3):
+            proc.add(process, launcher)
+        proc.add(launcher + 4, launcher + 3)
+    owners.on_stored([], [engine("gpu-host:8000", 201), engine("gpu-host:8000", 202)])
+    first = told("GPU-1", processes=frozenset({204}))
+    last = told("GPU-2", processes=frozenset({304}))
+    assert own(owners, first, last) == {"GPU-1": ("gpu-host:8000", 0), "GPU-2": (HERE, 1)}
+
+
 @pytest.mark.parametrize("variable", ["GPU-2", "1", "GPU-2,nonsense,0"])
 def test_an_idle_gpu_is_whose_process_sees_it(
     owners: Owners, proc: FakeProc, variable: str

@@ -6,6 +6,8 @@ from pathlib import Path
 from collector.gpus.processes import Process, Processes
 from tests.collector.gpus.conftest import BOOTED_S, FakeProc
 
+PYTHON = "/usr/bin/python3.12"
+
 
 def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
     """Each with its number, its own number in a container, and when it began; whatever a
@@ -13,9 +15,9 @@ def test_ancestors_are_told_up_to_the_first(proc: FakeProc) -> None:
     proc.add(60, 50, started_s=BOOTED_S + 7.25)
     proc.add(70, 60, own_pid=1)
     assert list(proc.processes().ancestry(70)) == [
-        Process(70, 1, True, BOOTED_S + 100.0),
-        Process(60, 60, False, BOOTED_S + 7.25),
-        Process(50, 50, False, BOOTED_S + 100.0),
+        Process(70, 1, True, BOOTED_S + 100.0, PYTHON),
+        Process(60, 60, False, BOOTED_S + 7.25, PYTHON),
+        Process(50, 50, False, BOOTED_S + 100.0, "/bin/bash"),
     ]
 
 
@@ -40,6 +42,16 @@ def test_a_chain_without_end_ends(proc: FakeProc) -> None:
     assert len(list(proc.processes().ancestry(60))) == 64
 
 
+def test_children_are_those_that_are_still_there(proc: FakeProc) -> None:
+    """One may end between two looks; a kernel may not tell."""
+    proc.add(60, 50)
+    proc.add(61, 50)
+    assert [each.pid for each in proc.processes().children(50)] == [60, 61]
+    (proc.root / "60" / "status").unlink()
+    assert [each.pid for each in proc.processes().children(50)] == [61]
+    assert proc.processes().children(99) == []
+
+
 def test_one_variable_is_read_and_no_other(proc: FakeProc) -> None:
     """The rest of an environment is nobody's business."""
     proc.add(60, 50, visible="0,1")
@@ -56,9 +68,10 @@ def test_what_is_forbidden_is_unknown(proc: FakeProc) -> None:
     assert proc.processes().hostname(60) == "chat-0"
     assert proc.processes().hostname(50) is None
     (proc.root / "60" / "stat").write_text("60 (x")
+    (proc.root / "60" / "exe").unlink()
     (proc.root / "stat").unlink()
     [first, *_] = Processes(proc.root).ancestry(60)
-    assert first.started_unix_s is None
+    assert (first.started_unix_s, first.program) == (None, None)
 
 
 def test_this_machine_tells_of_this_process() -> None:
