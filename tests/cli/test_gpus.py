@@ -153,7 +153,7 @@ def test_an_exporters_gpus_are_shown(
     assert "unreachable" in only.output
 
 
-@pytest.mark.parametrize("verb", ["gpus", "up"])
+@pytest.mark.parametrize("verb", ["gpus", "up", "collect"])
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -180,6 +180,7 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(
         ([], True, []),
         (["--gpus", "off", "--dcgm", "http://h:9400"], False, ["http://h:9400"]),
         (["--simulate"], False, []),
+        (["collect"], True, []),
     ],
 )
 def test_up_samples_what_it_is_told_to(
@@ -197,7 +198,8 @@ def test_up_samples_what_it_is_told_to(
 
     monkeypatch.setattr(stack, "Stack", lambda *_, **about: given.update(about))
     monkeypatch.setattr(running_up, "run", run)
-    line = ["up", "--database", url, "--gpu-replica", "0=chat-0", *words]
+    verb, *rest = words if "collect" in words else ["up", *words]
+    line = [verb, "--database", url, "--gpu-replica", "0=chat-0", *rest]
     done = CliRunner().invoke(tailspan, line, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     setup: GpuSetup = given["gpus"]
