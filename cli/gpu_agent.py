@@ -63,7 +63,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
 
 async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
     said: str | None = None
-    failing = False
+    away, sent_before = False, 0
     while True:
         await asyncio.sleep(LOOK_S)
         now = standing(sampler.report())
@@ -71,13 +71,25 @@ async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
             said = now
             say(now)
         results, held_bytes = forwarder.counts()
-        lost = results["expired"] + results["full"] + results["refused"]
-        if bool(held_bytes or lost) and not failing and not results["sent"]:
-            failing = True
-            say("Nothing has been taken by the collector yet; what is sampled waits.")
-        elif failing and results["sent"]:
-            failing = False
-            say("The collector takes it.")
+        away, news = taking(away, results["sent"] - sent_before, held_bytes)
+        sent_before = results["sent"]
+        if news is not None:
+            say(news)
+
+
+def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
+    """Whether the collector takes nothing, and what there is to say of it.
+
+    Args:
+        away: whether it took nothing at the last look.
+        sent: messages sent since then.
+        held_bytes: what waits.
+    """
+    if held_bytes and not sent and not away:
+        return True, "The collector takes nothing just now; what is sampled waits."
+    if away and sent:
+        return False, "The collector takes it again."
+    return away, None
 
 
 def summary(told: int, messages: int, results: Mapping[str, int]) -> str:
@@ -86,7 +98,7 @@ def summary(told: int, messages: int, results: Mapping[str, int]) -> str:
     dropped = ", ".join(
         f"{count} {words}"
         for count, words in (
-            (results["expired"], "grew too old"),
+            (results["expired"], "found nobody in time"),
             (results["full"], "found no room"),
             (results["refused"], "were refused"),
             (left, "still waited"),

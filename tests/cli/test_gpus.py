@@ -278,7 +278,7 @@ def test_samples_are_sent_until_it_is_stopped(
     ("status", "room", "words"),
     [
         (400, 2**20, "1 were refused"),
-        (None, 2**20, "1 grew too old"),
+        (None, 2**20, "1 found nobody in time"),
         (200, 1, "1 found no room"),
     ],
 )
@@ -310,6 +310,27 @@ def test_what_is_dropped_is_counted(
 def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
     """Told when it changes."""
     assert gpu_tables.standing(states) == said
+
+
+@pytest.mark.parametrize(
+    ("away", "sent", "held_bytes", "then", "said"),
+    [
+        (False, 5, 0, False, None),
+        (False, 5, 900, False, None),
+        (False, 0, 0, False, None),
+        (False, 0, 900, True, "takes nothing just now"),
+        (True, 0, 1_800, True, None),
+        (True, 1, 900, False, "takes it again"),
+    ],
+)
+def test_a_collector_that_goes_away_is_told_once_and_so_is_its_return(
+    away: bool, sent: int, held_bytes: int, then: bool, said: str | None
+) -> None:
+    """By what was sent between two looks."""
+    now, news = gpu_agent.taking(away, sent, held_bytes)
+    assert now is then
+    assert (news is None) == (said is None)
+    assert said is None or said in str(news)
 
 
 def test_what_still_waits_at_the_end_is_dropped_too() -> None:
