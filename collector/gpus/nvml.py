@@ -134,7 +134,7 @@ class NvmlReader:
         processes: frozenset[int] | None = None
         if sliced:
             into.miss_the_rest(Absence(Why.SLICED, "its slices tell"))
-            told += self._slices(nvml, device, at_unix_ns, failures)
+            told += self._slices(nvml, index, device, at_unix_ns, failures)
         else:
             tell_memory(nvml, device, into)
             self._window(nvml, gpu, device, None).measure(into)
@@ -153,7 +153,7 @@ class NvmlReader:
         return iter((card, *told))
 
     def _slices(
-        self, nvml: Any, device: Any, at_unix_ns: int, failures: list[Failure]
+        self, nvml: Any, index: int, device: Any, at_unix_ns: int, failures: list[Failure]
     ) -> Iterator[Told]:
         most = asked(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))
         for place in range(0 if isinstance(most, Absence) else most):
@@ -163,12 +163,12 @@ class NvmlReader:
             )
             if isinstance(part, Absence):
                 if part.why is not Why.NO_DATA:  # places need not be taken
-                    failures.append(Failure(f"MIG slice {place}", part))
+                    failures.append(Failure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:
                 yield self._slice(nvml, device, part, at_unix_ns)
             except ReaderError as error:
-                failures.append(Failure(f"MIG slice {place}", error.absence))
+                failures.append(Failure(f"GPU {index} MIG slice {place}", error.absence))
 
     def _slice(self, nvml: Any, device: Any, part: Any, at_unix_ns: int) -> Told:
         gpu = str(_needed(asked(nvml, lambda: nvml.nvmlDeviceGetUUID(part))))

@@ -415,3 +415,23 @@ def test_a_new_code_of_nvidia_is_named_by_its_number(install: Install, reader: N
     with pytest.raises(ReaderError) as told:
         reader.read()
     assert str(told.value) == "failed (NVML error 77)"
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetUUID", "nvmlDeviceGetGpuInstanceId"])
+def test_a_slice_that_fails_costs_itself(
+    install: Install, reader: NvmlReader, clock: Clock, function: str
+) -> None:
+    """The card and the other slices are told; which it was is said."""
+    card = Card(slices=[Slice("MIG-a", 3), Slice("MIG-b", 5)])
+    driver = install(card)
+    do = getattr(driver, f"do_{function}")
+
+    def failing(of: Any, *rest: Any) -> Any:
+        assert card.slices is not None
+        return pynvml.NVML_ERROR_UNKNOWN if of is card.slices[0] else do(of, *rest)
+
+    setattr(driver, f"do_{function}", failing)
+    reading = second(reader, clock)
+    assert [gpu.gpu for gpu in reading.gpus] == ["GPU-1", "MIG-b"]
+    [failure] = reading.failures
+    assert (failure.what, failure.absence.why) == ("GPU 0 MIG slice 0", Why.FAILED)
