@@ -76,7 +76,7 @@ def through_the_front_end(prompts: float, pace: float) -> Requests:
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
     waiting_s = np.random.default_rng(3).exponential(0.5, len(requests))
     requests = later(requests, frontend_s=a_token_s)
-    requests.numbers["frontend_s"][:] = a_token_s  # type: ignore[index]  # made for the test
+    requests.numbers["frontend_s"][:] = a_token_s
     return later(
         requests,
         prompt_tokens=lambda old: old * prompts,
