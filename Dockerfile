@@ -16,6 +16,7 @@ RUN python -m venv /opt/tailspan \
 COPY alerts alerts
 COPY cli cli
 COPY collector collector
+COPY cost cost
 COPY dashboards dashboards
 COPY diagnosis diagnosis
 COPY exporters exporters

@@ -13,6 +13,7 @@ import click
 
 from cli.collect import collect
 from cli.config import config
+from cli.cost import cost
 from cli.dashboards import dashboards
 from cli.doctor import doctor
 from cli.explain import explain
@@ -56,6 +57,7 @@ for _verb in (
     requests,
     stats,
     explain,
+    cost,
     slo,
     config,
     dashboards,

@@ -1,6 +1,7 @@
 """Tables for people: aligned columns, ms under a second, nothing that moves the cursor."""
 
 from collections.abc import Sequence
+from math import floor, log10
 
 UNKNOWN = "-"
 """Shown for what is not known; never 0."""
@@ -32,6 +33,20 @@ def rate(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def usd(value: float | None) -> str:
+    """Dollars: to the cent from $1 on, to three digits below."""
+    if value is None:
+        return UNKNOWN
+    sign, size = ("-" if value < 0 else ""), abs(value)
+    if size >= 1_000:
+        return f"{sign}${size:,.0f}"
+    if size >= 0.995:
+        return f"{sign}${size:,.2f}"
+    if size < 5e-10:  # a sum's rounding
+        return "$0"
+    return f"{sign}${size:.{2 - floor(log10(size))}f}"
 
 
 def label(value: str | int | bool | None) -> str:

@@ -11,7 +11,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "instrumentation": set(),
     "telemetry": {"tailspan_vllm.names"},
     "store": {"telemetry"},
-    "collector": {"telemetry", "store", "tailspan_vllm.names"},
+    "cost": {"telemetry"},
+    # Requests are priced as they come in, by the same price list as the bill.
+    "collector": {"telemetry", "store", "tailspan_vllm.names", "cost"},
     "alerts": {"telemetry", "store"},
     # Requests are counted as they come in, against the objectives in force.
     "exporters": {
@@ -44,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.stepmodel",
     },
     "diagnosis": {"telemetry"},
-    "ui": {"telemetry", "store", "diagnosis"},
+    "ui": {"telemetry", "store", "diagnosis", "cost"},
     "rig": {"dashboards"},
     "cli": {
         "telemetry",
@@ -54,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "alerts",
         "dashboards",
         "diagnosis",
+        "cost",
         "simulator",
         "ui",
         "tailspan_vllm",

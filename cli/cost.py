@@ -1,0 +1,338 @@
+"""`tailspan cost`: the bill of a stretch of time, and what it was for."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from sqlalchemy import Engine
+
+from cli import cost_text, times
+from store.database import ENVIRONMENT_KEY, open_database
+from store.queries import Window
+
+if TYPE_CHECKING:
+    from alerts.objectives import Objective
+    from cost.bill import Bill, Group, Line
+    from cost.energy import Energy
+    from cost.managed import BreakEven, Comparison
+    from cost.prices import PriceList
+    from telemetry.accounts import Accounts
+
+DIMENSIONS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome", "hour")
+
+KEPT_S: Final = 300
+"""Stretches in which a rate is held against the objectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """All that is told of a stretch of time."""
+
+    accounts: "Accounts"
+    bill: "Bill"
+    compared: "Sequence[Comparison]"
+    not_compared: Sequence[str]
+    """Why some traffic has no managed price."""
+    break_even: "BreakEven | None"
+    energy: "Energy | None"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan cost
+  tailspan cost --last 24h --by tenant
+  tailspan cost --last 7d --by model,hour --format json
+  tailspan cost --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --prices prices.yaml
+\b
+A price file, whose entries go before those that come along (cost/prices.yaml):
+  devices:
+    - match: "NVIDIA H100 80GB HBM3"     # * stands for anything; cpu is an engine on a CPU
+      usd_per_hour: 2.10                 # of one GPU
+      regions: {eu-central-1: 2.35}
+  replicas:
+    - match: "batch-*"
+      usd_per_hour: 9.80                 # of one engine, all its GPUs
+  managed:
+    - {match: "chat", provider: openrouter, model: qwen/qwen3-32b}
+"""
+)
+@click.option(
+    "--last",
+    metavar="DURATION",
+    help=f"This long until now (or until --to): 90s, 15m, 2h, 7d.  [default: {times.DEFAULT_LAST}]",
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME",
+    help="From then on: unix seconds, or ISO 8601 (UTC if it has no zone).",
+)
+@click.option("--to", "end", metavar="TIME", help="Until then.  [default: now]")
+@click.option(
+    "--by",
+    default="",
+    metavar="LABEL,LABEL",
+    help=f"What it was for, by any of {', '.join(DIMENSIONS)}.",
+)
+@click.option(
+    "--prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="What you pay, as YAML; see below.  [default: TAILSPAN_PRICES, else list prices]",
+)
+@click.option(
+    "--objectives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="OpenSLO files or folders that a rate must keep to count as reachable."
+    "  [default: those that come along: tailspan slo check]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text to read, or one JSON object.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="What to read, as a SQLAlchemy URL."
+    f"  [default: {ENVIRONMENT_KEY}, else sqlite:///var/tailspan.db]",
+)
+def cost(
+    last: str | None,
+    start: str | None,
+    end: str | None,
+    by: str,
+    prices: Path | None,
+    objectives: tuple[Path, ...],
+    form: str,
+    database: str | None,
+) -> None:
+    """Tell what serving cost: requests, idle and waste, which sum to the bill.
+
+    The bill is the price of each engine times the time that it was seen up, in whole minutes.
+    Each request pays for its share of its engine's steps; what evictions made the engine
+    compute again is waste, the time between steps idle, and the rest, of requests that have not
+    ended or whose account was lost, unbilled. Seconds are priced at what is in force now,
+    whatever cost_usd a request was given as it came.
+
+    Beside it: the same tokens at a managed API (genai-prices) and from which volume on one's
+    own engines pay; energy and CO₂ where GPUs tell of it.
+    """
+    from alerts.errors import AlertsError
+    from alerts.openslo import load
+    from cli.slo import OBJECTIVES
+    from cost.errors import PriceError
+    from cost.pricefile import prices_in_force
+
+    dimensions = _dimensions(by)
+    try:
+        window = times.window(last, start, end, time.time_ns())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        in_force = prices_in_force(prices, os.environ)
+    except PriceError as error:
+        raise click.UsageError(f"--prices: {error}") from error
+    try:
+        promised = load(objectives or [OBJECTIVES]).objectives
+    except (AlertsError, FileNotFoundError) as error:
+        raise click.UsageError(f"--objectives: {error}") from error
+    engine = open_database(database, create=False)
+    click.get_current_context().call_on_close(engine.dispose)
+    found = reckon(engine, window, dimensions, in_force, promised)
+    if form == "json":
+        click.echo(json.dumps(as_json(found), allow_nan=False))
+    elif found.bill.total is None and not found.bill.unpriced:
+        click.echo(cost_text.nothing(engine, window), err=True)
+    else:
+        for line in cost_text.lines(found):
+            click.echo(line)
+
+
+def reckon(
+    engine: Engine,
+    window: Window,
+    by: Sequence[str],
+    prices: "PriceList",
+    objectives: "Sequence[Objective]" = (),
+) -> Cost:
+    """The bill of a window and all that is held against it."""
+    from cost.bill import bill
+    from cost.energy import energy, together
+    from cost.managed import break_even
+    from store.accounts import accounts
+
+    read = accounts(engine, window, [name for name in by if name != "hour"])
+    found = bill(read, prices, by)
+    compared, missing = _compared(bill(read, prices, ("model",)), prices)
+    whole = bool(compared) and not missing and not found.unpriced
+    return Cost(
+        accounts=read,
+        bill=found,
+        compared=compared,
+        not_compared=missing,
+        break_even=break_even(found.usd_per_hour, compared, _kept(engine, read, objectives))
+        if whole
+        else None,
+        energy=together(energy(read, prices, found.seen).values()),
+    )
+
+
+def _compared(by_model: "Bill", prices: "PriceList") -> "tuple[list[Comparison], list[str]]":
+    from cost.managed import NoManagedPrice, Tokens, compare
+
+    compared, missing = [], []
+    for group in by_model.groups:
+        if not group.prompt_tokens + group.output_tokens:
+            continue
+        tokens = Tokens(
+            group.requests, group.prompt_tokens, group.cached_tokens, group.output_tokens
+        )
+        try:
+            compared.append(compare(group.labels[0], tokens, prices))
+        except NoManagedPrice as error:
+            missing.append(str(error))
+    return compared, missing
+
+
+def _kept(engine: Engine, read: "Accounts", objectives: "Sequence[Objective]") -> float | None:
+    """The highest rate at which the objectives were all kept, as far as `tailspan up` counted."""
+    from alerts.objectives import Goodput
+    from cost.managed import Judged, kept_rps
+    from store.slo_counts import read_counts
+
+    start_s, end_s = read.from_unix_ns // 10**9, read.to_unix_ns // 10**9
+    stretches: dict[int, list[Judged]] = {}
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            continue
+        sums: dict[int, tuple[int, int]] = {}
+        for each in read_counts(engine, objective.indicator.digest, start_s, end_s):
+            at = (each.until_unix_s - 1) // KEPT_S
+            good, every = sums.get(at, (0, 0))
+            sums[at] = (good + each.good, every + each.good + each.bad)
+        for at, (good, every) in sums.items():
+            stretches.setdefault(at, []).append(Judged(good, every, objective.target))
+    return kept_rps(stretches.values(), KEPT_S)
+
+
+def as_json(found: Cost) -> dict[str, Any]:
+    """All of it as one object; null is unknown."""
+    bill = found.bill
+    total = bill.total
+    return {
+        "from": bill.from_unix_ns / 1e9,
+        "to": bill.to_unix_ns / 1e9,
+        "simulated": found.accounts.simulated,
+        "apportioned": found.accounts.apportioned,
+        "gaps_s": bill.seen.gaps_s,
+        "total": None if total is None else _line(total, named=False),
+        "usd_per_hour": bill.usd_per_hour if bill.rates else None,
+        "rates": [
+            {
+                "replica": replica,
+                "what": rate.what,
+                "devices": rate.devices,
+                "usd_per_hour": rate.usd_per_hour,
+                "source": rate.origin.source,
+                "date": rate.origin.date,
+            }
+            for replica, rates in bill.rates.items()
+            for rate in rates
+        ],
+        "unpriced": [each._asdict() for each in bill.unpriced],
+        "by": list(bill.by),
+        "groups": [_group(group, bill.by) for group in bill.groups],
+        "lines": [_line(line, named=True) for line in bill.lines],
+        "managed": [
+            {
+                "model": each.model,
+                "provider": each.at.provider,
+                "managed_model": each.at.model,
+                "requests": each.tokens.requests,
+                "cost_usd": each.usd,
+            }
+            for each in found.compared
+        ],
+        "not_compared": list(found.not_compared),
+        "break_even": None
+        if found.break_even is None
+        else {
+            "rps": found.break_even.rps,
+            "requests_per_month": found.break_even.requests_per_month,
+            "tokens_per_month": found.break_even.tokens_per_month,
+            "kept_rps": found.break_even.kept_rps,
+            "reachable": found.break_even.reachable,
+        },
+        "energy": None
+        if found.energy is None
+        else {
+            "joules": found.energy.joules,
+            "idle_joules": found.energy.idle_j,
+            "gpu_seconds": found.energy.seen_s,
+            "co2_g": found.energy.co2_g,
+            "idle_is_fitted": found.energy.fitted,
+        },
+    }
+
+
+def _line(line: "Line", *, named: bool) -> dict[str, Any]:
+    name = {"replica": line.replica, "hour": line.hour_unix_s} if named else {}
+    return {
+        **name,
+        "bill_usd": line.bill_usd,
+        "requests_usd": line.requests_usd,
+        "lost_usd": line.lost_usd,
+        "wasted_usd": line.wasted_usd,
+        "idle_usd": line.idle_usd,
+        "unbilled_usd": line.unbilled_usd,
+        "requests": line.requests,
+        "engines": line.engines,
+        "wall_s": line.wall_s,
+        "busy_s": line.busy_s,
+        "priced_by": line.priced_by,
+    }
+
+
+def _group(group: "Group", by: Sequence[str]) -> dict[str, Any]:
+    named: dict[str, Any] = dict(zip(by, group.labels, strict=True))
+    if "hour" in named:
+        named["hour"] = int(named["hour"])
+    return {
+        **named,
+        "requests": group.requests,
+        "unpriced_requests": group.unpriced,
+        "cost_usd": group.usd,
+        "lost_usd": None if group.usd is None else group.lost_usd,
+        "wasted_usd": None if group.usd is None else group.wasted_usd,
+        "prompt_tokens": group.prompt_tokens,
+        "cached_tokens": group.cached_tokens,
+        "output_tokens": group.output_tokens,
+        "usd_per_1k_input_tokens": group.usd_per_1k_in,
+        "usd_per_1k_output_tokens": group.usd_per_1k_out,
+        "priced_by": sorted(group.priced_by),
+    }
+
+
+def _dimensions(by: str) -> list[str]:
+    names = [name.strip() for name in by.split(",")] if by.strip() else []
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.UsageError(
+                f"--by {by!r}: {name!r} is nothing to tell costs by;"
+                f" allowed: {', '.join(DIMENSIONS)}"
+            )
+        if names.count(name) > 1:
+            raise click.UsageError(f"--by {by!r}: {name} is given twice")
+    return names

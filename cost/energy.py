@@ -1,0 +1,171 @@
+"""What the work drew: joules of each replica's GPUs, to its requests or named idle, and CO₂.
+
+Pure. Energy is told by counters, read at the ends of minutes: the power sensor samples too
+seldom for less (a quarter of the time on an H100: arXiv 2312.02741). Of a replica's minutes
+
+    E = a·T + b·busy                              a, b ≥ 0, least squares
+
+tells a, what its GPUs draw whether or not there is work: idle energy is a·(T − busy). Where its
+minutes are too few or too alike for that, idle time draws what busy time does, which tells
+idle too high. The rest is the requests', by the weights that the bill has.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cost.prices import PriceList
+from cost.seen import GAP_S, Seen
+from telemetry.accounts import Accounts, GpuMinutes
+
+MINUTE_S: Final = 60
+LEAST_MINUTES: Final = 10
+LEAST_SPREAD: Final = 0.2
+"""Of the busy share between minutes, below which a and b cannot be told apart."""
+MOST_W: Final = 5_000.0
+"""No GPU draws that much: a counter that grew faster began anew."""
+J_PER_KWH: Final = 3.6e6
+
+_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Of a replica, or of several."""
+
+    joules: float
+    idle_j: float
+    seen_s: float
+    """GPU-seconds that counters tell of."""
+    co2_g: float | None
+    """With the data centre's overhead; None where no price list tells."""
+    fitted: bool
+    """Whether the idle draw was found from the minutes, rather than by time."""
+
+    @property
+    def kwh(self) -> float:
+        """As electricity is billed."""
+        return self.joules / J_PER_KWH
+
+
+def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Energy]:
+    """By replica; one whose GPUs do not tell is not in it, nor is a stretch under a minute."""
+    drawn = _by_minute(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
+    busy = _busy(accounts, times)
+    found = {}
+    for replica, minutes in drawn.items():
+        joules = sum(j for j, _ in minutes.values())
+        seen_s = sum(s for _, s in minutes.values())
+        gpus = sum(1 for name, _ in accounts.gpus.gpus if name == replica)
+        if seen_s < MINUTE_S * gpus or gpus == 0:
+            continue
+        share = {at: min(1.0, busy[replica].get(at, 0.0) / MINUTE_S) for at in minutes}
+        idle_w, fitted = _idle_w(
+            [(j, s, share[at]) for at, (j, s) in minutes.items() if s > 0.5 * MINUTE_S * gpus]
+        )
+        idle_j = sum(
+            min(j, (idle_w if idle_w is not None else j / s) * s * (1 - share[at]))
+            for at, (j, s) in minutes.items()
+            if s > 0
+        )
+        found[replica] = Energy(
+            joules=joules,
+            idle_j=idle_j,
+            seen_s=seen_s,
+            co2_g=co2_g(joules, prices, _region(replica, accounts, times)),
+            fitted=fitted,
+        )
+    return found
+
+
+def together(several: Iterable[Energy]) -> Energy | None:
+    """Of all replicas; None of none."""
+    known = list(several)
+    if not known:
+        return None
+    told = [each.co2_g for each in known if each.co2_g is not None]
+    return Energy(
+        joules=sum(each.joules for each in known),
+        idle_j=sum(each.idle_j for each in known),
+        seen_s=sum(each.seen_s for each in known),
+        co2_g=sum(told) if len(told) == len(known) else None,
+        fitted=all(each.fitted for each in known),
+    )
+
+
+def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
+    """What the electricity emitted: of the GPUs, and of the data centre around them."""
+    carbon = prices.carbon_of(region)
+    if carbon is None or prices.pue is None:
+        return None
+    return joules / J_PER_KWH * prices.pue.ratio * carbon.g_per_kwh
+
+
+def _region(replica: str, accounts: Accounts, times: Seen) -> str | None:
+    told = [each.region for each in accounts.starts if each.replica == replica and each.region]
+    return told[-1] if told else times.regions.get(replica)
+
+
+def _by_minute(
+    gpus: GpuMinutes, from_unix_ns: int, to_unix_ns: int
+) -> dict[str, dict[int, tuple[float, float]]]:
+    """Joules and seconds of each replica's GPUs, by the minute that they begin in."""
+    found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
+    order = np.lexsort((gpus.first_unix_ns, gpus.which))
+    before: tuple[int, int, float] | None = None
+    for place in order.tolist():
+        which = int(gpus.which[place])
+        first, last = int(gpus.first_unix_ns[place]), int(gpus.last_unix_ns[place])
+        first_j, last_j = float(gpus.first_j[place]), float(gpus.last_j[place])
+        stretches = [(first, last, last_j - first_j)]
+        if before is not None and before[0] == which and first - before[1] <= GAP_S * _NS:
+            stretches.append((before[1], first, first_j - before[2]))
+        before = (which, last, last_j)
+        for start, end, joules in stretches:
+            inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
+            seconds = (end - start) / _NS
+            if not inside or not 0 <= joules <= MOST_W * seconds:
+                continue
+            minutes = found[gpus.gpus[which][0]]
+            at = start // _NS // MINUTE_S * MINUTE_S
+            known_j, known_s = minutes.get(at, (0.0, 0.0))
+            share = inside / (end - start)
+            minutes[at] = (known_j + joules * share, known_s + seconds * share)
+    return found
+
+
+def _busy(accounts: Accounts, times: Seen) -> Mapping[str, dict[int, float]]:
+    """Busy seconds by replica and minute; of several engines their mean."""
+    minutes = accounts.engines
+    first, last = minutes.first["busy_s_total"], minutes.last["busy_s_total"]
+    engines = defaultdict(set)
+    for (replica, number), _ in times.hours:
+        engines[replica].add(number)
+    found: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for place, which in enumerate(minutes.which.tolist()):
+        replica = minutes.counts[which].replica
+        start, end = int(minutes.first_unix_ns[place]), int(minutes.last_unix_ns[place])
+        if end <= start or np.isnan(last[place]) or not engines[replica]:
+            continue
+        # As much of the second or two between the samples of two minutes.
+        rate = (float(last[place]) - float(first[place])) / ((end - start) / _NS)
+        at = start // _NS // MINUTE_S * MINUTE_S
+        found[replica][at] += rate * MINUTE_S / len(engines[replica])
+    return found
+
+
+def _idle_w(minutes: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
+    """Watts of one GPU without work; None where the minutes do not tell."""
+    if len(minutes) < LEAST_MINUTES:
+        return None, False
+    joules, seconds, busy = (np.array(column) for column in zip(*minutes, strict=True))
+    if busy.max() - busy.min() < LEAST_SPREAD:
+        return None, False
+    columns = np.stack([np.ones(len(busy)), busy], axis=1)
+    (idle_w, more_w), *_ = np.linalg.lstsq(columns, joules / seconds, rcond=None)
+    if idle_w < 0 or more_w < 0:
+        return None, False
+    return float(idle_w), True

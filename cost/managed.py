@@ -1,0 +1,159 @@
+"""What the same tokens would have cost at a managed API, and from which volume on one's own pays.
+
+    break-even = fixed cost of a month / price of a request at this traffic's mix
+
+The fixed cost is that of the engines as they stand, whether they work or not: an idle GPU
+costs the same. It only counts up to the rate at which the objective is still kept: beyond it
+more engines are needed.
+
+Pure: prices come with the package genai-prices, and nothing is fetched.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from cost.prices import ManagedModel, PriceList
+
+MONTH_S: Final = 730 * 3_600
+"""A twelfth of a year."""
+LEAST_JUDGED: Final = 100
+"""Requests in a stretch, below which a rate that keeps an objective is luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Of some requests."""
+
+    requests: int
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One served model's traffic at a managed API."""
+
+    model: str
+    """As it is served."""
+    tokens: Tokens
+    at: ManagedModel
+    usd: float
+    cached_discounted: bool
+    """Whether cached tokens cost less there."""
+
+    @property
+    def usd_per_request(self) -> float:
+        """At this mix of tokens."""
+        return self.usd / self.tokens.requests
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """From how many requests a second on one's own engines cost less."""
+
+    rps: float
+    requests_per_month: float
+    tokens_per_month: float
+    kept_rps: float | None
+    """The highest rate seen at which the objective was kept; None where nobody knows."""
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether such a rate has been seen to keep the objective; None where nobody knows."""
+        return None if self.kept_rps is None else self.rps <= self.kept_rps
+
+
+class Judged(NamedTuple):
+    """What an objective had in a stretch: good requests, all that count, the share promised."""
+
+    good: int
+    every: int
+    target: Fraction
+
+
+class NoManagedPrice(Exception):  # noqa: N818 -- it says what is the case
+    """No managed model stands for this one, or genai-prices does not know the one named."""
+
+
+def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
+    """The price of some traffic at the managed model that stands for the served one.
+
+    Requests are priced as the mean one of them: tiers go by a request's length.
+
+    Raises:
+        NoManagedPrice: with what to configure.
+    """
+    at = prices.managed_model(model)
+    if at is None or model is None:
+        raise NoManagedPrice(
+            f"no managed model stands for {model!r}: name one in the price file, under managed:"
+            " match, provider and model as genai-prices has them"
+        )
+    # Half a second of its own to import.
+    from genai_prices import Usage, calc_price
+
+    if tokens.requests <= 0 or tokens.prompt + tokens.output <= 0:
+        raise NoManagedPrice(f"the requests of {model!r} tell no tokens to compare by")
+    mean = Usage(
+        input_tokens=tokens.prompt / tokens.requests,
+        cache_read_tokens=min(tokens.cached, tokens.prompt) / tokens.requests,
+        output_tokens=tokens.output / tokens.requests,
+    )
+    try:
+        found = calc_price(mean, at.model, provider_id=at.provider)
+    except LookupError as error:
+        raise NoManagedPrice(
+            f"genai-prices knows no {at.provider} {at.model}, which stands for {model!r}:"
+            " correct it in the price file, under managed:"
+        ) from error
+    return Comparison(
+        model=model,
+        tokens=tokens,
+        at=at,
+        usd=float(found.total_price) * tokens.requests,
+        cached_discounted=getattr(found.model_price, "cache_read_mtok", None) is not None,
+    )
+
+
+def break_even(
+    usd_per_hour: float, compared: Sequence[Comparison], kept_rps: float | None
+) -> BreakEven | None:
+    """The volume at which the engines cost what the API would; None where nothing compares.
+
+    Args:
+        usd_per_hour: of all engines, busy or not.
+        compared: of all the traffic that they serve.
+        kept_rps: from `kept_rps`.
+    """
+    requests = sum(each.tokens.requests for each in compared)
+    usd = sum(each.usd for each in compared)
+    if not requests or usd <= 0:
+        return None
+    tokens = sum(each.tokens.prompt + each.tokens.output for each in compared)
+    rps = usd_per_hour / 3_600 / (usd / requests)
+    return BreakEven(
+        rps=rps,
+        requests_per_month=rps * MONTH_S,
+        tokens_per_month=rps * MONTH_S * tokens / requests,
+        kept_rps=kept_rps,
+    )
+
+
+def kept_rps(stretches: Iterable[Sequence[Judged]], length_s: float) -> float | None:
+    """The highest rate of requests at which all objectives were kept.
+
+    Args:
+        stretches: of equal length; of each, what every objective had in it.
+        length_s: of each stretch.
+
+    Returns: requests a second; None where no stretch had enough requests, or none was kept.
+    """
+    rates = []
+    for judged in stretches:
+        told = [each for each in judged if each.every >= LEAST_JUDGED]
+        if told and all(each.good >= each.target * each.every for each in told):
+            rates.append(max(each.every for each in told) / length_s)
+    return max(rates, default=None)

@@ -1,0 +1,117 @@
+"""What a bill rests on, as columns: the time of engines, the accounts of requests, energy.
+
+Pure. A minute of an engine is what its samples in that minute told first and last, which is
+all that a difference needs; a cell is requests of one hour that share their labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.starts import EngineStart
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+WORK: Final = (
+    "busy_s_total",
+    "steps_total",
+    "scheduled_prefill_tokens_total",
+    "prefill_attention_total",
+    "context_tokens_total",
+    "decodes_total",
+)
+"""What an engine counts of its steps: their time, and the work that explains it."""
+
+COEFFICIENTS: Final = (
+    "step_model_base_s",
+    "step_model_per_prefill_token_s",
+    "step_model_per_prefill_attention_s",
+    "step_model_per_context_token_s",
+    "step_model_per_decode_s",
+)
+"""γ, α, κ, β, δ: what a step takes, for each piece of work in it."""
+
+AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
+"""What is summed of requests."""
+
+
+class Count(NamedTuple):
+    """One process's count of one engine's work, since it started."""
+
+    replica: str
+    engine: int
+    process: int
+    started_unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMinutes:
+    """Entry i is what the samples of `counts[which[i]]` in one minute told. In order of time.
+
+    Of each total in WORK the columns `first` and `last`, NaN where it was not told; of each of
+    COEFFICIENTS its mean.
+    """
+
+    counts: Sequence[Count]
+    regions: Sequence[str | None]
+    """Of each count."""
+    which: IntArray
+    first_unix_ns: IntArray
+    last_unix_ns: IntArray
+    first: Mapping[str, FloatArray]
+    last: Mapping[str, FloatArray]
+    coefficients: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMinutes:
+    """Entry i is what the samples of `gpus[which[i]]` (replica, GPU) in one minute told."""
+
+    gpus: Sequence[tuple[str, str]]
+    models: Sequence[str | None]
+    """The device's name, of each GPU."""
+    which: IntArray
+    first_unix_ns: IntArray
+    last_unix_ns: IntArray
+    first_j: FloatArray
+    last_j: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Requests by labels and hour.
+
+    Entry i is of the requests with `labels[group[i]]` (in the order of `by`) in the hour that
+    begins at `hour_unix_s[i]`: their number, and of each amount its sum and how many told it.
+    Where a request spanned an hour's end, its seconds have been given to both.
+    """
+
+    by: Sequence[str]
+    labels: Sequence[tuple[str | None, ...]]
+    group: IntArray
+    hour_unix_s: IntArray
+    requests: IntArray
+    sums: Mapping[str, FloatArray]
+    told: Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """All that a bill of one stretch of time rests on."""
+
+    from_unix_ns: int
+    to_unix_ns: int
+    engines: EngineMinutes
+    gpus: GpuMinutes
+    cells: Cells
+    starts: Sequence[EngineStart]
+    """Those in force at the beginning, and those in the stretch."""
+    simulated: bool = False
+    apportioned: bool = True
+    """Whether requests that span an hour's end are split; their rows may be gone."""
+    overflowed: int = 0
+    """Requests of which a label had no room of its own in the rollups."""

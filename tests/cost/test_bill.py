@@ -1,0 +1,204 @@
+from math import isclose
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cost.bill import Line, added, bill
+from cost.pricefile import parse_prices
+from cost.prices import PriceList
+from telemetry.requests import PricedBy
+from tests.cost.making import PRICES, accounts, busy, cells, engine_minutes, start
+
+
+def parts(line: Line) -> float:
+    """What the bill is the sum of."""
+    return line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0) + line.unbilled_usd
+
+
+seconds = st.floats(0, 900, allow_nan=False)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3_000),
+            st.integers(1, 5_000),
+            st.floats(0, 1),
+            st.lists(st.tuples(st.integers(0, 2), seconds, seconds), max_size=4),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 2_000),
+    st.integers(1, 6_000),
+)
+def test_the_parts_sum_to_the_bill_whatever_engines_and_requests_tell(
+    fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
+) -> None:
+    """Replica by replica, hour by hour, and in all: to 1e-9, and price × wall is the bill."""
+    samples, rows = {}, []
+    for number, (begins, lasts, share, requests) in enumerate(fleet):
+        samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
+        for hour, billed, wasted in requests:
+            rows.append(
+                {"replica": f"r{number}", "hour": hour * 3_600, "outcome": "stop",
+                 "billed_s": billed, "wasted_s": wasted, "prompt_tokens": 10, "output_tokens": 5}
+            )  # fmt: skip
+    made = accounts(
+        engine_minutes(samples),
+        cells(*rows),
+        [start(replica) for replica, _ in samples],
+        from_s,
+        from_s + long_s,
+    )
+    found = bill(made, PRICES)
+    for line in found.lines:
+        assert isclose(parts(line), line.bill_usd, rel_tol=1e-9, abs_tol=1e-9)
+        assert isclose(line.bill_usd, line.wall_s * 0.001, rel_tol=1e-9, abs_tol=1e-12)
+    if (total := found.total) is not None:
+        assert isclose(parts(total), total.bill_usd, rel_tol=1e-9, abs_tol=1e-9)
+        charged = sum(group.usd or 0.0 for group in found.groups)
+        assert isclose(charged, total.requests_usd + total.wasted_usd, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_requests_waste_idle_and_the_rest_are_named() -> None:
+    """An engine up for 1,000 s, busy for 600: 500 s for requests, 40 s again, 60 s nobody's."""
+    made = accounts(
+        engine_minutes({("r", 0): busy(0, 1_000, 0.6)}),
+        cells(
+            {"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 450, "wasted_s": 40},
+            {"replica": "r", "outcome": "abort", "requests": 1, "billed_s": 50, "wasted_s": 0},
+        ),
+        [start("r")],
+    )
+    total = bill(made, PRICES).total
+    assert total is not None
+    assert total.bill_usd == pytest.approx(1.0)
+    assert total.requests_usd == pytest.approx(0.5)
+    assert total.lost_usd == pytest.approx(0.05)
+    assert total.wasted_usd == pytest.approx(0.04)
+    assert total.idle_usd == pytest.approx(0.4)
+    assert total.unbilled_usd == pytest.approx(0.06)
+    assert total.priced_by is PricedBy.LEDGER
+
+
+def test_an_engine_costs_what_all_its_gpus_do() -> None:
+    """Tensor-parallel by pipeline-parallel; without a number, one device."""
+    made = accounts(
+        engine_minutes({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
+        cells(),
+        [start("a", gpus=4), start("b", gpus=None)],
+    )
+    found = bill(made, PRICES)
+    assert {line.replica: line.bill_usd for line in found.lines} == pytest.approx(
+        {"a": 0.4, "b": 0.1}
+    )
+    assert found.usd_per_hour == pytest.approx(18.0)
+
+
+def test_hours_sum_to_the_whole() -> None:
+    """However a stretch is cut, nothing is lost at the cuts."""
+    engines = engine_minutes({("r", 0): busy(1_000, 9_000, 0.25)})
+    whole = bill(accounts(engines, cells(), [start("r")], 0, 10_800), PRICES).lines
+    assert [line.hour_unix_s for line in whole] == [0, 3_600, 7_200]
+    pieces = [
+        line
+        for at in range(0, 10_800, 600)
+        for line in bill(accounts(engines, cells(), [start("r")], at, at + 600), PRICES).lines
+    ]
+    assert added(pieces).wall_s == pytest.approx(8_000)
+    assert added(pieces).busy_s == pytest.approx(added(whole).busy_s or 0.0)
+
+
+def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
+    """A machine that may have been given back costs nothing, and the gap is told."""
+    told = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
+    found = bill(accounts(engine_minutes({("r", 0): told}), cells(), [start("r")]), PRICES)
+    assert found.total is not None
+    assert found.total.wall_s == pytest.approx(600)
+    assert found.seen.gaps_s == pytest.approx(700)
+
+
+def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
+    """Labelled so; a cached token weighs an eighth of a computed one, a made one 1.75."""
+    made = accounts(
+        engine_minutes({("r", 0): busy(0, 1_000, 0.4)}),
+        cells(
+            {"replica": "r", "tenant": "a", "prompt_tokens": 900, "cached_tokens": 400,
+             "output_tokens": 200},
+            {"replica": "r", "tenant": "b", "prompt_tokens": 100, "output_tokens": 0},
+        ),
+        [start("r")],
+    )  # fmt: skip
+    found = bill(made, PRICES, ["tenant"])
+    a, b = found.groups
+    weight = 500 + 400 / 8 + 200 * 1.75
+    assert a.usd == pytest.approx(0.4 * weight / (weight + 100))
+    assert b.usd == pytest.approx(0.4 * 100 / (weight + 100))
+    assert a.priced_by == {PricedBy.TOKENS}
+    assert found.total is not None
+    assert found.total.idle_usd == pytest.approx(0.6)
+
+
+def test_where_nobody_told_how_long_an_engine_was_busy_its_whole_time_is_the_requests() -> None:
+    """Idle is then unknown, not zero."""
+    told = [(at, None) for at in range(0, 1_001, 5)]
+    made = accounts(
+        engine_minutes({("r", 0): told}),
+        cells({"replica": "r", "prompt_tokens": 10, "output_tokens": 10}),
+        [start("r")],
+    )
+    total = bill(made, PRICES).total
+    assert total is not None
+    assert total.requests_usd == pytest.approx(1.0)
+    assert total.idle_usd is None
+    assert total.busy_s is None
+
+
+def test_what_has_no_price_is_named_and_never_free() -> None:
+    """The device, and how many requests are not in the bill."""
+    made = accounts(
+        engine_minutes({("r", 0): busy(0, 100, 0.5)}),
+        cells({"replica": "r", "requests": 7, "billed_s": 5.0}),
+        [start("r", device="Abacus 9000")],
+    )
+    found = bill(made, PRICES)
+    assert found.total is None
+    assert [(each.device, each.requests) for each in found.unpriced] == [("Abacus 9000", 7)]
+    (group,) = found.groups
+    assert group.usd is None
+    assert group.unpriced == 7
+
+
+def test_a_replica_can_be_priced_by_name() -> None:
+    """Of one engine, whatever it runs on."""
+    prices = parse_prices("replicas: [{match: 'batch-*', usd_per_hour: 36}]", "mine")
+    made = accounts(engine_minutes({("batch-1", 0): busy(0, 100, 0.5)}), cells(), [])
+    assert [line.bill_usd for line in bill(made, prices).lines] == [pytest.approx(1.0)]
+    assert bill(made, PriceList()).total is None
+
+
+def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
+    """α·P = 3 s of prefill and δ·N = 1 s of decodes: three quarters are for what went in."""
+    counts = {
+        "steps_total": [0.0, 0.0, 0.0],
+        "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],
+        "prefill_attention_total": [0.0, 0.0, 0.0],
+        "context_tokens_total": [0.0, 0.0, 0.0],
+        "decodes_total": [0.0, 0.0, 1_000.0],
+    }
+    engines = engine_minutes(
+        {("r", 0): busy(0, 120, 0.5)}, fit=(0.0, 0.001, 0.0, 0.0, 0.001), work=counts
+    )
+    made = accounts(
+        engines,
+        cells({"replica": "r", "outcome": "stop", "billed_s": 4.0, "prompt_tokens": 3_000,
+               "output_tokens": 1_000}),
+        [start("r")],
+    )  # fmt: skip
+    (group,) = bill(made, PRICES).groups
+    assert group.in_usd == pytest.approx(0.003)
+    assert group.out_usd == pytest.approx(0.001)
+    assert group.usd_per_1k_in == pytest.approx(0.001)
+    assert group.usd_per_1k_out == pytest.approx(0.001)
