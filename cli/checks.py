@@ -1,19 +1,24 @@
 """Each connection of Tailspan, looked at once, with what to do where it fails."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from cli import probes
 from cli.access import OPEN, Access
 from cli.addresses import authority
 from cli.text import printable
+from cli.text import usd as usd_text
 
 RECENT_S = 60
 """A server that is up reports every few seconds, busy or not."""
 AHEAD_S = 5
 TIMEOUT_S = 3.0
+PRICED_NS = 600 * 10**9
+"""Servers that were heard of in so long before the newest telemetry should have a price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,56 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
             "install what is missing, or go on without it: the answers are the same",
         )
     yield _freshness(newest, time.time_ns(), server_expected)
+
+
+def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
+    """Whether each engine that was heard of last has a price; nothing where none was."""
+    from cost.bill import bill
+    from cost.errors import PriceError
+    from cost.pricefile import prices_in_force
+    from store.accounts import accounts
+    from store.database import open_database
+    from store.errors import StoreError
+    from store.queries import Window, newest_unix_ns
+
+    try:
+        in_force = prices_in_force(path, os.environ)
+    except PriceError as error:
+        yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
+        return
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        newest = newest_unix_ns(engine)
+        if newest is None:
+            return
+        found = bill(accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force)
+    except StoreError:
+        return  # `database` says so
+    finally:
+        if engine is not None:
+            engine.dispose()
+    for what, usd, number, origin in sorted(
+        {
+            (rate.what, rate.usd_per_hour, rate.devices, str(rate.origin))
+            for rates in found.rates.values()
+            for rate in rates
+        }
+    ):
+        each = f"{number} × {what}" if number > 1 else what
+        yield Finding("prices", True, f"an engine on {each}: {usd_text(usd)} an hour ({origin})")
+    for server in found.unpriced:
+        if not server.wall_s:
+            continue
+        device = "an unknown device" if server.device is None else repr(server.device)
+        name = printable(server.replica, probes.WIDEST_WHY)
+        yield Finding(
+            "prices",
+            None,
+            f"{name} runs on {printable(device, probes.WIDEST_WHY)}, which has no price:"
+            " its requests have no cost",
+            "give it one: --prices FILE or TAILSPAN_PRICES (tailspan cost --help)",
+        )
 
 
 def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> Finding:

@@ -1,5 +1,6 @@
 """`tailspan doctor`: look at each connection, and say how to mend the ones that fail."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +31,13 @@ Examples:
     metavar="URL",
     help="A SQLAlchemy URL.  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
 )
+@click.option(
+    "--prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="What your GPUs cost (tailspan cost --help)."
+    "  [default: TAILSPAN_PRICES, else list prices]",
+)
 @access_options
 @click.option(
     "--format",
@@ -48,12 +56,16 @@ def doctor(
     explorer_port: int,
     no_explorer: bool,
     database: str | None,
+    prices: Path | None,
     form: str,
     **ways_in: Any,
 ) -> None:
     """Check each connection, and the GPUs here, and say how to mend what is amiss; then exit 1."""
     access = access_of(**ways_in)
-    looks = [checks.database(database, server_expected=vllm is not None)]
+    looks = [
+        checks.database(database, server_expected=vllm is not None),
+        checks.prices(database, prices),
+    ]
     if vllm:
         looks.append(checks.vllm(vllm))
     looks += [

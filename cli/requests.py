@@ -171,9 +171,10 @@ def _print_text(found: pa.Table, question: Question, sort: str) -> None:
             *(text.label(row[key]) for key in _LABELS),
             *(text.seconds(row[key]) for key in _DURATIONS),
             *(text.count(row[key]) for key in _COUNTS),
+            text.usd(row["cost_usd"]),
         ]
         for row in found.to_pylist()
     ]
-    header = ["received (UTC)", *_LABELS, *_DURATIONS.values(), *_COUNTS.values()]
+    header = ["received (UTC)", *_LABELS, *_DURATIONS.values(), *_COUNTS.values(), "cost"]
     for line in text.table(header, rows, left=1 + len(_LABELS)):
         click.echo(line)

@@ -33,6 +33,8 @@ from collector.scrape.scraper import Scraper
 from collector.scrape.targets import Discovery
 from collector.server import Collector
 from collector.sink import Listener
+from cost.prices import PriceList
+from cost.pricing import Pricing
 from exporters.app import metrics_app
 from exporters.exposition import Exposition
 from exporters.forwarding import Forwarder
@@ -42,6 +44,7 @@ from exporters.scrapes import ScrapeMetrics
 from exporters.text import Families
 from store.database import folder, shown
 from store.forgetting import forget_simulated
+from store.starts import in_force
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -109,6 +112,7 @@ class Stack:
         doors: who may come in.
         forward: sends what is received on to another backend.
         gpus: which GPUs are sampled, and whose they are.
+        prices: what engines cost, so that requests are told their cost.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Stack:
         doors: Doors = Doors(),  # noqa: B008 - frozen
         forward: Forwarder | None = None,
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
+        prices: PriceList = PriceList(),  # noqa: B008 - frozen
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -143,6 +148,7 @@ class Stack:
         self._explorer_port = ports.explorer
         self._logs = folder(engine)
         self._writer = Writer(engine)
+        self._pricing = Pricing(prices)
         counters = Counters()
         self.arrivals = Arrivals()
         policy = load_policy()
@@ -204,6 +210,7 @@ class Stack:
             reading=ReadingApart(),
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
+            pricing=self._pricing,
         )
         scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
@@ -227,6 +234,8 @@ class Stack:
             listen(self.host, 0, "--host").close()
             if self._with_explorer:
                 self._find_explorer_port()
+            # Engines that started before us do not say again what they run on.
+            self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
             await self.collector.start()
             await self.metrics.start()
             if self._forward is not None:

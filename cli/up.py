@@ -28,6 +28,7 @@ Examples:
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --keep-rows 30d
+  tailspan up --prices prices.yaml
   tailspan up --forward http://tempo:4318
   tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """
@@ -87,6 +88,13 @@ Examples:
     "  [default: those that come along: tailspan slo check]",
 )
 @click.option(
+    "--prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="What your GPUs cost, as YAML (tailspan cost --help), so that each request is told its"
+    " cost.  [default: TAILSPAN_PRICES, else list prices]",
+)
+@click.option(
     "--notify",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -140,6 +148,7 @@ def up(
     keep_minutes: str,
     keep_hours: str,
     objectives: tuple[Path, ...],
+    prices: Path | None,
     notify: Path | None,
     scrape: tuple[str, ...],
     scrape_file: tuple[Path, ...],
@@ -165,6 +174,8 @@ def up(
     from collector.errors import ListenError
     from collector.scrape.reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
+    from cost.errors import PriceError
+    from cost.pricefile import prices_in_force
     from store.database import default_url, open_database
 
     if vllm and simulate:
@@ -179,6 +190,10 @@ def up(
         in_force = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
+    try:
+        priced_at = prices_in_force(prices, os.environ)
+    except PriceError as error:
+        raise click.UsageError(f"--prices: {error}") from error
     keep = Keep(
         _how_long("--keep-rows", keep_rows),
         _how_long("--keep-minutes", keep_minutes),
@@ -232,6 +247,7 @@ def up(
             doors=doors,
             forward=sent_on,
             gpus=gpu_setup,
+            prices=priced_at,
         )
         await running.run(stack, vllm=vllm)
 

@@ -43,6 +43,7 @@ class Intake:
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
+        enrich: adds to the rows of a message what only we know, before they are kept.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Intake:
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
+        enrich: Callable[[Batch], None] | None = None,
     ) -> None:
+        self._enrich = enrich
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
@@ -119,6 +122,8 @@ class Intake:
                 self._thread, self._reading.read, signal, body, json, self._clock_unix_ns()
             )
             if not batch.empty:
+                if self._enrich is not None:
+                    self._enrich(batch)
                 await self._keep(signal, batch)
             self._counters.kept(signal, batch)
             if self._forward is not None:

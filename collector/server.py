@@ -12,9 +12,11 @@ from collector.intake import Intake
 from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
+from collector.priced import Priced
 from collector.reading import Reading, ReadingHere
 from collector.sink import Forward, GpuListener, Listener, Sink
 from collector.tls import Tls
+from cost.pricing import Pricing
 
 GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
@@ -38,6 +40,7 @@ class Collector:
         clock_unix_ns: the present.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
+        pricing: gives requests their cost; None for none.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Collector:
         clock_unix_ns: Callable[[], int] = time.time_ns,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
+        pricing: Pricing | None = None,
     ) -> None:
         self.counters = counters or Counters()
         self._listening = False
@@ -68,6 +72,7 @@ class Collector:
             reading or ReadingHere(),
             forward=forward,
             gpu_listeners=gpu_listeners,
+            enrich=None if pricing is None else Priced(pricing),
         )
         self._grpc = GrpcReceiver(
             self._intake,

@@ -35,9 +35,12 @@ def _told(families: Iterator[Scalars]) -> Iterator[Family]:
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...]
 ) -> Iterator[Family]:
-    """Outcomes, tokens, phases and latencies."""
+    """Outcomes, tokens, costs, phases and latencies."""
     yield from _count_families(
-        {pair: totals.counts for pair, totals in by_pair.items()}, series.REQUESTS, series.TOKENS
+        {pair: totals.counts for pair, totals in by_pair.items()},
+        series.REQUESTS,
+        series.TOKENS,
+        series.COSTS,
     )
     phased = {pair: totals for pair, totals in by_pair.items() if totals.phased}
     if phased:
@@ -68,12 +71,17 @@ def request_families(
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
-    """Outcomes and tokens by tenant."""
-    yield from _count_families(by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS)
+    """Outcomes, tokens and costs by tenant."""
+    yield from _count_families(
+        by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
+    )
 
 
 def _count_families(
-    by_pair: Mapping[Pair, Counts], requests: Series, tokens: Mapping[str, Series]
+    by_pair: Mapping[Pair, Counts],
+    requests: Series,
+    tokens: Mapping[str, Series],
+    costs: Mapping[str, Series],
 ) -> Iterator[Family]:
     outcomes = {
         (*pair, str(outcome)): count
@@ -86,6 +94,10 @@ def _count_families(
         counted = {pair: each.tokens[name] for pair, each in by_pair.items() if name in each.tokens}
         if counted:
             yield counter(of, counted)
+    for name, of in costs.items():
+        known = {pair: each.costs[name] for pair, each in by_pair.items() if name in each.costs}
+        if known:
+            yield counter(of, known)
 
 
 def recent_families(recent: RecentCounts) -> Iterator[Family]:

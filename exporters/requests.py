@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Final, TypeVar
 
 from exporters.kinds import Histogram
-from exporters.series import HISTOGRAMS, TOKENS
+from exporters.series import COSTS, HISTOGRAMS, TOKENS
 from exporters.text import Distribution, Exemplar
 from telemetry.requests import (
     DECODE_PARTS,
@@ -29,6 +29,7 @@ _Key = TypeVar("_Key", str, Pair)
 
 _PHASES: Final = tuple(name.removesuffix("_s") for name in PHASES)
 _phases_of: Final = attrgetter(*PHASES)
+_costs_of: Final = attrgetter(*COSTS)
 _PARTS: Final = tuple(
     (attrgetter(*names), tuple((phase, name[len(phase) + 1 : -2]) for name in names))
     for phase, names in (
@@ -42,10 +43,12 @@ _PARTS: Final = tuple(
 
 @dataclass(slots=True)
 class Counts:
-    """How many requests ended how, and their tokens. A token count is there once it was known."""
+    """How many requests ended how, their tokens and what they cost. An amount is there once it
+    was known."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
 
     def add(self, request: RequestTimeline) -> None:
         """Count one request."""
@@ -54,10 +57,13 @@ class Counts:
             tokens: int | None = getattr(request, name)
             if tokens is not None:
                 self.tokens[name] = self.tokens.get(name, 0) + tokens
+        for name, value in zip(COSTS, _costs_of(request), strict=True):
+            if value is not None:
+                self.costs[name] = self.costs.get(name, 0.0) + value
 
     def copy(self) -> "Counts":
         """As of now."""
-        return Counts(dict(self.outcomes), dict(self.tokens))
+        return Counts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
 
 
 @dataclass(slots=True)

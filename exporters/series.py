@@ -178,6 +178,27 @@ TOKENS: Final = {
 }
 """By field of `RequestTimeline`."""
 
+COSTS: Final = {
+    "cost_usd": Series(
+        "tailspan_cost_usd_total",
+        "Cost of ended requests in USD, as far as a price is known: their share of their engine's"
+        " steps at its price when they came in. Idle time and what was computed again are not in"
+        " it.",
+        REQUEST_LABELS,
+    ),
+    "billed_s": Series(
+        "tailspan_billed_engine_seconds_total",
+        "Time in engine steps that was the work of ended requests, in seconds.",
+        REQUEST_LABELS,
+    ),
+    "wasted_s": Series(
+        "tailspan_wasted_engine_seconds_total",
+        "Time in engine steps spent on computing again what a preemption threw away, in seconds.",
+        REQUEST_LABELS,
+    ),
+}
+"""By field of `RequestTimeline`."""
+
 TENANT_REQUESTS: Final = Series(
     "tailspan_tenant_requests_total",
     "Requests ended, by tenant and outcome.",
@@ -198,6 +219,20 @@ TENANT_TOKENS: Final = {
 }
 """By field of `RequestTimeline`. Tenants by model, not by replica: hundreds of each would be
 tens of thousands of series, of which nobody looks at one."""
+
+TENANT_COSTS: Final = {
+    "cost_usd": Series(
+        "tailspan_tenant_cost_usd_total",
+        "Cost of ended requests in USD, as far as a price is known.",
+        TENANT_LABELS,
+    ),
+    "billed_s": Series(
+        "tailspan_tenant_billed_engine_seconds_total",
+        "Time in engine steps that was the work of ended requests, in seconds.",
+        TENANT_LABELS,
+    ),
+}
+"""Likewise."""
 
 PHASE_SECONDS: Final = Series(
     "tailspan_phase_seconds_total",
@@ -321,8 +356,10 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *RECENT_BY_TENANT.values(),
     REQUESTS,
     *TOKENS.values(),
+    *COSTS.values(),
     TENANT_REQUESTS,
     *TENANT_TOKENS.values(),
+    *TENANT_COSTS.values(),
     PHASE_SECONDS,
     PHASED_REQUESTS,
     PART_SECONDS,

@@ -16,7 +16,7 @@ from exporters.engine_series import ENGINE_GAUGES
 from exporters.gpu_series import GPU_GAUGES
 from exporters.labels import Labels
 from exporters.prometheus import PrometheusExporter
-from exporters.series import ALL, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
+from exporters.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, RequestTimeline, Source
@@ -195,7 +195,7 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
     )
     given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]
     whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)
-    parts = dict.fromkeys(QUEUE_PARTS, 0.04)
+    parts = dict.fromkeys((*QUEUE_PARTS, *COSTS), 0.04)
     exporter.on_stored([request_row(**parts) for _ in range(400)], [sample_row(**whole)])
     gpu = dict.fromkeys(GPU_GAUGES, 1)
     exporter.on_gpus_stored(

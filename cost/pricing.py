@@ -1,0 +1,132 @@
+"""What a request cost, told as it comes in: its share of its engine's steps at the engine's price.
+
+Knows each engine by what has been heard of it: its start, or what its GPUs call themselves. A
+request of an engine that nobody knows, or that has no price, has no cost: None, never 0. Where
+its share was lost but the engine's step model is known, the model's seconds for its tokens
+stand in, and `priced_by` says so.
+"""
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+from cost.prices import PriceList
+from telemetry.accounts import COEFFICIENTS
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+from telemetry.requests import PricedBy, RequestTimeline, give_cost
+from telemetry.starts import EngineStart
+
+MOST_ENGINES: Final = 10_000
+"""Names are the senders' to make up; of more, those heard of first are forgotten."""
+
+Engine = tuple[str, int]
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Pricing:
+    """Prices requests by what it has heard. One thread at a time.
+
+    Args:
+        prices: in force as long as it lives.
+    """
+
+    def __init__(self, prices: PriceList) -> None:
+        self._prices = prices
+        self._starts: dict[Engine, EngineStart] = {}
+        self._gpus: dict[str, dict[str, str]] = {}
+        """The name of each GPU, by replica."""
+        self._models: dict[Engine, tuple[float, ...]] = {}
+        self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
+        """Worked out once; emptied by news."""
+
+    def hear(
+        self,
+        starts: Iterable[EngineStart] = (),
+        samples: Iterable[EngineSample] = (),
+        gpus: Iterable[GpuSample] = (),
+    ) -> None:
+        """Take note of engines and their GPUs."""
+        for start in starts:
+            key = (start.replica, start.engine)
+            known = self._starts.get(key)
+            if known is None or known.at_unix_ns <= start.at_unix_ns:
+                _remember(self._starts, key, start)
+                self._usd_per_s.clear()
+        for gpu in gpus:
+            if gpu.model_name is None:
+                continue
+            named = self._gpus.get(gpu.replica, {})
+            if named.get(gpu.gpu) != gpu.model_name and len(named) < MOST_ENGINES:
+                _remember(self._gpus, gpu.replica, {**named, gpu.gpu: gpu.model_name})
+                self._usd_per_s.clear()
+        for sample in samples:
+            if sample.step_model_base_s is not None:
+                fit = tuple(getattr(sample, name) for name in COEFFICIENTS)
+                if None not in fit:
+                    _remember(self._models, (sample.replica, sample.engine), fit)
+
+    def price(self, requests: Iterable[RequestTimeline]) -> None:
+        """Give each request its cost, where it has one."""
+        rates = self._usd_per_s
+        for request in requests:
+            key = (request.replica, request.engine)
+            try:
+                usd_per_s = rates[key]
+            except KeyError:
+                usd_per_s = self._rate(key)
+                _remember(rates, key, usd_per_s)
+            if usd_per_s is None:
+                continue
+            if request.billed_s is not None:
+                give_cost(request, request.billed_s * usd_per_s, PricedBy.LEDGER)
+            elif (modelled_s := self._modelled_s(request)) is not None:
+                give_cost(request, modelled_s * usd_per_s, PricedBy.TOKENS)
+
+    def _rate(self, key: tuple[str | None, int | None]) -> float | None:
+        replica, number = key
+        if replica is None:
+            return None
+        if number is None:
+            # A source that does not tell which of them: as long as they all cost the same.
+            engines = [each for each in self._starts if each[0] == replica]
+            rates = {self._rate(each) for each in engines}
+            return rates.pop() if len(rates) == 1 else self._of(replica, None)
+        return self._of(replica, self._starts.get((replica, number)))
+
+    def _of(self, replica: str, start: EngineStart | None) -> float | None:
+        device = start.device if start is not None else None
+        gpus = start.gpus if start is not None else None
+        names = self._gpus.get(replica, {})
+        if device is None and names:
+            device = next(iter(names.values()))
+            engines = sum(1 for each in self._starts if each[0] == replica)
+            gpus = gpus or max(1, len(names) // max(1, engines))
+        region = start.region if start is not None else None
+        rate = self._prices.rate(replica=replica, device=device, gpus=gpus, region=region)
+        return None if rate is None else rate.usd_per_s
+
+    def _modelled_s(self, request: RequestTimeline) -> float | None:
+        """What the engine's step model says that its tokens took, with as many beside it as ran
+        when it came."""
+        if request.replica is None or request.engine is None:
+            return None
+        fit = self._models.get((request.replica, request.engine))
+        prompt, output = request.prompt_tokens, request.output_tokens
+        if fit is None or prompt is None or output is None:
+            return None
+        base_s, token_s, attention_s, context_s, decode_s = fit
+        computed = max(0, prompt - (request.cached_tokens or 0))
+        attention = computed * (prompt - computed / 2)
+        each_s = base_s / ((request.running_at_arrival or 0) + 1)
+        return (
+            token_s * computed
+            + attention_s * attention
+            + output * (each_s + decode_s + context_s * (prompt + output / 2))
+        )
+
+
+def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(known) >= MOST_ENGINES and key not in known:
+        del known[next(iter(known))]
+    known[key] = value

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from cost.energy import energy, together
+from cost.pricefile import parse_prices
+from cost.seen import seen
+from telemetry.accounts import Accounts, GpuMinutes
+from tests.cost.making import NS, accounts, cells, engine_minutes, start
+
+PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}", "mine")
+
+
+def gpu_minutes(joules: list[float], replica: str = "r") -> GpuMinutes:
+    """One GPU; what its counter says at the whole minutes, told 1 s before and at each."""
+    at = np.arange(len(joules) - 1) * 60
+    first = np.array(joules[:-1])
+    per_s = np.diff(joules) / 60
+    return GpuMinutes(
+        gpus=[(replica, "0")],
+        models=[None],
+        which=np.zeros(at.size, np.int64),
+        first_unix_ns=at * NS,
+        last_unix_ns=(at + 59) * NS,
+        first_j=first,
+        last_j=first + per_s * 59,
+    )
+
+
+def fleet(shares: list[float], watts: list[float]) -> Accounts:
+    """A minute each: how busy the engine was, and what its GPU drew."""
+    told, busy_s = [], 0.0
+    for minute, share in enumerate(shares):
+        told += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
+        busy_s += 60 * share
+    counter = [0.0, *np.cumsum([each * 60 for each in watts]).tolist()]
+    return accounts(
+        engine_minutes({("r", 0): told}),
+        cells(),
+        [start("r", region="eu")],
+        0,
+        60 * len(shares),
+        gpu_minutes(counter),
+    )
+
+
+def test_idle_energy_is_what_the_gpu_draws_without_work() -> None:
+    """100 W and 300 more at work, from minutes of different load; CO₂ with the overhead."""
+    shares = [0.1 * n for n in range(10)] * 2
+    made = fleet(shares, [100 + 300 * share for share in shares])
+    found = energy(made, PRICES, seen(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    idle_s = sum(60 * (1 - share) for share in shares)
+    assert found.fitted
+    assert found.joules == pytest.approx(sum(60 * (100 + 300 * s) for s in shares), rel=2e-3)
+    assert found.idle_j == pytest.approx(100 * idle_s, rel=0.01)
+    assert found.co2_g == pytest.approx(found.joules / 3.6e6 * 1.5 * 100)
+
+
+def test_minutes_that_are_all_alike_split_energy_by_time() -> None:
+    """Which says so."""
+    made = fleet([0.5] * 20, [200.0] * 20)
+    found = energy(made, PRICES, seen(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
+    assert not found.fitted
+    assert found.idle_j == pytest.approx(found.joules / 2, rel=0.01)
+
+
+def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
+    """A driver was loaded again: the fall is no energy, nor is a leap."""
+    made = fleet([0.5] * 4, [200.0] * 4)
+    gpus = made.gpus
+    fallen = gpus.first_j.copy()
+    fallen[2:] -= 30_000.0
+    last = gpus.last_j.copy()
+    last[2:] -= 30_000.0
+    restarted = GpuMinutes(
+        gpus.gpus, gpus.models, gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, fallen, last
+    )
+    again = accounts(made.engines, made.cells, made.starts, 0, 240, restarted)
+    found = energy(again, PRICES, seen(again.engines, 0, 240 * NS))["r"]
+    assert found.joules == pytest.approx(200.0 * 238)
+
+
+def test_less_than_a_minute_tells_nothing() -> None:
+    """The sensor samples too seldom."""
+    made = fleet([0.5], [200.0])
+    assert energy(made, PRICES, seen(made.engines, 0, 60 * NS)) == {}
+    assert together([]) is None

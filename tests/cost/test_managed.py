@@ -1,0 +1,85 @@
+from fractions import Fraction
+
+import pytest
+
+from cost.managed import Judged, NoManagedPrice, Tokens, break_even, compare, kept_rps
+from cost.pricefile import load_prices, parse_prices
+
+MINE = parse_prices(
+    """
+managed:
+- {match: chat, provider: openrouter, model: meta-llama/llama-3.1-8b-instruct}
+- {match: gone, provider: openrouter, model: no-such-model}
+""",
+    "mine",
+)
+
+
+def test_tokens_are_priced_as_the_managed_api_does_cached_ones_apart() -> None:
+    """Ten requests of the same kind cost ten times what one does."""
+    one = compare("chat", Tokens(1, 1_000, 500, 100), MINE)
+    ten = compare("chat", Tokens(10, 10_000, 5_000, 1_000), MINE)
+    none_cached = compare("chat", Tokens(1, 1_000, 0, 100), MINE)
+    assert ten.usd == pytest.approx(10 * one.usd)
+    assert one.usd < none_cached.usd
+
+
+@pytest.mark.parametrize("model", ["llama", "gone", None])
+def test_a_model_that_nothing_stands_for_is_absent_and_says_how_to_name_one(
+    model: str | None,
+) -> None:
+    """Never $0."""
+    with pytest.raises(NoManagedPrice, match="price file"):
+        compare(model, Tokens(1, 10, 0, 10), MINE)
+
+
+def test_requests_without_tokens_are_not_compared() -> None:
+    """There is nothing to price."""
+    with pytest.raises(NoManagedPrice, match="no tokens"):
+        compare("chat", Tokens(3, 0, 0, 0), MINE)
+
+
+def test_a_served_name_finds_its_model_among_the_defaults() -> None:
+    """As hubs spell it."""
+    found = load_prices().managed_model("meta-llama/Llama-3.1-8B-Instruct")
+    assert found is not None
+    assert found.model == "meta-llama/llama-3.1-8b-instruct"
+
+
+def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
+    """$3.60 an hour against requests of a cent: a tenth of one a second."""
+    each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
+    found = break_even(each.usd_per_request * 360, [each], kept_rps=0.2)
+    assert found is not None
+    assert found.rps == pytest.approx(0.1)
+    assert found.requests_per_month == pytest.approx(0.1 * 730 * 3_600)
+    assert found.tokens_per_month == pytest.approx(0.1 * 730 * 3_600 * 1_100)
+    assert found.reachable is True
+
+
+@pytest.mark.parametrize(("kept", "reachable"), [(0.2, True), (0.05, False), (None, None)])
+def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
+    kept: float | None, reachable: bool | None
+) -> None:
+    """And nobody knows where nothing was judged."""
+    each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
+    found = break_even(each.usd_per_request * 360, [each], kept)
+    assert found is not None
+    assert found.reachable is reachable
+
+
+def test_nothing_compared_breaks_even_nowhere() -> None:
+    """There is no volume to tell."""
+    assert break_even(10.0, [], None) is None
+
+
+def test_the_highest_rate_that_kept_all_objectives_counts() -> None:
+    """The faster stretch broke one of two; one with a handful of requests tells nothing."""
+    target = Fraction("0.99")
+    stretches = [
+        [Judged(300, 300, target), Judged(200, 200, target)],
+        [Judged(900, 900, target), Judged(500, 600, target)],
+        [Judged(50, 50, target)],
+    ]
+    assert kept_rps(stretches, 300) == pytest.approx(1.0)
+    assert kept_rps(stretches[1:], 300) is None

@@ -1,0 +1,96 @@
+"""The bill on a real vLLM: each second of its steps is somebody's, and none is two people's."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.load import Call, mixed, send_all
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+USD_PER_HOUR = 0.40
+
+
+@pytest.fixture(scope="module")
+def server(start_vllm: Callable[..., Any]) -> Any:
+    """So few blocks that long answers evict one another, and must be computed again."""
+    return start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
+
+
+def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """Once the engine is idle and all has been told: what its requests are billed, in all and
+    since it started, and its newest sample."""
+    from store.database import open_database
+    from store.queries import Window, request_table, sample_table
+
+    engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
+    now = time.time_ns()
+    window, since = Window(now - 3600 * 10**9, now + 3600 * 10**9), {"replica": replica}
+    deadline, before = time.monotonic() + 30, (-1.0, -1)
+    try:
+        while True:
+            rows = request_table(engine, window, equals=since).to_pylist()
+            samples = sample_table(engine, window, equals=since).to_pylist()
+            told = (samples[-1]["busy_s_total"] or 0.0, len(rows)) if samples else before
+            quiet = len(samples) > 3 and {s["busy_s_total"] for s in samples[-3:]} == {told[0]}
+            if (quiet and told == before) or time.monotonic() > deadline:
+                break
+            before = told
+            time.sleep(1.5)
+    finally:
+        engine.dispose()
+    sums = {
+        name: sum(row[name] or 0.0 for row in rows) for name in ("billed_s", "wasted_s", "cost_usd")
+    }
+    sums["preemptions"] = sum(row["preemptions"] or 0 for row in rows)
+    sums["unknown"] = sum(row["billed_s"] is None for row in rows)
+    return sums, samples[-1]
+
+
+def test_requests_and_waste_are_the_engines_busy_time(
+    server: Any, tailspan: Any, record_property: Callable[[str, object], None]
+) -> None:
+    """Prefills, decodes, evictions and aborts; once all have ended, to a millionth."""
+    calls = [
+        *mixed(40, seed=5),
+        *[Call(prompt="long answers please", max_tokens=500)] * 8,
+        *[Call(prompt="patience lost", max_tokens=400, abort_after_chunks=5)] * 4,
+        *[Call(prompt="gone at once", max_tokens=400, abort_after_s=0.05)] * 2,
+    ]
+    send_all(server.port, calls, concurrency=12)
+    sums, sample = at_rest(tailspan, f"vllm-{server.port}")
+    accounted_s = sums["billed_s"] + sums["wasted_s"]
+    ratio = accounted_s / sample["busy_s_total"]
+    record_property(
+        "conservation",
+        f"billed {sums['billed_s']:.6f} s + wasted {sums['wasted_s']:.6f} s of busy"
+        f" {sample['busy_s_total']:.6f} s: ratio {ratio:.9f}; {sums['preemptions']:.0f} evictions",
+    )
+    assert sums["unknown"] == 0
+    assert sums["preemptions"] > 0
+    assert sums["wasted_s"] > 0
+    assert ratio == pytest.approx(1, abs=1e-6), sums
+
+
+def test_the_bill_is_price_times_the_time_it_was_up(
+    server: Any, tailspan: Any, tmp_path: Path
+) -> None:
+    """A CPU has no price of its own: named without one, and billed with one, to the last part."""
+    bare = tailspan.run("cost", "--last", "1h", "--format", "json")
+    found = json.loads(bare.stdout)
+    assert found["total"] is None
+    assert any(each["device"] == "cpu" for each in found["unpriced"])
+    assert "usd_per_hour" in tailspan.run("cost", "--last", "1h").stdout
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(f"devices: [{{match: cpu, usd_per_hour: {USD_PER_HOUR}}}]")
+    done = tailspan.run("cost", "--last", "1h", "--format", "json", "--prices", str(prices))
+    total = json.loads(done.stdout)["total"]
+    parts = ("requests_usd", "wasted_usd", "idle_usd", "unbilled_usd")
+    assert sum(total[part] for part in parts) == pytest.approx(total["bill_usd"], rel=1e-9)
+    assert total["bill_usd"] == pytest.approx(total["wall_s"] * USD_PER_HOUR / 3_600, rel=1e-9)
+    assert total["unbilled_usd"] == pytest.approx(0, abs=1e-6 * total["bill_usd"])
+    assert 0 < total["busy_s"] < total["wall_s"]

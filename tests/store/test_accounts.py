@@ -1,0 +1,102 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from cost.bill import bill
+from cost.pricefile import load_prices
+from simulator.dataset import run
+from simulator.faults import Fault
+from simulator.fleet_config import FleetConfig
+from store.accounts import accounts
+from store.database import open_database
+from store.queries import Window
+from store.rollups import settle
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+Requests = Callable[..., RequestTimeline]
+NS = 10**9
+HOUR_S = 490_000 * 3_600
+"""A whole hour."""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An empty database."""
+    opened = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    yield opened
+    opened.dispose()
+
+
+def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:
+    """Commit them."""
+    with Writer(engine) as writer:
+        writer.submit(rows, samples or []).result(10)
+
+
+def seconds(engine: Engine, from_s: int, to_s: int) -> dict[int, float]:
+    """What is billed in a window, by hour."""
+    cells = accounts(engine, Window(from_s * NS, to_s * NS)).cells
+    found: dict[int, float] = {}
+    for hour, billed in zip(
+        cells.hour_unix_s.tolist(), cells.sums["billed_s"].tolist(), strict=True
+    ):
+        found[hour - HOUR_S] = found.get(hour - HOUR_S, 0.0) + billed
+    return {hour: value for hour, value in sorted(found.items()) if value}
+
+
+@pytest.mark.parametrize("rolled", [True, False])
+def test_a_request_that_spans_an_hours_end_pays_in_both_by_time(
+    engine: Engine, request_row: Requests, rolled: bool
+) -> None:
+    """Scheduled 10 s before the hour's end and done 30 s after it: a quarter and three."""
+    keep(
+        engine,
+        request_row(
+            received_unix_ns=(HOUR_S + 3_580) * NS,
+            replica="r",
+            frontend_s=4.0,
+            queue_s=6.0,
+            prefill_s=10.0,
+            decode_s=30.0,
+            e2e_s=50.0,
+            billed_s=8.0,
+            wasted_s=0.0,
+        ),
+    )
+    if rolled:
+        settle(engine, HOUR_S + 10_000)
+    assert seconds(engine, HOUR_S, HOUR_S + 7_200) == pytest.approx({0: 2.0, 3_600: 6.0})
+    assert seconds(engine, HOUR_S, HOUR_S + 3_600) == pytest.approx({0: 2.0})
+    assert seconds(engine, HOUR_S + 3_600, HOUR_S + 7_200) == pytest.approx({3_600: 6.0})
+    assert seconds(engine, HOUR_S + 3_600, HOUR_S + 3_600 + 60) == pytest.approx({3_600: 6.0})
+
+
+def test_a_label_that_rollups_do_not_tell_is_refused(engine: Engine) -> None:
+    """With those that they do."""
+    with pytest.raises(ValueError, match=r"no bill by 'config'; allowed: model, lora"):
+        accounts(engine, Window(0, 60 * NS), ["config"])
+
+
+def test_a_simulated_fleet_is_billed_to_the_last_second(engine: Engine) -> None:
+    """Requests and waste are the busy time of each engine, to 1e-9; with idle time, the bill."""
+    pressed = Fault(cause="preemption", start_s=20.0, end_s=60.0, severity=1.0)
+    case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(pressed,), seed=3))
+    with Writer(engine) as writer:
+        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    settle(engine, 10**6)
+    first = min(row.received_unix_ns for row in case.requests) // (60 * NS) * 60
+    last = max(sample.at_unix_ns for sample in case.samples) // NS + 1
+    found = bill(accounts(engine, Window(first * NS, last * NS), ["tenant"]), load_prices())
+    assert found.total is not None
+    assert found.total.wasted_usd > 0
+    assert found.total.idle_usd is not None
+    for line in [*found.lines, found.total]:
+        assert line.idle_usd is not None
+        parts = line.requests_usd + line.wasted_usd + line.idle_usd + line.unbilled_usd
+        assert parts == pytest.approx(line.bill_usd, rel=1e-9)
+        assert line.unbilled_usd == pytest.approx(0, abs=1e-9 * line.bill_usd)
+        assert line.bill_usd == pytest.approx(line.wall_s * 3.99 / 3_600, rel=1e-9)
