@@ -82,12 +82,9 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
 def engine_minutes(engine: Engine, window: Window) -> EngineMinutes:
     """The engines of a window by the minute, and of a minute on either side."""
     key = [SAMPLES.c[name] for name in Count._fields]
-    totals = [
-        each(SAMPLES.c[name]).label(f"{name}_{place}")
-        for name in WORK
-        for place, each in (("first", func.min), ("last", func.max))
-    ]
-    means = [func.avg(SAMPLES.c[name]).label(name) for name in COEFFICIENTS]
+    # Without labels: ClickHouse would take one that is a column's name for the column.
+    totals = [each(SAMPLES.c[name]) for name in WORK for each in (func.min, func.max)]
+    means = [func.avg(SAMPLES.c[name]) for name in COEFFICIENTS]
     rows = _by_minute(engine, SAMPLES, window, key, [func.max(SAMPLES.c.region), *totals, *means])
     known: dict[Count, int] = {}
     regions: list[str | None] = []

@@ -186,3 +186,29 @@ def test_hours_and_models_can_be_told_apart(run: Run, serve: Serve) -> None:
     (group,) = told(run("cost", "--by", "hour,model", "--format", "json"))["groups"]
     assert group["hour"] == START_S // 3_600 * 3_600
     assert group["model"] == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_doctor_says_what_each_engine_costs_or_that_nobody_knows(run: Run, serve: Serve) -> None:
+    """By the telemetry of last; what has no price is no failure."""
+    serve()
+    result = run("doctor", "--format", "json", "--no-explorer", window=False)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    (priced,) = [each for each in found if each["check"] == "prices"]
+    assert priced["ok"] is True
+    assert priced["detail"].startswith("an engine on 2 × H100 SXM: $7.98 an hour (RunPod")
+
+
+def test_doctor_names_a_device_that_has_no_price(run: Run, serve: Serve) -> None:
+    """And how to give it one."""
+    serve("cpu")
+    shown = run("doctor", "--no-explorer", window=False).stdout
+    assert "?     prices     r runs on 'cpu', which has no price" in shown
+    assert "→ give it one: --prices FILE or TAILSPAN_PRICES" in shown
+
+
+def test_requests_are_shown_with_their_cost_where_it_is_known(run: Run, serve: Serve) -> None:
+    """The last column, absent where no row has one."""
+    serve(cost_usd=0.01234)
+    shown = run("requests").stdout
+    assert "cost" in shown
+    assert "$0.0123" in shown

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.text import UNKNOWN, WIDEST, count, label, rate, seconds, table
+from cli.text import UNKNOWN, WIDEST, count, label, rate, seconds, table, usd
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,24 @@ def test_columns_are_aligned_and_the_wholly_unknown_left_out() -> None:
         "longer  100 ms  7",
     ]
     assert table(["name", "lora"], [["a", "-"]], left=2, keep=2) == ["name  lora", "a     -"]
+
+
+@pytest.mark.parametrize(
+    ("value_usd", "shown"),
+    [
+        (None, "-"),
+        (0.0, "$0"),
+        (1e-12, "$0"),
+        (0.0000601, "$0.0000601"),
+        (0.12345, "$0.123"),
+        (0.996, "$1.00"),
+        (12.345, "$12.35"),
+        (-0.5, "-$0.500"),
+        (123_456.7, "$123,457"),
+    ],
+)
+def test_dollars_keep_three_digits_below_one_and_cents_above(
+    value_usd: float | None, shown: str
+) -> None:
+    """What a request costs and what a month does, in the same table."""
+    assert usd(value_usd) == shown

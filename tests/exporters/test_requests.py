@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.requests import PairTotals, RequestTotals
+from exporters.requests import Counts, PairTotals, RequestTotals
 from exporters.series import HISTOGRAMS
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -107,3 +107,13 @@ def test_every_observation_is_in_one_bucket(values: list[float]) -> None:
     for each in totals.histograms.values():
         assert sum(each.counts) == len(values)
         assert abs(each.sum_s - sum(values)) <= 1e-9 * sum(values)
+
+
+def test_costs_are_summed_where_they_are_known(request_row: Factory) -> None:
+    """A request without a price adds nothing, and makes no cost 0."""
+    counts = Counts()
+    counts.add(request_row())
+    assert counts.costs == {}
+    counts.add(request_row(cost_usd=0.25, billed_s=2.0, wasted_s=0.5))
+    counts.add(request_row(cost_usd=0.5, billed_s=1.0))
+    assert counts.copy().costs == {"cost_usd": 0.75, "billed_s": 3.0, "wasted_s": 0.5}

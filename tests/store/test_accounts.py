@@ -1,5 +1,4 @@
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Engine
@@ -10,7 +9,6 @@ from simulator.dataset import run
 from simulator.faults import Fault
 from simulator.fleet_config import FleetConfig
 from store.accounts import accounts
-from store.database import open_database
 from store.queries import Window
 from store.rollups import settle
 from store.writer import Writer
@@ -21,14 +19,6 @@ Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
 """A whole hour."""
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
-    opened = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    yield opened
-    opened.dispose()
 
 
 def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:

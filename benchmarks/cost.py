@@ -1,0 +1,119 @@
+"""How long the bill of a day takes: ten million requests, sixteen engines that tell each second.
+
+    python benchmarks/cost.py [--requests 10000000]
+
+The day's requests go through the product's own rollup code, as in `query.py`; each engine's
+86,400 samples are rows. Then `tailspan cost`'s own questions are asked, in this process.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import query  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+
+from cost.bill import bill  # noqa: E402
+from cost.pricefile import load_prices  # noqa: E402
+from store.accounts import accounts  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.queries import Window  # noqa: E402
+from store.rollup_marks import begin  # noqa: E402
+from store.writer import Writer  # noqa: E402
+from telemetry.engines import EngineSample  # noqa: E402
+from telemetry.starts import EngineStart  # noqa: E402
+
+SECOND_NS = 10**9
+ROUNDS = 3
+ENGINES = query.MODELS * query.REPLICAS_EACH
+
+
+def sample(replica: int, second: int) -> EngineSample:
+    """An engine that is busy seven tenths of the time."""
+    return EngineSample(
+        replica=f"replica-{replica}",
+        engine=0,
+        process=replica,
+        at_unix_ns=(query.FROM_S + second) * SECOND_NS,
+        started_unix_ns=query.FROM_S * SECOND_NS,
+        model=f"model-{replica // query.REPLICAS_EACH}",
+        busy_s_total=second * 0.7,
+        steps_total=second * 40,
+        decodes_total=second * 600,
+        scheduled_prefill_tokens_total=second * 2_000,
+        prefill_attention_total=second * 1e6,
+        context_tokens_total=second * 500_000,
+        step_model_base_s=0.005,
+        step_model_per_prefill_token_s=1e-4,
+        step_model_per_prefill_attention_s=1e-9,
+        step_model_per_context_token_s=1e-8,
+        step_model_per_decode_s=1e-5,
+        step_model_error_ratio=0.05,
+        running=20,
+        waiting=0,
+        kv_usage_ratio=0.4,
+    )
+
+
+def fill(engine: Engine) -> None:
+    """The samples of a day, and what the engines run on."""
+    starts = [
+        EngineStart(
+            replica=f"replica-{replica}",
+            engine=0,
+            process=replica,
+            at_unix_ns=query.FROM_S * SECOND_NS,
+            config="c",
+            arguments="{}",
+            device="NVIDIA H100 80GB HBM3",
+            gpus=1,
+        )
+        for replica in range(ENGINES)
+    ]
+    with Writer(engine) as writer:
+        writer.submit([], [], starts).result(60)
+        for replica in range(ENGINES):
+            for first in range(0, query.DAY_S, 20_000):
+                seconds = range(first, min(first + 20_000, query.DAY_S))
+                writer.submit([], [sample(replica, each) for each in seconds]).result(300)
+
+
+def took_s(engine: Engine, by: Sequence[str], hours: int) -> float:
+    """The median of some rounds."""
+    end = (query.FROM_S + query.DAY_S) * SECOND_NS
+    took = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        read = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
+        found = bill(read, load_prices(), by)
+        took.append(time.perf_counter() - begun)
+        assert found.total is not None
+    return statistics.median(took)
+
+
+def main() -> None:
+    """Fill, ask, print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=10_000_000)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_database(f"sqlite:///{folder}/tailspan.db")
+        begin(engine)
+        query.fill_day(engine, asked.requests)
+        fill(engine)
+        for by, hours in (((), 24), (("tenant",), 24), (("tenant", "route"), 24), ((), 1)):
+            name = f"{hours} h by {', '.join(by) or 'nothing'}"
+            print(f"{name:<24} {took_s(engine, by, hours):6.2f} s", flush=True)
+        engine.dispose()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Requests are kept and told with their cost."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from collector.counters import Counters
+from collector.intake import Intake
+from collector.limits import Limits
+from collector.priced import Priced
+from collector.reading import ReadingHere
+from collector.signals import LOGS, TRACES
+from collector.testing import MemorySink
+from cost.pricefile import parse_prices
+from cost.pricing import Pricing
+from telemetry.requests import PricedBy
+
+PRICES = parse_prices("devices: [{match: '*H100*', usd_per_hour: 3.6}]", "mine")
+
+
+def test_a_request_is_kept_with_its_cost_once_its_engine_has_told_what_it_runs_on(
+    trace_message: Callable[..., ExportTraceServiceRequest],
+    events_message: Callable[..., Any],
+    now_unix_ns: int,
+) -> None:
+    """0.3 s of two GPUs at a thousandth of a dollar a second; before the start nobody knows."""
+    sink = MemorySink()
+
+    async def receive() -> None:
+        intake = Intake(
+            sink,
+            [],
+            Counters(),
+            lambda: now_unix_ns,
+            Limits(),
+            ReadingHere(),
+            enrich=Priced(Pricing(PRICES)),
+        )
+        await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
+        await intake.receive(LOGS, events_message().SerializeToString(), peer="here")
+        await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
+        await intake.drained()
+
+    asyncio.run(receive())
+    assert [row.cost_usd for row in sink.requests] == [None, pytest.approx(0.3 * 2 * 0.001)]
+    assert [row.priced_by for row in sink.requests] == [None, PricedBy.LEDGER]
