@@ -175,7 +175,7 @@ def reckon(
 
     read = accounts(engine, window, [name for name in by if name != "hour"])
     found = bill(read, prices, by)
-    compared, missing = _compared(bill(read, prices, ("model",)), prices)
+    compared, missing = _compared(read, prices)
     whole = bool(compared) and not missing and not found.unpriced
     return Cost(
         accounts=read,
@@ -189,18 +189,13 @@ def reckon(
     )
 
 
-def _compared(by_model: "Bill", prices: "PriceList") -> "tuple[list[Comparison], list[str]]":
-    from cost.managed import NoManagedPrice, Tokens, compare
+def _compared(read: "Accounts", prices: "PriceList") -> "tuple[list[Comparison], list[str]]":
+    from cost.managed import NoManagedPrice, compare, tokens_by_model
 
     compared, missing = [], []
-    for group in by_model.groups:
-        if not group.prompt_tokens + group.output_tokens:
-            continue
-        tokens = Tokens(
-            group.requests, group.prompt_tokens, group.cached_tokens, group.output_tokens
-        )
+    for model, tokens in tokens_by_model(read.cells).items():
         try:
-            compared.append(compare(group.labels[0], tokens, prices))
+            compared.append(compare(model, tokens, prices))
         except NoManagedPrice as error:
             missing.append(str(error))
     return compared, missing

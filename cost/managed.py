@@ -15,6 +15,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from cost.prices import ManagedModel, PriceList
+from telemetry.accounts import Cells
+from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
 """A twelfth of a year."""
@@ -76,6 +78,21 @@ class Judged(NamedTuple):
 
 class NoManagedPrice(Exception):  # noqa: N818 -- it says what is the case
     """No managed model stands for this one, or genai-prices does not know the one named."""
+
+
+def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
+    """What reached an engine, by the model that it asked for; one without tokens is left out."""
+    model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
+    sums: dict[str | None, list[int]] = {}
+    for place, group in enumerate(cells.group.tolist()):
+        labels = cells.labels[group]
+        if labels[outcome_at] == Outcome.REJECTED.value:
+            continue
+        mine = sums.setdefault(labels[model_at], [0] * 4)
+        mine[0] += int(cells.requests[place])
+        for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
+            mine[kind] += int(cells.sums[name][place])
+    return {model: Tokens(*mine) for model, mine in sums.items() if mine[1] + mine[3]}
 
 
 def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:

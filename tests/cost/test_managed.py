@@ -2,8 +2,17 @@ from fractions import Fraction
 
 import pytest
 
-from cost.managed import Judged, NoManagedPrice, Tokens, break_even, compare, kept_rps
+from cost.managed import (
+    Judged,
+    NoManagedPrice,
+    Tokens,
+    break_even,
+    compare,
+    kept_rps,
+    tokens_by_model,
+)
 from cost.pricefile import load_prices, parse_prices
+from tests.cost.making import cells
 
 MINE = parse_prices(
     """
@@ -83,3 +92,20 @@ def test_the_highest_rate_that_kept_all_objectives_counts() -> None:
     ]
     assert kept_rps(stretches, 300) == pytest.approx(1.0)
     assert kept_rps(stretches[1:], 300) is None
+
+
+def test_what_was_refused_is_not_part_of_the_mix() -> None:
+    """It reached no engine, and would have cost nothing elsewhere."""
+    made = cells(
+        {
+            "model": "chat",
+            "outcome": "stop",
+            "requests": 2,
+            "prompt_tokens": 30,
+            "output_tokens": 7,
+        },
+        {"model": "chat", "outcome": "abort", "prompt_tokens": 10, "cached_tokens": 4},
+        {"model": "chat", "outcome": "rejected", "requests": 9, "prompt_tokens": 900},
+        {"model": None, "outcome": "error"},
+    )
+    assert tokens_by_model(made) == {"chat": Tokens(3, 40, 4, 7)}
