@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
-from cost.bill import bill
+from cost.bill import Bill, bill
 from cost.pricefile import load_prices
 from simulator.dataset import run
 from simulator.faults import Fault
@@ -71,22 +71,36 @@ def test_a_label_that_rollups_do_not_tell_is_refused(engine: Engine) -> None:
         accounts(engine, Window(0, 60 * NS), ["config"])
 
 
-def test_a_simulated_fleet_is_billed_to_the_last_second(engine: Engine) -> None:
-    """Requests and waste are the busy time of each engine, to 1e-9; with idle time, the bill."""
-    pressed = Fault(cause="preemption", start_s=20.0, end_s=60.0, severity=1.0)
-    case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(pressed,), seed=3))
+def fleets_bill(engine: Engine, cause: str) -> Bill:
+    """Of a minute of two replicas under a fault, from the first request to the last sample."""
+    fault = Fault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
+    case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
     with Writer(engine) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
-    settle(engine, 10**6)
-    first = min(row.received_unix_ns for row in case.requests) // (60 * NS) * 60
-    last = max(sample.at_unix_ns for sample in case.samples) // NS + 1
-    found = bill(accounts(engine, Window(first * NS, last * NS), ["tenant"]), load_prices())
-    assert found.total is not None
-    assert found.total.wasted_usd > 0
-    assert found.total.idle_usd is not None
-    for line in [*found.lines, found.total]:
+    last = max(sample.at_unix_ns for sample in case.samples)
+    found = bill(accounts(engine, Window(0, last + 1), ["tenant"]), load_prices())
+    for line in [*found.lines, *([found.total] if found.total else [])]:
         assert line.idle_usd is not None
         parts = line.requests_usd + line.wasted_usd + line.idle_usd + line.unbilled_usd
         assert parts == pytest.approx(line.bill_usd, rel=1e-9)
+    return found
+
+
+@pytest.mark.parametrize(("cause", "gpus"), [("preemption", 1), ("slow_rank", 4)])
+def test_a_simulated_fleet_is_billed_to_the_last_second(
+    sqlite: Engine, cause: str, gpus: int
+) -> None:
+    """Requests and waste are the busy time of each engine, to 1e-9; with idle time, the bill."""
+    found = fleets_bill(sqlite, cause)
+    assert found.total is not None
+    assert (found.total.wasted_usd > 0) is (cause == "preemption")
+    for line in [*found.lines, found.total]:
         assert line.unbilled_usd == pytest.approx(0, abs=1e-9 * line.bill_usd)
-        assert line.bill_usd == pytest.approx(line.wall_s * 3.99 / 3_600, rel=1e-9)
+        assert line.bill_usd == pytest.approx(line.wall_s * gpus * 3.99 / 3_600, rel=1e-9)
+
+
+def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine) -> None:
+    """A restart takes accounts along: that time is busy, and named unbilled."""
+    total = fleets_bill(sqlite, "config_change").total
+    assert total is not None
+    assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
