@@ -49,6 +49,16 @@ class _Ended(NamedTuple):
     sequences: int
 
 
+class _Gone(NamedTuple):
+    """A request that has ended, or been aborted."""
+
+    track: Track
+    last: int
+    """The last step that it lived to see."""
+    paid: int
+    """The last step that it had a part in: one under way when it left is computed all the same."""
+
+
 class EngineObserver:
     """The ledger of one engine core, and its end of the link."""
 
@@ -60,10 +70,11 @@ class EngineObserver:
         self._prefilling: set[str] = set()
         self._planned: deque[tuple[Any, Work, float, int]] = deque()
         self._ended: list[_Ended] = []
-        self._freed: list[Track] = []
-        """Ended within the step that is being updated."""
-        self._unsettled: list[tuple[Track, int]] = []
-        """Each with the last step it lived to see."""
+        self._freed: list[tuple[Track, int]] = []
+        """Ended within the step that is being updated, with the last step of their own."""
+        self._leaving: list[_Gone] = []
+        """A step of theirs is under way."""
+        self._unsettled: list[_Gone] = []
         self._in_update = False
         self._queue: Queue | None = Queue()
         """None where what holds it up cannot be told."""
@@ -184,12 +195,23 @@ class EngineObserver:
         track = self._tracks.pop(request_id, None)
         if track is None:
             return
+        paid = self._last_planned(request_id)
         if self._in_update:
-            self._freed.append(track)
+            self._freed.append((track, paid))
+        elif paid > self._last_step:
+            self._leaving.append(_Gone(track, self._last_step, paid))
         else:
             # Nothing may follow it for hours.
-            self._unsettled.append((track, self._last_step))
+            self._unsettled.append(_Gone(track, self._last_step, self._last_step))
             self._catch_up()
+
+    def _last_planned(self, request_id: str) -> int:
+        """The last step under way that a request has a part in; where none is, that before."""
+        before = self._last_step
+        for place in range(len(self._planned), 0, -1):
+            if request_id in self._planned[place - 1][0].num_scheduled_tokens:
+                return before + place
+        return before
 
     @guard.harmless("step_ended")
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
@@ -207,10 +229,13 @@ class EngineObserver:
                 self._ended.append(_Ended(work, max(begun, self._last_end), now, sequences))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
-        if self._freed:
+        if self._freed or self._leaving:
             last = self._last_step
-            self._unsettled += [(track, last) for track in self._freed]
+            gone = [_Gone(track, last, max(last, paid)) for track, paid in self._freed]
+            gone += self._leaving
             self._freed.clear()
+            self._unsettled += [each for each in gone if each.paid <= last]
+            self._leaving = [each for each in gone if each.paid > last]
         now = self._last_end
         if self._idle or now - self._caught_up_at >= CATCH_UP_S:
             self._catch_up()
@@ -236,8 +261,8 @@ class EngineObserver:
             totals[names.CONTEXT_TOKENS] += work.context_tokens
             totals[names.SCHEDULED_DECODES] += work.decodes
             self._longest_s = max(self._longest_s, ended - begun)
-        for track, last in unsettled:
-            if account := self.ledger.settle(track, last):
+        for track, last, paid in unsettled:
+            if account := self.ledger.settle(track, last, paid):
                 self._link.put(encode_account(self._engine, track.request_id, account))
         self._link.flush()
 

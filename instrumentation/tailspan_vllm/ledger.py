@@ -9,7 +9,7 @@ Pure: the clock's readings come in as arguments, all of one monotonic clock.
 
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tailspan_vllm.billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
@@ -36,6 +36,14 @@ class Track:
     """The last step before each preemption."""
     resumed_in: list[int] = field(default_factory=list)
     """The first step after each resumption."""
+
+    def until(self, last: int) -> "Track":
+        """As it was when this step had ended."""
+        return replace(
+            self,
+            chunks=[chunk for chunk in self.chunks if chunk.step <= last],
+            decodings=[run for run in self.decodings if run.first <= last],
+        )
 
 
 class Account(NamedTuple):
@@ -158,20 +166,31 @@ class Ledger:
 
     # --- settling ----------------------------------------------------------------------------
 
-    def settle(self, track: Track, last: int | None = None) -> Account | None:
+    def settle(
+        self, track: Track, last: int | None = None, paid: int | None = None
+    ) -> Account | None:
         """Split a request's prefill and decode.
 
         Args:
             track: what was noted of it.
             last: the last step that it lived to see; by default the last one entered.
+            paid: the last step that it had a part in, which may have ended without it; by
+                default the same.
 
-        Returns: None where the ring no longer reaches back to the request's beginning.
+        Returns: of one that saw no step end its bill alone. None where the ring no longer reaches
+        back to the request's beginning.
         """
         if last is None:
             last = self.next_step - 1
         first_step = self._first_step(track)
-        if first_step is None or first_step > last:
+        upto = last if paid is None else paid
+        if first_step is None or first_step > upto:
             return None
+        bill = self._billing.of(track.chunks, track.decodings, upto)
+        if first_step > last:
+            return Account(track.scheduled, None, None, None, None, None, track.queue, bill=bill)
+        if upto > last:
+            track = track.until(last)
         prefill_end = track.decodings[0].first if track.decodings else last
         prefill_preempted, decode_preempted = self._preempted(track, prefill_end, last)
         latest = track.decodings[-1] if track.decodings else None
@@ -192,7 +211,7 @@ class Ledger:
             queue=track.queue,
             others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
-            bill=self._billing.of(track.chunks, track.decodings, last),
+            bill=bill,
         )
 
     def _first_step(self, track: Track) -> int | None:

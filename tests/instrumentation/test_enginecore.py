@@ -76,8 +76,8 @@ class Server:
         self.requests[request_id] = SimpleNamespace(num_computed_tokens=0, num_tokens=prompt)
         self.new.append(request_id)
 
-    def step(self, ending: Iterable[str] = ()) -> None:
-        """Schedule everything, compute, and let these requests end."""
+    def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
+        """Schedule everything, compute, and let these requests end, and those leave meanwhile."""
         counts = {
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()
@@ -96,6 +96,8 @@ class Server:
         for name, count in counts.items():
             self.requests[name].num_computed_tokens += count
         self.observer.scheduled(self.scheduler, output, self.now)
+        for name in leaving:
+            self.free(name)
         self.now += 0.01
         self.observer.update_began()
         for name in ending:
@@ -168,6 +170,65 @@ def test_an_abort_between_steps_is_settled_at_once(server: Server) -> None:
     parts = server.front.accounts["stays"].decode
     assert parts is not None
     assert sum(parts) == pytest.approx(0.14)
+
+
+def billed(server: Server) -> float:
+    """What all accounts are billed."""
+    bills = [account.bill for account in server.front.accounts.values()]
+    return sum(sum(bill) for bill in bills if bill is not None)
+
+
+def test_who_leaves_during_a_step_pays_for_it_and_did_not_live_to_see_it(server: Server) -> None:
+    """The step is computed all the same; the bills sum to the time in steps."""
+    server.add("left", 100)
+    server.add("stays", 100)
+    began = server.now
+    server.step()
+    server.step(leaving=["left"])
+    server.step(ending=["stays"])
+    account = server.front.accounts["left"]
+    assert account.first_token == pytest.approx(began + 0.01)
+    assert account.last_token == pytest.approx(began + 0.01)
+    assert account.bill is not None
+    assert account.bill.billed_s == pytest.approx(0.01, rel=0.05)
+    assert billed(server) == pytest.approx(0.03)
+
+
+def test_who_leaves_during_the_first_step_has_a_bill_and_no_parts(server: Server) -> None:
+    """Alone, at that: nothing comes after it for hours."""
+    server.add("gone", 100)
+    server.step(leaving=["gone"])
+    account = server.front.accounts["gone"]
+    assert (account.prefill, account.decode, account.first_token) == (None, None, None)
+    assert account.bill is not None
+    assert account.bill.billed_s == pytest.approx(0.01)
+
+
+def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> None:
+    """Asynchronous scheduling: the next step has begun when a request turns out to have ended."""
+    server.add("one", 100)
+    server.add("other", 100)
+    server.step()
+    outputs = []
+    for _ in range(2):
+        output = SimpleNamespace(
+            num_scheduled_tokens={"one": 1, "other": 1},
+            total_num_scheduled_tokens=2,
+            scheduled_new_reqs=[],
+            scheduled_cached_reqs=SimpleNamespace(
+                num_computed_tokens=[100, 100], resumed_req_ids=set()
+            ),
+        )
+        server.observer.scheduled(server.scheduler, output, server.now)
+        outputs.append(output)
+    for output, ending in zip(outputs, ("one", "other"), strict=True):
+        server.now += 0.01
+        server.observer.update_began()
+        server.free(ending)
+        server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
+    assert billed(server) == pytest.approx(0.03)
+    one = server.front.accounts["one"]
+    assert one.last_token == pytest.approx(server.now - 0.01)
 
 
 def test_totals_count_every_step_once(server: Server) -> None:

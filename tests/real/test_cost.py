@@ -61,7 +61,10 @@ def test_requests_and_waste_are_the_engines_busy_time(
         *mixed(40, seed=5),
         *[Call(prompt="long answers please", max_tokens=500)] * 8,
         *[Call(prompt="patience lost", max_tokens=400, abort_after_chunks=5)] * 4,
-        *[Call(prompt="gone at once", max_tokens=400, abort_after_s=0.05)] * 2,
+        *(
+            Call(prompt=f"gone after {number} " * 60, max_tokens=400, abort_after_s=0.01 * number)
+            for number in range(1, 13)
+        ),
     ]
     send_all(server.port, calls, concurrency=12)
     sums, sample = at_rest(tailspan, f"vllm-{server.port}")
