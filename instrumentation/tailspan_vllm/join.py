@@ -79,12 +79,14 @@ class EngineJoin:
         if settled is None:
             return False
         account, record.engine = settled.account, settled.engine
+        if account.bill is not None:
+            record.billed_s, record.wasted_s = account.bill
+        if record.bill_alone:
+            return True
         record.queue_parts = account.queue
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.others_prefill_tokens_max = account.others_prefill_tokens_max
         record.itl_max_s = account.itl_max_s
-        if account.bill is not None:
-            record.billed_s, record.wasted_s = account.bill
         record.external_cached_tokens = account.external_cached_tokens
         if record.scheduled is None:
             # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.

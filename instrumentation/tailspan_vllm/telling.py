@@ -64,7 +64,8 @@ class Teller:
             record.awaits_account = True
         else:
             _tell_instants(record, flight, facts, facts.arrival_time)
-            record.awaits_account = record.scheduled is not None
+            record.bill_alone = record.scheduled is None and record.outcome == "abort"
+            record.awaits_account = record.scheduled is not None or record.bill_alone
         return record
 
     def unseen(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:

@@ -147,6 +147,22 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
     assert (record.queue_parts, record.others_prefill_tokens_max) == (ACCOUNT.queue, 512)
 
 
+def test_who_left_unseen_gets_the_bill_and_nothing_else(
+    engine: EngineEnd, join: EngineJoin
+) -> None:
+    """A client that leaves in the midst of a long prefill: its instants here know of no step."""
+    record = a_record("a")
+    record.outcome, record.scheduled, record.bill_alone = "abort", None, True
+    assert not join.apply(record)
+    engine.put(encode_account(3, "a", ACCOUNT))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert ACCOUNT.bill is not None
+    assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
+    assert (record.scheduled, record.prefill_parts, record.queue_parts) == (None, None, None)
+
+
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
     """Engines on another machine have no link; their requests are told at once."""
     assert EngineJoin(token).apply(a_record("a"))
