@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cost.prices import PriceList, Rate
-from cost.seen import Engine, Hour, Seen, seen
-from cost.weights import BY_PRICE, Weights, fitted
+from cost.seen import Seen, seen
+from cost.tariff import Tariff
+from cost.weights import BY_PRICE, Weights, by_replica
 from telemetry.accounts import Accounts, Cells
 from telemetry.requests import Outcome, PricedBy
-from telemetry.starts import EngineStart
 
 LOST = (Outcome.ABORT.value, Outcome.ERROR.value)
 """Outcomes whose answers nobody got."""
@@ -158,7 +158,7 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     times = seen(accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns)
     tariff = Tariff(accounts, prices, times)
     charges = _by_replica_hour(accounts.cells)
-    weights = _weights(times, accounts.cells)
+    weights = by_replica(times, accounts.cells)
     lines, paying = [], {}
     for key in sorted({*_spotted(times), *charges}, key=lambda each: (each[1], each[0] or "")):
         found = _line(key, times, charges.get(key, []), accounts.cells, tariff, weights)
@@ -183,61 +183,6 @@ Key = tuple[str | None, int]
 """Replica and hour."""
 
 
-class Tariff:
-    """What each engine cost when: by the device that it was started on, or that its GPUs name."""
-
-    def __init__(self, accounts: Accounts, prices: PriceList, times: Seen) -> None:
-        self._prices = prices
-        self._times = times
-        self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
-        for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
-            self._starts[start.replica, start.engine].append(start)
-        self._gpus: dict[str, list[str | None]] = defaultdict(list)
-        for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
-            self._gpus[replica].append(model)
-        self._engines: dict[str, set[int]] = defaultdict(set)
-        for replica, number in (*(each for each, _ in times.hours), *self._starts):
-            self._engines[replica].add(number)
-
-    def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """What an engine ran on as that hour ended, and how many of it."""
-        starts = self._starts.get(engine, [])
-        until_ns = (hour_unix_s + 3_600) * 10**9
-        start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
-        start = start or (starts[0] if starts else None)
-        if start is not None and start.device is not None:
-            return start.device, start.gpus
-        gpus = self._gpus.get(engine[0], [])
-        names = [name for name in gpus if name is not None]
-        if not names:
-            return None, None
-        each = max(1, len(gpus) // max(1, len(self._engines[engine[0]])))
-        return names[0], start.gpus if start is not None and start.gpus else each
-
-    def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
-        """What a second of it cost."""
-        device, gpus = self.device(engine, hour_unix_s)
-        starts = self._starts.get(engine)
-        region = starts[-1].region if starts else None
-        region = region or self._times.regions.get(engine[0])
-        return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
-
-    def engines(self, replica: str | None) -> list[Engine]:
-        """The engines of a replica."""
-        return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
-
-    def latest(self) -> dict[str, list[Rate]]:
-        """Of each replica that was seen, the rate of each engine in its last hour."""
-        last: dict[Engine, int] = {}
-        for engine, hour in self._times.hours:
-            last[engine] = max(hour, last.get(engine, hour))
-        found: dict[str, list[Rate]] = {}
-        for engine, hour in sorted(last.items()):
-            if (rate := self.rate(engine, hour)) is not None:
-                found.setdefault(engine[0], []).append(rate)
-        return found
-
-
 class _Paying(NamedTuple):
     """How the requests of a replica and hour are priced."""
 
@@ -260,32 +205,6 @@ def _by_replica_hour(cells: Cells) -> dict[Key, list[int]]:
         zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
     ):
         found[cells.labels[group][place], hour].append(index)
-    return found
-
-
-def _weights(times: Seen, cells: Cells) -> dict[str, Weights]:
-    """By replica, over the whole stretch."""
-    place = list(cells.by).index("replica")
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for index, group in enumerate(cells.group.tolist()):
-        replica = cells.labels[group][place]
-        if replica is not None:
-            amounts = (
-                cells.requests[index],
-                *(
-                    cells.sums[n][index]
-                    for n in ("prompt_tokens", "cached_tokens", "output_tokens")
-                ),
-            )
-            for kind, amount in enumerate(amounts):
-                sums[replica][kind] += float(amount)
-    hours: dict[str, list[Hour]] = defaultdict(list)
-    for ((replica, _), _), hour in times.hours.items():
-        hours[replica].append(hour)
-    found = {}
-    for replica, (requests, prompt, cached, output) in sums.items():
-        by_fit = fitted(hours[replica], requests, prompt - cached, output)
-        found[replica] = by_fit or BY_PRICE
     return found
 
 

@@ -9,10 +9,12 @@ with S steps, N sequences that decoded, and r requests, each taken for one seque
 a step's fixed part is shared by those in it. What came from a cache was not computed.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cost.seen import Hour
+from cost.seen import Hour, Seen
+from telemetry.accounts import Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,29 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     if not known or prompt <= 0 or output <= 0 or went_in + came_out <= 0:
         return None
     return Weights(went_in / prompt, 0.0, came_out / output, fitted=True)
+
+
+def by_replica(times: Seen, cells: Cells) -> dict[str, Weights]:
+    """The weights of each replica that served requests, over the whole stretch."""
+    place = list(cells.by).index("replica")
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for index, group in enumerate(cells.group.tolist()):
+        replica = cells.labels[group][place]
+        if replica is not None:
+            amounts = (
+                cells.requests[index],
+                *(
+                    cells.sums[n][index]
+                    for n in ("prompt_tokens", "cached_tokens", "output_tokens")
+                ),
+            )
+            for kind, amount in enumerate(amounts):
+                sums[replica][kind] += float(amount)
+    hours: dict[str, list[Hour]] = defaultdict(list)
+    for ((replica, _), _), hour in times.hours.items():
+        hours[replica].append(hour)
+    found = {}
+    for replica, (requests, prompt, cached, output) in sums.items():
+        by_fit = fitted(hours[replica], requests, prompt - cached, output)
+        found[replica] = by_fit or BY_PRICE
+    return found

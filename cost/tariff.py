@@ -1,0 +1,72 @@
+"""What each engine cost when: by the device that it was started on, or that its GPUs name.
+
+Pure. An hour has one price: that of what its engine ran on as it ended.
+"""
+
+from collections import defaultdict
+
+from cost.prices import PriceList, Rate
+from cost.seen import HOUR_S, Engine, Seen
+from telemetry.accounts import Accounts
+from telemetry.starts import EngineStart
+
+
+class Tariff:
+    """The price of each engine of some accounts.
+
+    Args:
+        accounts: with the starts and GPUs that tell what engines run on.
+        prices: those in force.
+        times: the engines that were seen, and where they are.
+    """
+
+    def __init__(self, accounts: Accounts, prices: PriceList, times: Seen) -> None:
+        self._prices = prices
+        self._times = times
+        self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
+        for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
+            self._starts[start.replica, start.engine].append(start)
+        self._gpus: dict[str, list[str | None]] = defaultdict(list)
+        for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
+            self._gpus[replica].append(model)
+        self._engines: dict[str, set[int]] = defaultdict(set)
+        for replica, number in (*(each for each, _ in times.hours), *self._starts):
+            self._engines[replica].add(number)
+
+    def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
+        """What an engine ran on as that hour ended, and how many of it."""
+        starts = self._starts.get(engine, [])
+        until_ns = (hour_unix_s + HOUR_S) * 10**9
+        start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
+        start = start or (starts[0] if starts else None)
+        if start is not None and start.device is not None:
+            return start.device, start.gpus
+        gpus = self._gpus.get(engine[0], [])
+        names = [name for name in gpus if name is not None]
+        if not names:
+            return None, None
+        each = max(1, len(gpus) // max(1, len(self._engines[engine[0]])))
+        return names[0], start.gpus if start is not None and start.gpus else each
+
+    def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
+        """What a second of it cost."""
+        device, gpus = self.device(engine, hour_unix_s)
+        starts = self._starts.get(engine)
+        region = starts[-1].region if starts else None
+        region = region or self._times.regions.get(engine[0])
+        return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
+
+    def engines(self, replica: str | None) -> list[Engine]:
+        """The engines of a replica."""
+        return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
+
+    def latest(self) -> dict[str, list[Rate]]:
+        """Of each replica that was seen, the rate of each engine in its last hour."""
+        last: dict[Engine, int] = {}
+        for engine, hour in self._times.hours:
+            last[engine] = max(hour, last.get(engine, hour))
+        found: dict[str, list[Rate]] = {}
+        for engine, hour in sorted(last.items()):
+            if (rate := self.rate(engine, hour)) is not None:
+                found.setdefault(engine[0], []).append(rate)
+        return found
