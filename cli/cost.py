@@ -231,6 +231,9 @@ def as_json(found: Cost) -> dict[str, Any]:
         "to": bill.to_unix_ns / 1e9,
         "simulated": found.accounts.simulated,
         "apportioned": found.accounts.apportioned,
+        "engines_from": found.accounts.engines_from_unix_ns / 1e9
+        if found.accounts.engines_from_unix_ns > bill.from_unix_ns
+        else None,
         "gaps_s": bill.seen.gaps_s,
         "total": None if total is None else _line(total, named=False),
         "usd_per_hour": bill.usd_per_hour if bill.rates else None,

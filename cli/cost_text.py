@@ -198,6 +198,12 @@ def _notes(found: "Cost") -> Iterator[str]:
             f"Not billed: {bill.seen.gaps_s / 3_600:,.2f} hours in which an engine was not heard of"
             " for over a minute."
         )
+    if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
+        yield (
+            f"Before {times.moment(found.accounts.engines_from_unix_ns)} UTC engines' samples are"
+            " gone (tailspan up --keep-rows): of then the bill has requests and recomputation, and"
+            " no idle time."
+        )
     if not found.accounts.apportioned:
         yield (
             "Requests count where they were received: the rows that would tell how much of them"

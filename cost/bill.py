@@ -8,6 +8,9 @@ time: of requests that had not ended, or whose account was lost; below zero wher
 billed time in which their engine was not seen. Where no ledger told, an engine's time is split
 by weighted tokens, and says so (`priced_by`).
 
+Of hours whose samples of engines are gone (they are kept for a week, rollups of requests for
+longer) only requests and waste are known, and are all that is in the bill.
+
 Pure. Prices are those in force now, whatever they were when a request came in.
 """
 
@@ -161,7 +164,8 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     weights = by_replica(times, accounts.cells)
     lines, paying = [], {}
     for key in sorted({*_spotted(times), *charges}, key=lambda each: (each[1], each[0] or "")):
-        found = _line(key, times, charges.get(key, []), accounts.cells, tariff, weights)
+        gone = key[1] * 10**9 < accounts.engines_from_unix_ns
+        found = _line(key, times, charges.get(key, []), accounts.cells, tariff, weights, gone=gone)
         if found is not None:
             paying[key] = found
             if found.line is not None:
@@ -215,11 +219,16 @@ def _line(
     cells: Cells,
     tariff: Tariff,
     weights: Mapping[str, Weights],
+    *,
+    gone: bool,
 ) -> _Paying | None:
-    """A replica's line of an hour; None where it has no price."""
+    """A replica's line of an hour; None where it has no price.
+
+    `gone` says that its engines' samples were removed, all or some.
+    """
     replica, hour = key
     rated = [
-        (rate, times.hours.get((engine, hour)))
+        (rate, None if gone else times.hours.get((engine, hour)))
         for engine in tariff.engines(replica)
         if (rate := tariff.rate(engine, hour)) is not None
     ]
@@ -256,7 +265,11 @@ def _line(
             usd_per_weight = requests_usd / whole
             lost_usd = usd_per_weight * sum(weight for weight, lost in weighed if lost)
     idle_usd: float | None
-    if busy_usd is not None:
+    if gone:
+        if method is not PricedBy.LEDGER:
+            return None  # there is nothing to share out
+        bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
+    elif busy_usd is not None:
         idle_usd, unbilled_usd = bill_usd - busy_usd, busy_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
         idle_usd, unbilled_usd = None, 0.0

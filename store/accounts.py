@@ -75,6 +75,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         starts=(*in_force(engine, start), *starts_between(engine, start + 1, end)),
         simulated=any_simulated(engine, read.window),
         apportioned=read.apportioned,
+        engines_from_unix_ns=read.gone_ns,
         overflowed=read.overflowed,
     )
 
@@ -174,6 +175,8 @@ class _Charged:
     window: Window
     cells: Cells
     apportioned: bool
+    gone_ns: int
+    """Up to when rows, and samples with them, were removed."""
     overflowed: int
 
 
@@ -197,7 +200,7 @@ def _charged(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
         longest[-1] = float(np.max(_facts(before.sums(["e2e_s"]), "e2e_s")[:, 3], initial=0.0))
     gone_ns = found.requests_gone_before_unix_ns()
     cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
-    return _Charged(answered, cells, whole, found.overflowed())
+    return _Charged(answered, cells, whole, gone_ns, found.overflowed())
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
@@ -224,7 +227,7 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
     )
     longest = dict.fromkeys(np.unique(hours).tolist(), _LONGEST_S)
     cells, whole = _apportioned(engine, answered, cells, {**longest, -1: _LONGEST_S}, 0)
-    return _Charged(answered, cells, whole, 0)
+    return _Charged(answered, cells, whole, 0, 0)
 
 
 def _cells(

@@ -113,5 +113,7 @@ class Accounts:
     simulated: bool = False
     apportioned: bool = True
     """Whether requests that span an hour's end are split; their rows may be gone."""
+    engines_from_unix_ns: int = 0
+    """Samples of engines from before are gone: of hours that began earlier only requests tell."""
     overflowed: int = 0
     """Requests of which a label had no room of its own in the rollups."""

@@ -19,8 +19,8 @@ Serve = Callable[..., None]
 START_S = 1_763_634_000
 NS = 10**9
 KEYS = [
-    "from", "to", "simulated", "apportioned", "gaps_s", "total", "usd_per_hour", "rates",
-    "unpriced", "by", "groups", "lines", "managed", "not_compared", "break_even", "energy",
+    "from", "to", "simulated", "apportioned", "engines_from", "gaps_s", "total", "usd_per_hour",
+    "rates", "unpriced", "by", "groups", "lines", "managed", "not_compared", "break_even", "energy",
 ]  # fmt: skip
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -202,3 +203,26 @@ def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
     assert group.out_usd == pytest.approx(0.001)
     assert group.usd_per_1k_in == pytest.approx(0.001)
     assert group.usd_per_1k_out == pytest.approx(0.001)
+
+
+def test_of_hours_whose_samples_are_gone_only_requests_and_waste_are_in_the_bill() -> None:
+    """Idle time is unknown there, and nothing is below zero."""
+    made = replace(
+        accounts(
+            engine_minutes({("r", 0): busy(3_600, 7_200, 0.5)}),
+            cells(
+                {"replica": "r", "hour": 0, "billed_s": 900, "wasted_s": 100},
+                {"replica": "r", "hour": 3_600, "billed_s": 1_800, "wasted_s": 0},
+            ),
+            [start("r")],
+            0,
+            7_200,
+        ),
+        engines_from_unix_ns=3_600 * 10**9,
+    )
+    found = bill(made, PRICES)
+    assert [line.bill_usd for line in found.lines] == pytest.approx([1.0, 3.6])
+    assert [line.idle_usd for line in found.lines] == [None, pytest.approx(1.8)]
+    assert [line.unbilled_usd for line in found.lines] == [0, pytest.approx(0, abs=1e-12)]
+    assert found.total is not None
+    assert parts(found.total) == pytest.approx(found.total.bill_usd)
