@@ -215,22 +215,36 @@ def _notes(found: "Cost") -> Iterator[str]:
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
     for each in several[:MOST_UNPRICED]:
-        name = text.label(each.replica or None)
-        what = (
-            "tells no device"
-            if each.device is None
-            else f"runs on {text.printable(each.device, 60)!r}, which has no price"
-        )
-        yield f"No price: {name} {what}; {each.requests:,} requests are not in the bill."
+        requests = "1 request is" if each.requests == 1 else f"{each.requests:,} requests are"
+        yield f"No price: {_why(each)}; {requests} not in the bill."
     if len(several) > MOST_UNPRICED:
         yield f"… and {len(several) - MOST_UNPRICED:,} more servers."
-    device = next((each.device for each in several if each.device), None)
-    yield "Give one: --prices FILE (or TAILSPAN_PRICES) with, for instance,"
+    running = [each for each in several if each.wall_s]
+    if len(running) < len(several):
+        yield (
+            "An engine is seen by tailspan-vllm beside it, or by its /metrics:"
+            " tailspan up --scrape http://HOST:8000/metrics."
+        )
+    if not running:
+        return
+    yield "Give a price: --prices FILE (or TAILSPAN_PRICES) with, for instance,"
+    device = next((each.device for each in running if each.device), None)
     if device is not None:
         yield f'  devices: [{{match: "{text.printable(device, 60)}", usd_per_hour: 1.50}}]'
     else:
-        name = text.printable(several[0].replica or "*", 60)
+        name = text.printable(running[0].replica, 60)
         yield f'  replicas: [{{match: "{name}", usd_per_hour: 1.50}}]'
+
+
+def _why(each: "Unpriced") -> str:
+    if not each.replica:
+        return "what clients alone tell of names no server"
+    name = text.label(each.replica)
+    if not each.wall_s:
+        return f"no engine of {name} was seen"
+    if each.device is None:
+        return f"{name} tells no device"
+    return f"{name} runs on {text.printable(each.device, 60)!r}, which has no price"
 
 
 def _part(usd: float | None, whole: float) -> str:

@@ -144,6 +144,18 @@ def test_an_engine_that_tells_no_device_can_be_priced_by_its_replica(
     assert 'replicas: [{match: "r", usd_per_hour: 1.50}]' in run("cost").stdout
 
 
+def test_a_server_whose_engine_nobody_sees_is_told_how_to_be_seen(
+    run: Run, fill: Callable[..., None], request_row: Requests
+) -> None:
+    """vLLM's own spans tell no engine; a client's tell no server even."""
+    fill(request_row(1, replica="bare", prompt_tokens=5, output_tokens=5), request_row(2))
+    shown = run("cost").stdout
+    assert "No price: what clients alone tell of names no server; 1 request is" in shown
+    assert "No price: no engine of bare was seen; 1 request is" in shown
+    assert "tailspan up --scrape" in shown
+    assert "--prices" not in shown
+
+
 def test_requests_without_accounts_are_priced_by_tokens_and_say_so(run: Run, serve: Serve) -> None:
     """All busy time is theirs."""
     serve(billed_s=None, wasted_s=None)
