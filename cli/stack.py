@@ -268,6 +268,7 @@ class Stack:
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
         await asyncio.wrap_future(self._writer.submit([], [], (), samples))
         self._exporter.on_gpus_stored(samples)
+        self._pricing.hear(gpus=samples)
 
     @property
     def children(self) -> list[Child]:
