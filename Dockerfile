@@ -20,6 +20,7 @@ COPY cost cost
 COPY dashboards dashboards
 COPY diagnosis diagnosis
 COPY exporters exporters
+COPY roofline roofline
 COPY simulator simulator
 COPY store store
 COPY telemetry telemetry

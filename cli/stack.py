@@ -40,6 +40,7 @@ from exporters.exposition import Exposition
 from exporters.forwarding import Forwarder
 from exporters.gpu_readers import GpuReaderMetrics
 from exporters.prometheus import PrometheusExporter
+from exporters.rooflines import RooflineMetrics
 from exporters.scrapes import ScrapeMetrics
 from exporters.text import Families
 from store.database import folder, shown
@@ -177,17 +178,18 @@ class Stack:
             targets={each.name: float(each.target) for each in objectives},
             notifications=self._notifying.counts if self._notifying else None,
         )
+        rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns)
         self._keep = keep
         self._working: list[asyncio.Task[None]] = []
         self.scraper: Scraper | None = None
         self._forward = forward
-        told: list[Families] = [exporter, *([forward] if forward else [])]
+        told: list[Families] = [exporter, rooflines, *([forward] if forward else [])]
         if scrape:
             self.scraper = Scraper(
                 scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
-        listeners: list[Listener] = [exporter, self.arrivals, self._evaluator]
+        listeners: list[Listener] = [exporter, rooflines, self.arrivals, self._evaluator]
         if self.scraper is not None:
             listeners.append(self.scraper)
         self._gpu_readers = gpus.readers() if gpus.any else None

@@ -59,6 +59,27 @@ ENGINE_GAUGES: Final = {
 }
 """By field of `EngineSample`; absent once the engine has been silent for a while."""
 
+ROOFLINES: Final = {
+    "modelled_bytes_per_s": Series(
+        "tailspan_engine_modelled_bytes_per_second",
+        "Bytes a second that the memory of each of its GPUs should be seen to move, over the last"
+        " minute, by the model's shape.",
+        ENGINE_LABELS,
+    ),
+    "mbu": Series(
+        "tailspan_engine_mbu_ratio",
+        "Share of the peak memory bandwidth that its steps needed while they ran, over the last"
+        " minute: active weights and KV cache.",
+        ENGINE_LABELS,
+    ),
+    "mfu": Series(
+        "tailspan_engine_mfu_ratio",
+        "Share of the peak arithmetic that its steps needed while they ran, over the last minute.",
+        ENGINE_LABELS,
+    ),
+}
+"""By field of `roofline.windows.Window`; absent where shape, device or steps are not known."""
+
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
     "busy_s_total": Series(

@@ -17,7 +17,13 @@ from typing import Final
 
 from alerts import vocabulary
 from alerts.objectives import Goodput
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
+from exporters.engine_series import (
+    ENGINE_GAUGES,
+    ENGINE_INFO,
+    ENGINE_TOTALS,
+    LAST_SAMPLE,
+    ROOFLINES,
+)
 from exporters.gpu_series import GPU_SERIES
 from exporters.kinds import (
     REQUEST_LABELS,
@@ -366,6 +372,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     ENGINE_INFO,
     *ENGINE_GAUGES.values(),
     *ENGINE_TOTALS.values(),
+    *ROOFLINES.values(),
     LAST_SAMPLE,
     *GPU_SERIES,
     SLO_EVENTS,

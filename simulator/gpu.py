@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.machine import Machine
 
 from simulator.conditions import Conditions
@@ -18,6 +19,23 @@ DEVICE = "NVIDIA H100 80GB HBM3"
 WEIGHT_BYTES = 16.1e9
 KV_TOKEN_BYTES = 131_072
 TOKEN_FLOPS = 16.1e9
+_SHAPE: Mapping[str, Scalar] = {
+    "architecture": "LlamaForCausalLM",
+    "model_type": "llama",
+    "vocab_size": 128_256,
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "dtype": "bfloat16",
+    "cache_dtype": "auto",
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+}
+"""Llama-3-8B, as a real engine tells it: the numbers above follow from it."""
 _PEAK_BYTES_PER_S = 3.35e12
 _PEAK_FLOPS_PER_S = 989e12
 _MEMORY_BYTES = 80 * 2**30
@@ -35,7 +53,7 @@ _STEP_LINK_BYTES = 2 * 32 * 4096 * 2
 
 def machine(ranks: int) -> Machine:
     """What an engine of so many ranks runs on."""
-    return Machine(DEVICE, ranks, {})
+    return Machine(DEVICE, ranks, {**_SHAPE, "tensor_parallel_size": ranks})
 
 
 class GpuMeter:

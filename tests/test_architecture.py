@@ -22,6 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "alerts.judging",
         "alerts.objectives",
         "alerts.vocabulary",
+        # How near an engine comes to its GPUs' peaks is worked out as it is told.
+        "roofline",
     },
     # Panels name the series as the exporter does, and the phases' colours as the pages do.
     "dashboards": {
@@ -46,8 +48,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.stepmodel",
     },
     "diagnosis": {"telemetry"},
-    "ui": {"telemetry", "store", "diagnosis", "cost"},
-    "rig": {"dashboards"},
+    "roofline": {"telemetry", "tailspan_vllm.names"},
+    "ui": {"telemetry", "store", "diagnosis", "cost", "roofline"},
+    # What is told of a model is held against what the model's own server says of it.
+    "rig": {"dashboards", "tailspan_vllm.modelshape"},
     "cli": {
         "telemetry",
         "store",
@@ -57,6 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dashboards",
         "diagnosis",
         "cost",
+        "roofline",
         "simulator",
         "ui",
         "tailspan_vllm",

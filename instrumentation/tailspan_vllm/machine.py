@@ -3,10 +3,14 @@
 Told once, with the engine's start. Each thing that this vLLM does not tell is absent.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from tailspan_vllm import guard
 from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.modelshape import shape_told
+
+T = TypeVar("T")
 
 
 class Machine(NamedTuple):
@@ -21,18 +25,25 @@ UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any) -> Machine:
-    """What can be told of it; never raises."""
+    """What can be told of it; never raises. What fails takes nothing else with it."""
+    device = _told("device", _device)
+    gpus = _told("gpus", lambda: _gpus(vllm_config))
+    return Machine(device, gpus, _told("shape", lambda: shape_told(vllm_config)) or {})
+
+
+def _told(what: str, find: Callable[[], T]) -> T | None:
     try:
-        return Machine(_device(), _gpus(vllm_config), {})
+        return find()
     except Exception:
-        guard.note_failure("machine")
-        return UNKNOWN
+        guard.note_failure(what)
+        return None
 
 
 def _device() -> str | None:
     from vllm.platforms import current_platform
 
-    name = current_platform.get_device_name()
+    ask = getattr(current_platform, "get_device_name", None)
+    name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None
 
 

@@ -24,6 +24,7 @@ KEPT = (
     "vllm/entrypoints",
     "vllm/envs.py",
     "vllm/executor",
+    "vllm/platforms",
     "vllm/plugins",
     "vllm/tracing",
     "vllm/tracing.py",

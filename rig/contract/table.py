@@ -725,6 +725,20 @@ _FINGERPRINT = (
         otherwise="the start event does not tell it",
     ),
     Hook(
+        "ModelConfig: the model's own configuration",
+        Attributes("ModelConfig", ("hf_config", "hf_text_config")),
+        ("vllm/config/model.py",),
+        "modelshape.py",
+        otherwise="the model's shape is not told, nor bytes and FLOPs modelled",
+    ),
+    Hook(
+        "Platform.get_device_name",
+        Attributes("Platform", ("get_device_name",)),
+        ("vllm/platforms/interface.py",),
+        "machine.py",
+        otherwise="what the engine runs on is not told",
+    ),
+    Hook(
         "VllmConfig: its parts",
         Attributes("VllmConfig", tuple(f"{part}_config" for part in ARGUMENTS)),
         ("vllm/config/vllm.py",),

@@ -5,12 +5,15 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm.machine import UNKNOWN, machine_of
+from tailspan_vllm.machine import machine_of
 
 
 def a_config(device_type: str = "cuda") -> Any:
     """As much of vLLM's config as is looked at."""
+    text = SimpleNamespace(model_type="llama", hidden_size=4096, num_hidden_layers=32)
     return SimpleNamespace(
+        model_config=SimpleNamespace(hf_config=text, dtype="bfloat16"),
+        cache_config=SimpleNamespace(cache_dtype="auto"),
         device_config=SimpleNamespace(device_type=device_type),
         parallel_config=SimpleNamespace(tensor_parallel_size=4, pipeline_parallel_size=2),
     )
@@ -39,11 +42,23 @@ def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
     assert machine_of(a_config("cpu"))[:2] == ("cpu", None)
 
 
+def test_the_shape_of_the_model_goes_with_it(platform: SimpleNamespace) -> None:
+    """As `modelshape` tells it."""
+    assert machine_of(a_config()).shape["hidden_size"] == 4096
+
+
 def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> None:
-    """Serving goes on; nothing is known."""
+    """Serving goes on; the rest is told."""
 
     def refuse() -> str:
         raise RuntimeError("no device")
 
     platform.get_device_name = refuse
-    assert machine_of(a_config()) == UNKNOWN
+    machine = machine_of(a_config())
+    assert (machine.device, machine.gpus) == (None, 8)
+    assert machine.shape
+
+
+def test_a_config_of_another_form_harms_nobody(platform: SimpleNamespace) -> None:
+    """None of its parts is where it was."""
+    assert machine_of(SimpleNamespace()) == ("NVIDIA H100 80GB HBM3", None, {})

@@ -1,0 +1,119 @@
+"""What an engine's steps asked of a GPU, window by window, and whose model says so.
+
+Pure. By the model's shape and the step ledger; where one of them is not known, by vLLM's own
+model, whose bytes and FLOPs are counted otherwise (README.md).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from roofline.load import FloatArray, Load, summed
+from roofline.peaks import Device
+from roofline.samples import Rises
+from roofline.shape import ModelShape
+from roofline.work import work_of
+
+
+class Model(StrEnum):
+    """Whose model the bytes and FLOPs are."""
+
+    SHAPE = "shape"
+    """This part's, from the model's shape and the step ledger."""
+    VLLM = "vllm"
+    """vLLM's own (`--enable-mfu-metrics`), where the shape or the ledger is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of one window: what was asked of a GPU."""
+
+    model: Model
+    weight_bytes: float | None
+    kv_bytes: float | None
+    bytes: float
+    traffic_bytes: float
+    flops: float
+    compute_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllAsked:
+    """Of all windows: (w,) each, NaN where unknown."""
+
+    model: Model
+    weight_bytes: FloatArray
+    kv_bytes: FloatArray
+    bytes: FloatArray
+    traffic_bytes: FloatArray
+    flops: FloatArray
+    compute_s: FloatArray
+
+    def at(self, row: int) -> Asked | None:
+        """Of one window; None where it is not known."""
+        if not np.isfinite(self.bytes[row]):
+            return None
+        return Asked(
+            self.model,
+            known(self.weight_bytes[row]),
+            known(self.kv_bytes[row]),
+            float(self.bytes[row]),
+            float(self.traffic_bytes[row]),
+            float(self.flops[row]),
+            known(self.compute_s[row]),
+        )
+
+
+def asked_by_shape(
+    rises: Rises, steps: FloatArray, shape: ModelShape | None, device: Device | None
+) -> AllAsked:
+    """By this part's model; the arithmetic's time is NaN where a peak is not known."""
+    if shape is None:
+        unknown = np.full(steps.shape, np.nan)
+        return AllAsked(Model.SHAPE, *(unknown,) * 6)
+    work = work_of(shape, _load(rises, steps))
+    precision = shape.precision
+    linear = device and device.flops_in(precision.linear_math, precision.plain_math)
+    plain = device and device.flops_in(precision.plain_math, precision.plain_math)
+    if linear and plain:
+        compute_s = work.linear_flops / linear + work.plain_flops / plain
+    else:
+        compute_s = np.full(steps.shape, np.nan)
+    return AllAsked(
+        Model.SHAPE,
+        work.weight_bytes + work.table_bytes,
+        work.kv_read_bytes + work.kv_write_bytes,
+        work.bytes,
+        work.traffic_bytes,
+        work.flops,
+        compute_s,
+    )
+
+
+def _load(rises: Rises, steps: FloatArray) -> Load:
+    return summed(
+        steps,
+        rises.of("scheduled_prefill_tokens_total"),
+        rises.of("prefill_attention_total"),
+        rises.of("context_tokens_total"),
+        rises.of("decodes_total"),
+        rises.of("draft_tokens_total"),
+    )
+
+
+def asked_by_vllm(rises: Rises, shape: ModelShape | None, device: Device | None) -> AllAsked:
+    """By vLLM's; its FLOPs are all taken for those of the model's dtype, or of 16 bits."""
+    flops = rises.of("modelled_flops_total")
+    read = rises.of("modelled_read_bytes_total")
+    moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
+    unknown = np.full(flops.shape, np.nan)
+    math = shape.precision.plain_math if shape else "bf16"
+    peak = device.flops_in(math, "fp16") if device else None
+    compute_s = flops / peak if peak else unknown
+    return AllAsked(Model.VLLM, unknown, unknown, moved, moved, flops, compute_s)
+
+
+def known(value: float) -> float | None:
+    """A number out of a column, in which NaN is unknown."""
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,106 @@
+"""What was scheduled, step by step or summed over a window of steps.
+
+Pure. Columns of the same length n, one row a step or a window; sums over the steps of a row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+PROMPT_CHUNK_TOKENS = 512.0
+"""How many prompt tokens a step with any is taken to have, where only sums are known. It
+matters to mixtures of experts alone, of which so many tokens touch nearly all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """(n,) each: the work of rows of steps, as the step ledger counts it."""
+
+    steps: FloatArray
+    prefill_tokens: FloatArray
+    """P: prompt tokens computed."""
+    prefill_attention: FloatArray
+    """Q = Σ p·(start + p/2) over the chunks: pairs of a prompt token and one it looks at."""
+    context_tokens: FloatArray
+    """C: tokens of context that decodes read."""
+    decodes: FloatArray
+    """N: sequences that decoded."""
+    draft_tokens: FloatArray
+    """Speculative tokens checked besides; 0 without speculation."""
+    prefill_steps: FloatArray
+    """Steps that computed prompt tokens."""
+    prefill_context_tokens: FloatArray
+    """Tokens computed before that prompt chunks read back; 0 where that is not known."""
+    prompts: FloatArray
+    """Prompts whose last chunk it was: each makes a token."""
+
+    @property
+    def tokens(self) -> FloatArray:
+        """Tokens that went through the model."""
+        return self.prefill_tokens + self.decodes + self.draft_tokens
+
+    @property
+    def made(self) -> FloatArray:
+        """Tokens that the last layer was computed for."""
+        return self.decodes + self.draft_tokens + self.prompts
+
+
+def step(
+    *,
+    prefill_tokens: float = 0.0,
+    prefill_attention: float = 0.0,
+    context_tokens: float = 0.0,
+    decodes: float = 0.0,
+    draft_tokens: float = 0.0,
+    prefill_context_tokens: float = 0.0,
+    prompts: float = 0.0,
+) -> Load:
+    """One step, as a load of one row."""
+    return Load(
+        steps=np.ones(1),
+        prefill_tokens=np.array([prefill_tokens], dtype=np.float64),
+        prefill_attention=np.array([prefill_attention], dtype=np.float64),
+        context_tokens=np.array([context_tokens], dtype=np.float64),
+        decodes=np.array([decodes], dtype=np.float64),
+        draft_tokens=np.array([draft_tokens], dtype=np.float64),
+        prefill_steps=np.array([1.0 if prefill_tokens else 0.0]),
+        prefill_context_tokens=np.array([prefill_context_tokens], dtype=np.float64),
+        prompts=np.array([prompts], dtype=np.float64),
+    )
+
+
+def summed(
+    steps: FloatArray,
+    prefill_tokens: FloatArray,
+    prefill_attention: FloatArray,
+    context_tokens: FloatArray,
+    decodes: FloatArray,
+    draft_tokens: FloatArray | None = None,
+) -> Load:
+    """Sums over many steps, as differences of an engine's totals.
+
+    Args:
+        steps: (n,) and the others likewise; NaN where unknown.
+        prefill_tokens: P.
+        prefill_attention: Q.
+        context_tokens: C.
+        decodes: N.
+        draft_tokens: None without speculation; unknown ones count as none.
+    """
+    nothing = np.zeros(steps.shape)
+    drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)
+    return Load(
+        steps=steps,
+        prefill_tokens=prefill_tokens,
+        prefill_attention=prefill_attention,
+        context_tokens=context_tokens,
+        decodes=decodes,
+        draft_tokens=drafts,
+        prefill_steps=np.minimum(steps, np.ceil(prefill_tokens / PROMPT_CHUNK_TOKENS)),
+        prefill_context_tokens=nothing,
+        prompts=nothing,
+    )

@@ -1,0 +1,146 @@
+"""What a GPU can do at best: a device by its name, or by a part of one (MIG).
+
+Pure, but for reading this part's own table, `peaks.toml`, once.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
+"""Arithmetics that a peak may be known of: dense, with matrix units where there are any."""
+
+_SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
+"""A slice of a GPU as its driver names it: sevenths of the units, gigabytes of the memory."""
+
+
+class PeaksError(ValueError):
+    """Peaks given by a configuration make no sense; the message names key, value, allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One GPU at its best, as its maker states it."""
+
+    name: str
+    bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    """By arithmetic, dense; what the device lacks is absent."""
+    memory_bytes: float | None = None
+    source: str | None = None
+    published: str | None = None
+    """Year and month of the source."""
+
+    def flops_in(self, math: str, otherwise: str) -> float | None:
+        """FLOP/s in an arithmetic, or in the other where the device lacks it and expands
+        weights first; None where it has neither."""
+        return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
+
+
+def device_named(name: str | None, given: Mapping[str, Any] | None = None) -> Device | None:
+    """The peaks of a device.
+
+    Args:
+        name: as NVML, vLLM or AMD SMI say it: "NVIDIA H100 80GB HBM3".
+        given: peaks from a configuration, by name, before those of the table:
+            `{"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}`.
+            A name that the table has may leave out what stays.
+
+    Returns:
+        None for one that is not known: `known_devices()` are.
+
+    Raises:
+        PeaksError: a value given is none.
+    """
+    if not name:
+        return None
+    devices = _by_name(given)
+    found = devices.get(_plain(name))
+    if found is not None:
+        return found
+    sliced = _SLICE.match(name)
+    whole = devices.get(_plain(sliced["whole"])) if sliced else None
+    if sliced is None or whole is None or whole.memory_bytes is None:
+        return None
+    return _part(name, whole, int(sliced["compute"]), float(sliced["memory"]))
+
+
+def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The names that are known, for a message about one that is not."""
+    return tuple(sorted({device.name for device in _by_name(given).values()}))
+
+
+def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
+    """Source: NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles": memory comes in
+    eighths, multiprocessors in sevenths."""
+    memory_bytes = whole.memory_bytes or 0.0
+    eighths = min(8, max(1, round(8 * gigabytes * 1e9 / memory_bytes)))
+    return replace(
+        whole,
+        name=name,
+        bytes_per_s=whole.bytes_per_s * eighths / 8,
+        flops_per_s={math: peak * sevenths / 7 for math, peak in whole.flops_per_s.items()},
+        memory_bytes=memory_bytes * eighths / 8,
+    )
+
+
+def _plain(name: str) -> str:
+    """Makers and drivers agree on letters and digits, not on what stands between them."""
+    words = re.split(r"[\s_/-]+", name.casefold())
+    return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
+
+
+def _by_name(given: Mapping[str, Any] | None) -> dict[str, Device]:
+    devices = dict(_table())
+    for name, values in (given or {}).items():
+        known = devices.get(_plain(name))
+        if not isinstance(values, Mapping):
+            raise PeaksError(f"{name}: {values!r}; allowed: bytes_per_s and flops_per_s")
+        devices[_plain(name)] = _device(name, values, known)
+    return devices
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, Device]:
+    text = files("roofline").joinpath("peaks.toml").read_text("utf-8")
+    devices: dict[str, Device] = {}
+    for name, values in tomllib.loads(text)["device"].items():
+        device = _device(name, values, None)
+        for alias in (name, *values.get("also", ())):
+            devices[_plain(alias)] = device
+    return devices
+
+
+def _device(name: str, values: Mapping[str, Any], known: Device | None) -> Device:
+    allowed = {"bytes_per_s", "flops_per_s", "memory_bytes", "source", "published", "also"}
+    unknown = sorted(set(values) - allowed)
+    if unknown:
+        raise PeaksError(f"{name}.{unknown[0]}: unknown; allowed: {', '.join(sorted(allowed))}")
+    flops = values.get("flops_per_s", {})
+    if not isinstance(flops, Mapping) or set(flops) - set(MATHS):
+        raise PeaksError(f"{name}.flops_per_s: {flops!r}; allowed: any of {', '.join(MATHS)}")
+    bandwidth = values.get("bytes_per_s", known.bytes_per_s if known else None)
+    if bandwidth is None:
+        raise PeaksError(f"{name}.bytes_per_s: not given, and the table does not have the device")
+    peaks = {f"flops_per_s.{math}": peak for math, peak in flops.items()}
+    memory = values.get("memory_bytes", known.memory_bytes if known else None)
+    if memory is not None:
+        peaks["memory_bytes"] = memory
+    for key, value in {"bytes_per_s": bandwidth, **peaks}.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e19:
+            raise PeaksError(f"{name}.{key}: {value!r}; allowed: a number above 0")
+    return Device(
+        name=name,
+        bytes_per_s=float(bandwidth),
+        flops_per_s={
+            **(known.flops_per_s if known else {}),
+            **{math: float(peak) for math, peak in flops.items()},
+        },
+        memory_bytes=None if memory is None else float(memory),
+        source=values.get("source", known.source if known else None),
+        published=values.get("published", known.published if known else None),
+    )

@@ -1,0 +1,145 @@
+"""Bytes of a weight and of a cached element, and the arithmetic, from dtype and quantisation.
+
+Pure. Scales and zero points are part of a weight: 4 bits in groups of 128 are 0.52 bytes.
+"""
+
+from typing import Final, NamedTuple
+
+from roofline.config import Config
+from roofline.shape import Latent, Precision
+from roofline.unknown import UnknownShapeError
+
+
+class _Kept(NamedTuple):
+    """A quantised weight: its bytes, and the arithmetic; None: it is expanded before use."""
+
+    bytes: float
+    math: str | None = None
+    experts_only: bool = False
+
+
+_PLAIN: Final = {
+    "bfloat16": (2.0, "bf16"),
+    "float16": (2.0, "fp16"),
+    "half": (2.0, "fp16"),
+    "float32": (4.0, "fp32"),
+    "float": (4.0, "fp32"),
+}
+
+_MX_SCALE = 1 / 32
+_NV_SCALE = 1 / 16
+_FIXED: Final = {
+    **dict.fromkeys(
+        ("fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt", "fp8_per_tensor", "fp8_per_block"),
+        _Kept(1.0, "fp8"),
+    ),
+    **dict.fromkeys(("mxfp8", "modelopt_mxfp8"), _Kept(1 + _MX_SCALE, "fp8")),
+    **dict.fromkeys(("modelopt_fp4", "petit_nvfp4", "nvfp4"), _Kept(0.5 + _NV_SCALE, "fp4")),
+    **dict.fromkeys(("mxfp4", "gpt_oss_mxfp4"), _Kept(0.5 + _MX_SCALE, None, experts_only=True)),
+    "experts_int8": _Kept(1.0, None, experts_only=True),
+}
+"""vLLM's names of methods that leave no choice."""
+
+_PACKED: Final = frozenset(
+    {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
+     "moe_wna16"}
+)  # fmt: skip
+"""Weights in groups, each with a scale of 16 bits and a zero point of their own width."""
+
+_CACHE: Final = {
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "half": 2.0,
+    "float32": 4.0,
+    "fp8": 1.0,
+    "fp8_e4m3": 1.0,
+    "fp8_e5m2": 1.0,
+    "fp8_inc": 1.0,
+    "fp8_per_token_head": 1.0,
+    "int8_per_token_head": 1.0,
+    "int4_per_token_head": 0.5,
+    "nvfp4": 0.5 + _NV_SCALE,
+}
+_FP8_LATENT_BYTES = 656
+"""`fp8_ds_mla`, of a token in a layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
+
+
+def precision_of(config: Config, latent: Latent | None) -> Precision:
+    """How the engine keeps weights and cache.
+
+    Raises:
+        UnknownShapeError: a dtype or a method that is not known here.
+    """
+    dtype = config.text("dtype", "torch_dtype").removeprefix("torch.")
+    if dtype not in _PLAIN:
+        raise UnknownShapeError("dtype", f"{dtype!r}; known: {', '.join(_PLAIN)}")
+    plain_bytes, plain_math = _PLAIN[dtype]
+    kept = _quantised(config)
+    linear = _Kept(plain_bytes) if kept is None or kept.experts_only else kept
+    return Precision(
+        plain_bytes=plain_bytes,
+        linear_bytes=linear.bytes,
+        expert_bytes=plain_bytes if kept is None else kept.bytes,
+        kv_bytes=_cached_bytes(config, plain_bytes, latent),
+        plain_math=plain_math,
+        linear_math=linear.math or plain_math,
+    )
+
+
+def _quantised(config: Config) -> _Kept | None:
+    details = config.nested("quantization_config")
+    method = config.text("quantization") or details.text("quant_method")
+    if not method:
+        return None
+    if method in _FIXED:
+        return _FIXED[method]
+    if method in _PACKED:
+        bits = details.whole_or_none("bits", "w_bit") or 4
+        return _Kept(_packed_bytes(bits, details.get("group_size", "q_group_size")))
+    if method == "bitsandbytes":
+        # A scale of 4 bytes to 64 weights, unless it is quantised in turn.
+        return _Kept(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
+    if method == "compressed-tensors":
+        return _compressed(details)
+    known = sorted({*_FIXED, *_PACKED, "bitsandbytes", "compressed-tensors"})
+    raise UnknownShapeError("quantization", f"{method!r}; known: {', '.join(known)}")
+
+
+def _packed_bytes(bits: int, group: object) -> float:
+    size = group if isinstance(group, int) and group > 0 else None
+    scales = (2 + bits / 8) / size if size else 0.0
+    return bits / 8 + scales
+
+
+def _compressed(details: Config) -> _Kept:
+    """Source: the compressed-tensors library, `QuantizationScheme`."""
+    for group in details.nested("config_groups").parts():
+        weights = group.nested("weights")
+        bits = weights.whole_or_none("num_bits")
+        if bits is None:
+            continue
+        computed = group.nested("input_activations").whole_or_none("num_bits") is not None
+        if weights.text("type") == "float":
+            math = {8: "fp8", 4: "fp4"}.get(bits) if computed else None
+            return _Kept(bits / 8 + (_NV_SCALE if bits == 4 else 0.0), math)
+        if bits == 8 and computed:
+            return _Kept(1.0, "int8")
+        return _Kept(_packed_bytes(bits, weights.get("group_size")))
+    raise UnknownShapeError(
+        "quantization_config.config_groups", "no weights.num_bits; compressed-tensors needs it"
+    )
+
+
+def _cached_bytes(config: Config, plain_bytes: float, latent: Latent | None) -> float:
+    dtype = config.text("cache_dtype") or "auto"
+    if dtype == "auto":
+        details = config.nested("quantization_config")
+        scheme = details.nested("kv_cache_scheme").whole_or_none("num_bits")
+        algorithm = details.text("kv_cache_quant_algo").lower()
+        return 1.0 if scheme == 8 or algorithm == "fp8" else plain_bytes
+    if dtype == "fp8_ds_mla" and latent is not None:
+        return _FP8_LATENT_BYTES / latent.cached_dim
+    if dtype not in _CACHE:
+        known = ", ".join(("auto", *_CACHE, "fp8_ds_mla"))
+        raise UnknownShapeError("cache_dtype", f"{dtype!r}; known: {known}")
+    return _CACHE[dtype]

@@ -1,0 +1,185 @@
+"""The account of an engine, window by window: modelled bytes and FLOPs, measured bandwidth,
+utilisation, and what bound it.
+
+`windows_of` is the one function that pages, exporters and dashboards need. Pure.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roofline.asked import Asked, Model, asked_by_shape, asked_by_vllm, known
+from roofline.load import FloatArray
+from roofline.peaks import Device
+from roofline.samples import Columns, Grid, Rises, grid_of, means
+from roofline.shape import ModelShape
+from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, verdict_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One stretch of time of one engine. Bytes and FLOPs are of one GPU, as a mean over the
+    engine's. Unknown is None."""
+
+    from_unix_ns: int
+    seconds: float
+    """That the engine's samples cover."""
+    steps: float | None
+    busy_s: float | None
+    model: Model | None
+    weight_bytes: float | None
+    kv_bytes: float | None
+    bytes: float | None
+    """Of active weights and KV cache, or all that vLLM's model has."""
+    flops: float | None
+    terms: Terms | None
+    verdict: Verdict | None
+    modelled_bytes_per_s: float | None
+    """What the memory should be seen to move, over the whole window."""
+    measured_bytes_per_s: float | None
+    residual_ratio: float | None
+    """Measured over modelled, less one."""
+    sm_active_ratio: float | None
+    tensor_active_ratio: float | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def mbu(self) -> float | None:
+        """Share of the peak bandwidth that the steps needed while they ran."""
+        return self.terms.mbu if self.terms else None
+
+    @property
+    def mfu(self) -> float | None:
+        """Share of the peak arithmetic, likewise."""
+        return self.terms.mfu if self.terms else None
+
+
+def windows_of(
+    engine: Columns,
+    shape: ModelShape | None,
+    device: Device | None,
+    gpus: Columns | None = None,
+    width_s: float | None = 60.0,
+) -> list[Window]:
+    """The account of one engine.
+
+    Args:
+        engine: its samples, by the names of `EngineSample`; `series` by process and start.
+        shape: its model's (`reading.read_shape(start.shape)`); None where it is not known.
+        device: what it runs on (`peaks.device_named(start.device)`); None likewise.
+        gpus: samples of its GPUs, by the names of `GpuSample`.
+        width_s: of a window, which begins at a whole multiple of it; None: one for all.
+
+    Returns:
+        Windows with a sample of the engine that follows another, in the order of time.
+
+    Raises:
+        ValueError: a width of 0 or less.
+    """
+    grid = grid_of(engine.at_unix_ns, width_s)
+    if not grid.number:
+        return []
+    rises = Rises(engine, grid)
+    seconds, steps, busy_s = rises.covered_s(), rises.of("steps_total"), rises.of("busy_s_total")
+    by_shape = asked_by_shape(rises, steps, shape, device)
+    by_vllm = asked_by_vllm(rises, shape, device)
+    seen = _seen(gpus, grid, device)
+    return [
+        _window(
+            grid.start_unix_ns(row),
+            float(seconds[row]),
+            known(steps[row]),
+            known(busy_s[row]),
+            by_shape.at(row) or by_vllm.at(row),
+            seen.at(row),
+            device,
+        )
+        for row in np.flatnonzero(seconds > 0).tolist()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenAt:
+    bytes_per_s: float | None
+    sm_active: float | None
+    tensor_active: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    bytes_per_s: FloatArray
+    sm_active: FloatArray
+    tensor_active: FloatArray
+
+    def at(self, row: int) -> _SeenAt:
+        return _SeenAt(
+            known(self.bytes_per_s[row]),
+            known(self.sm_active[row]),
+            known(self.tensor_active[row]),
+        )
+
+
+def _seen(gpus: Columns | None, grid: Grid, device: Device | None) -> _Seen:
+    if gpus is None:
+        return _Seen(*(np.full(grid.number, np.nan),) * 3)
+    measured = means(gpus, "dram_bandwidth_bytes_per_s", grid)
+    if device is not None:
+        ratio = means(gpus, "dram_bandwidth_ratio", grid)
+        measured = np.where(np.isfinite(measured), measured, ratio * device.bytes_per_s)
+    return _Seen(
+        measured, means(gpus, "sm_active_ratio", grid), means(gpus, "tensor_active_ratio", grid)
+    )
+
+
+def _window(
+    from_unix_ns: int,
+    seconds: float,
+    steps: float | None,
+    busy_s: float | None,
+    asked: Asked | None,
+    seen: _SeenAt,
+    device: Device | None,
+) -> Window:
+    terms = _terms(steps, busy_s, asked, device)
+    busy_ratio = None if busy_s is None else busy_s / seconds
+    verdict = verdict_of(terms, seen.sm_active, busy_ratio)
+    modelled = asked.traffic_bytes / seconds if asked else None
+    residual = residual_of(modelled, seen.bytes_per_s)
+    largest = max(modelled or 0.0, seen.bytes_per_s or 0.0)
+    return Window(
+        from_unix_ns=from_unix_ns,
+        seconds=seconds,
+        steps=steps,
+        busy_s=busy_s,
+        model=asked.model if asked else None,
+        weight_bytes=asked.weight_bytes if asked else None,
+        kv_bytes=asked.kv_bytes if asked else None,
+        bytes=asked.bytes if asked else None,
+        flops=asked.flops if asked else None,
+        terms=terms,
+        verdict=verdict,
+        modelled_bytes_per_s=modelled,
+        measured_bytes_per_s=seen.bytes_per_s,
+        residual_ratio=residual,
+        sm_active_ratio=seen.sm_active,
+        tensor_active_ratio=seen.tensor_active,
+        findings=findings_of(
+            verdict,
+            terms,
+            tensor_active_ratio=seen.tensor_active,
+            residual=residual,
+            of_the_peak=largest / device.bytes_per_s if device else None,
+        ),
+    )
+
+
+def _terms(
+    steps: float | None, busy_s: float | None, asked: Asked | None, device: Device | None
+) -> Terms | None:
+    if not steps or not busy_s:
+        return None
+    memory_s = asked.bytes / device.bytes_per_s / steps if asked and device else None
+    compute_s = None
+    if asked is not None and asked.compute_s is not None:
+        compute_s = asked.compute_s / steps
+    return Terms(step_s=busy_s / steps, memory_s=memory_s, compute_s=compute_s)

@@ -1,0 +1,173 @@
+"""Bytes and FLOPs of engine steps: what the memory has to give, and what is to be computed.
+
+    bytes = steps · active weights + C · KV of a token + (P + N) · KV of a token, written
+    FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
+
+of one GPU, as a mean over the engine's. Weights of experts: those that the step's tokens are
+expected to touch. Assumptions and limits: README.md.
+
+Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
+utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roofline.load import FloatArray, Load
+from roofline.shape import Experts, Latent, ModelShape
+from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """(n,) each: what rows of steps ask of one GPU. NaN where the load is not known."""
+
+    weight_bytes: FloatArray
+    """Read in every step, the tables of embeddings aside."""
+    table_bytes: FloatArray
+    """Those tables, where nothing but a row a token is read of them; counted by custom."""
+    kv_read_bytes: FloatArray
+    kv_write_bytes: FloatArray
+    activation_bytes: FloatArray
+    """What layers hand one another through memory; kernels that are fused keep some of it."""
+    linear_flops: FloatArray
+    """In the arithmetic of quantised weights."""
+    plain_flops: FloatArray
+    """Attention and the last layer: in the arithmetic of activations."""
+
+    @property
+    def bytes(self) -> FloatArray:
+        """Active weights and KV cache: what bandwidth utilisation (MBU) is reckoned with."""
+        return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
+
+    @property
+    def traffic_bytes(self) -> FloatArray:
+        """What the memory should be seen to move: to be held against a measurement."""
+        kv_bytes = self.kv_read_bytes + self.kv_write_bytes
+        return self.weight_bytes + kv_bytes + self.activation_bytes
+
+    @property
+    def flops(self) -> FloatArray:
+        """All of them."""
+        return self.linear_flops + self.plain_flops
+
+
+def work_of(shape: ModelShape, load: Load) -> Work:
+    """What the steps of each row ask of one GPU, as a mean over the engine's GPUs."""
+    weights, precision = gpu_weights(shape), shape.precision
+    kept = _expert_elements(shape, weights, load)
+    read_elements = weights.attention + weights.dense + weights.shared
+    weight_bytes = load.steps * (
+        read_elements * precision.linear_bytes
+        + (weights.router + weights.head) * precision.plain_bytes
+    )
+    looked_at = _read_back(shape, load)
+    token_bytes = _kv_elements_of_a_gpu(shape) * precision.kv_bytes / shape.parallel.pipeline
+    through = read_elements + weights.router + _expert_elements_of_a_token(shape, weights)
+    return Work(
+        weight_bytes=weight_bytes + kept * precision.expert_bytes,
+        table_bytes=load.steps * ((0.0 if shape.tied else weights.table) * precision.plain_bytes),
+        kv_read_bytes=looked_at * token_bytes,
+        kv_write_bytes=load.tokens * shape.layers * token_bytes,
+        activation_bytes=_activations(shape, load) * precision.plain_bytes,
+        linear_flops=2 * through * load.tokens,
+        plain_flops=2 * weights.head * load.made + _attention_flops(shape, load),
+    )
+
+
+def _read_back(shape: ModelShape, load: Load) -> FloatArray:
+    """Tokens of cache read, summed over layers: a sliding layer reads its window at most."""
+    context = load.context_tokens
+    tokens = shape.full_layers * (context + load.prefill_context_tokens)
+    if shape.window is not None:
+        prompts = np.minimum(load.prefill_context_tokens, load.prefill_tokens * shape.window)
+        slid = np.minimum(context, load.decodes * shape.window) + prompts
+        tokens = tokens + shape.window_layers * slid
+    return tokens
+
+
+def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
+    """Of one token in one layer: the latent one is on every rank, heads are divided."""
+    context = shape.parallel.context
+    if shape.latent:
+        return shape.latent.cached_dim / context
+    return 2 * kv_heads_of_a_gpu(shape) * shape.head_dim / context
+
+
+def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
+    """Elements of experts that a GPU reads, over the steps.
+
+    T tokens that each choose k of E at random touch E·(1 − (1 − k/E)^T). Engines that share
+    experts are taken to have as many tokens as this one.
+    """
+    experts = shape.experts
+    if experts is None:
+        return np.zeros(load.steps.shape)
+    data = shape.parallel.data
+    with np.errstate(divide="ignore", invalid="ignore"):
+        decoding = np.where(load.steps > 0, (load.decodes + load.draft_tokens) / load.steps, 0.0)
+        prompt = np.where(load.prefill_steps > 0, load.prefill_tokens / load.prefill_steps, 0.0)
+    touched = load.prefill_steps * _touched(experts, data * (decoding + prompt))
+    touched += (load.steps - load.prefill_steps) * _touched(experts, data * decoding)
+    return touched * weights.expert / data
+
+
+def _touched(experts: Experts, tokens: FloatArray) -> FloatArray:
+    untouched = np.power(1 - experts.per_token / experts.count, tokens)
+    return experts.count * (1 - untouched)
+
+
+def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
+    """A GPU has 1/data of the experts, and the tokens of all engines that share them."""
+    return weights.expert * shape.experts.per_token if shape.experts else 0.0
+
+
+def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
+    heads = shape.heads / shape.parallel.tensor / shape.parallel.pipeline
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drafted = np.where(load.decodes > 0, 1 + load.draft_tokens / load.decodes, 1.0)
+    decoding = load.context_tokens * drafted
+    prompts = load.prefill_attention
+    if shape.latent:
+        latent = shape.latent
+        of_prompts = 2 * (latent.key_dim + latent.value_dim)
+        # Decodes stay compressed: each head looks at the whole latent vector.
+        of_decodes = 2 * (latent.cached_dim + latent.kv_rank)
+    else:
+        of_prompts = of_decodes = 4 * shape.head_dim
+    flops = shape.full_layers * heads * (of_prompts * prompts + of_decodes * decoding)
+    if shape.window is not None:
+        prompts = np.minimum(prompts, load.prefill_tokens * shape.window)
+        decoding = np.minimum(decoding, load.decodes * drafted * shape.window)
+        flops = flops + shape.window_layers * heads * (of_prompts * prompts + of_decodes * decoding)
+    return flops
+
+
+def _activations(shape: ModelShape, load: Load) -> FloatArray:
+    """Elements that operators read and write, each its inputs and outputs once."""
+    ranks = shape.parallel.tensor
+    layer = 8.0 * shape.hidden  # two norms, each with the residual
+    layer += (
+        _of_latent_attention(shape, shape.latent)
+        if shape.latent
+        else 2 * shape.hidden
+        + 4 * shape.head_dim * (shape.heads / ranks + kv_heads_of_a_gpu(shape))
+    )
+    elements = shape.layers * layer
+    inner = 6 if shape.gated else 4
+    elements += shape.dense_layers * (2 * shape.hidden + inner * shape.intermediate / ranks)
+    if shape.experts is not None:
+        experts = shape.experts
+        routed = experts.per_token * (2 * shape.hidden + 6 * experts.intermediate / ranks)
+        shared = 2 * shape.hidden + 6 * experts.shared_intermediate / ranks
+        elements += experts.layers * (routed + (shared if experts.shared_intermediate else 0.0))
+    made = shape.hidden + shape.vocabulary / ranks
+    return (load.tokens * elements + load.made * made) / shape.parallel.pipeline
+
+
+def _of_latent_attention(shape: ModelShape, latent: Latent) -> float:
+    heads = shape.heads / shape.parallel.tensor
+    expanded = latent.key_dim + latent.nope_dim + 2 * latent.value_dim
+    compressed = (latent.query_rank or 0) + latent.cached_dim
+    return 2 * shape.hidden + 2 * compressed + 2 * heads * expanded

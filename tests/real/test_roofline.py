@@ -1,0 +1,212 @@
+"""The model of bytes and FLOPs against vLLM's own, term by term and on a running server."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rig.load import Call, mixed, send_all
+from roofline.asked import Model
+from roofline.load import step
+from roofline.reading import read_shape, shape_of
+from roofline.samples import Columns
+from roofline.shape import ModelShape
+from roofline.weights import gpu_weights
+from roofline.windows import windows_of
+from roofline.work import Work, work_of
+from store.database import open_database
+from store.queries import Window, sample_table
+from store.starts import in_force
+from tests.roofline import configs
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+MODELS: dict[str, configs.Config] = {
+    "LlamaForCausalLM": configs.llama_3_8b(),
+    "MistralForCausalLM": configs.mistral_7b(),
+    "Qwen3ForCausalLM": configs.qwen3_8b(),
+    "MixtralForCausalLM": configs.mixtral_8x7b(),
+    "Qwen3MoeForCausalLM": configs.qwen3_30b_a3b(),
+    "DeepseekV3ForCausalLM": configs.deepseek_v3(quantization_config=None),
+    "Gemma2ForCausalLM": configs.gemma_2_9b(),
+    "GPT2LMHeadModel": {**configs.gpt_2(), "torch_dtype": "bfloat16"},
+    "OPTForCausalLM": {**configs.opt_125m(), "torch_dtype": "bfloat16"},
+}
+"""By architecture; their configurations alone, for nothing of them is served."""
+
+UNGATED = {"GPT2LMHeadModel", "OPTForCausalLM"}
+"""vLLM counts three matrices a feed-forward layer of these, too."""
+
+
+@pytest.fixture(scope="module")
+def told(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What vLLM says of each model, and what we tell of it, by architecture."""
+    from rig import install, serve
+
+    folders = []
+    for name, config in MODELS.items():
+        folder = tmp_path_factory.mktemp(name)
+        whole = {"architectures": [name], "max_position_embeddings": 8192, **config}
+        (folder / "config.json").write_text(json.dumps(whole))
+        folders.append(str(folder))
+    script = Path(install.__file__).with_name("perf.py")
+    done = subprocess.run(
+        [str(install.PYTHON), str(script), *folders],
+        env=serve.environment("http://127.0.0.1:9", os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return dict(zip(MODELS, lines, strict=True))
+
+
+def vllms(told: Any, step_name: str, side: str, *endings: str) -> float:
+    """Of vLLM's terms of a step, the sum of those whose names end so."""
+    terms = told["terms"][step_name][side]
+    return float(sum(value for name, value in terms.items() if name.endswith(endings)))
+
+
+def ours(shape: ModelShape, step_name: str) -> Work:
+    """Of the same step; vLLM counts the token being made as read."""
+    from rig.perf import STEPS
+
+    requests = STEPS[step_name]
+    prompts = [(tokens, context) for tokens, context, prompt in requests if prompt]
+    decodes = [context for _, context, prompt in requests if not prompt]
+    return work_of(
+        shape,
+        step(
+            prefill_tokens=sum(tokens for tokens, _ in prompts),
+            prefill_attention=sum(t * (context - t / 2) for t, context in prompts),
+            context_tokens=sum(decodes),
+            decodes=len(decodes),
+            prefill_context_tokens=sum(context for _, context in prompts),
+            prompts=len(prompts),
+        ),
+    )
+
+
+def only(values: Any) -> float:
+    """The one row."""
+    return float(values[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_shape_that_a_real_vllm_tells_is_that_of_its_config(name: str, told: Any) -> None:
+    """Through transformers' classes, vLLM's config and the wire's scalars."""
+    shape = read_shape(json.dumps(told[name]["shape"]))
+    expected = shape_of({**MODELS[name], "architectures": [name], "max_position_embeddings": 8192})
+    if name == "GPT2LMHeadModel":
+        expected = shape_of({**MODELS[name], "architectures": [name]})
+    assert shape == expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
+    """Attention, feed-forward, last layer; KV read by decodes and written by all."""
+    shape = read_shape(json.dumps(told[name]["shape"]))
+    weights, mine = gpu_weights(shape), ours(shape, "decodes")
+    attention = vllms(told[name], "decodes", "read", *ATTENTION)
+    assert attention == pytest.approx(2 * weights.attention, rel=1e-6)
+    assert vllms(told[name], "decodes", "read", "unembed.weight") == 2 * weights.head
+    if name not in UNGATED:
+        dense = vllms(told[name], "decodes", "read", "dense_up_gate_weights", "dense_down_weights")
+        assert dense == pytest.approx(2 * weights.dense, rel=1e-6)
+        shared = vllms(
+            told[name], "decodes", "read", "shared_up_gate_weights", "shared_down_weights"
+        )
+        assert shared == pytest.approx(2 * weights.shared, rel=1e-6)
+    written = vllms(told[name], "decodes", "write", "kv_cache")
+    assert written == pytest.approx(only(mine.kv_write_bytes), rel=1e-6)
+    queries = 3 * shape.heads * shape.head_dim * shape.layers * 2
+    read = vllms(told[name], "decodes", "read", "attn_input") - queries
+    slid = shape.window is not None and shape.window < 3000
+    assert slid or read == pytest.approx(only(mine.kv_read_bytes), rel=1e-6)
+
+
+ATTENTION = (
+    "qkv_weight",
+    "attn.out_weight",
+    "q_weight",
+    "q_a_weight",
+    "q_b_weight",
+    "kv_a_weight",
+    "kv_b_weight",
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
+def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None:
+    """Matrices, and the attention of decodes; that of prompts vLLM counts without their order."""
+    shape = read_shape(json.dumps(told[name]["shape"]))
+    for step_name in ("decodes", "prompt", "both"):
+        mine = ours(shape, step_name)
+        matrices = vllms(told[name], step_name, "flops", "proj", "ffn")
+        router = 2 * gpu_weights(shape).router
+        tokens = {"decodes": 3, "prompt": 500, "both": 301}[step_name]
+        assert only(mine.linear_flops) - router * tokens == pytest.approx(matrices, rel=1e-6)
+        both = vllms(told[name], step_name, "flops", "attn_qk", "attn_av", "unembed")
+        if shape.latent is None and step_name == "decodes":
+            assert only(mine.plain_flops) == pytest.approx(both, rel=1e-6)
+    of_vllm = vllms(told[name], "prompt", "flops", "attn_qk", "attn_av")
+    last = vllms(told[name], "prompt", "flops", "unembed")
+    half = only(ours(shape, "prompt").plain_flops) - last
+    assert half == pytest.approx(of_vllm / 2, rel=1e-6)
+
+
+def test_a_running_server_moves_what_both_models_say(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """Totals of a mixed load: ours, from the ledger's sums, beside vLLM's own counters."""
+    server = start_vllm("--enable-mfu-metrics")
+    send_all(server.port, mixed(20, seed=3), concurrency=4)
+    long = [Call(prompt="word " * 250, max_tokens=100)] * 12
+    send_all(server.port, mixed(60, seed=5) + long, concurrency=8)
+    time.sleep(3)
+    samples, start = told_by(tailspan, f"vllm-{server.port}")
+    assert (start.device, start.gpus) == ("cpu", None)
+    assert start.shape is not None
+    shape = read_shape(start.shape)
+    assert shape == shape_of({**configs.tiny_llama(), "architectures": ["LlamaForCausalLM"]})
+    mine = windows_of(samples, shape, None, width_s=None)
+    theirs = windows_of(samples, None, None, width_s=None)
+    assert {window.model for window in mine} == {Model.SHAPE}
+    assert {window.model for window in theirs} == {Model.VLLM}
+    moved = [
+        sum((w.modelled_bytes_per_s or 0) * w.seconds for w in each) for each in (mine, theirs)
+    ]
+    flops = [sum(w.flops or 0 for w in each) for each in (mine, theirs)]
+    steps = sum(window.steps or 0 for window in mine)
+    print(  # noqa: T201 - the ratio is what the test is for
+        f"\n{steps:.0f} steps: bytes {moved[0] / 1e9:.2f} GB here, {moved[1] / 1e9:.2f} GB by vLLM"
+        f" (ratio {moved[0] / moved[1]:.3f}); {flops[0] / 1e9:.1f} GFLOP here,"
+        f" {flops[1] / 1e9:.1f} by vLLM (ratio {flops[0] / flops[1]:.3f})"
+    )
+    assert moved[0] / moved[1] == pytest.approx(1.0, abs=0.25)
+    assert flops[0] / flops[1] == pytest.approx(1.0, abs=0.15)
+
+
+def told_by(tailspan: Any, replica: str) -> tuple[Columns, Any]:
+    """A server's samples as columns, and its start, from the running Tailspan's database."""
+    engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
+    now = time.time_ns()
+    window = Window(now - 3600 * 10**9, now)
+    rows = [row for row in sample_table(engine, window).to_pylist() if row["replica"] == replica]
+    (start,) = [each for each in in_force(engine) if each.replica == replica]
+    engine.dispose()
+    names = [name for name in rows[0] if name.endswith("_total")]
+    columns = Columns(
+        at_unix_ns=np.array([row["at_unix_ns"] for row in rows], dtype=np.int64),
+        numbers={name: np.array([row[name] for row in rows], dtype=np.float64) for name in names},
+        series=np.array([row["process"] for row in rows], dtype=np.int64),
+    )
+    return columns, start

@@ -1,0 +1,118 @@
+"""What devices can do at best, by the names that drivers give them."""
+
+from typing import Any
+
+import pytest
+
+from roofline.peaks import PeaksError, device_named, known_devices
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_s", "bf16"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 2.039e12, 312e12),
+        ("NVIDIA A100 80GB PCIe", 1.935e12, 312e12),
+        ("NVIDIA A100-SXM4-40GB", 1.555e12, 312e12),
+        ("A100-SXM4-40GB", 1.555e12, 312e12),
+        ("NVIDIA A100-PCIE-40GB", 1.555e12, 312e12),
+        ("NVIDIA H100 80GB HBM3", 3.35e12, 989.5e12),
+        ("NVIDIA H100 PCIe", 2.0e12, 756.5e12),
+        ("NVIDIA H100 NVL", 3.9e12, 835.5e12),
+        ("NVIDIA H200", 4.8e12, 989.5e12),
+        ("NVIDIA B200", 8.0e12, 2250e12),
+        ("NVIDIA L4", 300e9, 121e12),
+        ("NVIDIA L40S", 864e9, 362.05e12),
+        ("NVIDIA A10", 600e9, 125e12),
+        ("Tesla T4", 320e9, None),
+        ("NVIDIA GeForce RTX 4090", 1.008e12, 165.2e12),
+        ("AMD Instinct MI250X/MI250", 1.6384e12, 191.5e12),
+        ("AMD_Instinct_MI300X", 5.3e12, 1307.4e12),
+        ("AMD Instinct MI325X OAM", 6.0e12, 1307.4e12),
+    ],
+)
+def test_devices_are_known_by_their_drivers_names(
+    name: str, bytes_per_s: float, bf16: float | None
+) -> None:
+    """Spaces, dashes and the maker's name do not matter; all else does."""
+    device = device_named(name)
+    assert device is not None
+    assert (device.bytes_per_s, device.flops_per_s.get("bf16")) == (bytes_per_s, bf16)
+
+
+@pytest.mark.parametrize("name", [None, "", "cpu", "NVIDIA A10G", "NVIDIA H100", "NVIDIA L40"])
+def test_what_is_not_known_is_not_guessed(name: str | None) -> None:
+    """An A10G is no A10, and which H100 matters."""
+    assert device_named(name) is None
+
+
+def test_every_peak_has_its_source_and_its_date() -> None:
+    """And they agree: narrower numbers are no slower, and nothing is a thousand times off."""
+    for name in known_devices():
+        device = device_named(name)
+        assert device is not None
+        assert device.source is not None
+        assert device.source.startswith("https://")
+        assert device.published is not None
+        assert len(device.published) == len("2024-03")
+        peaks = device.flops_per_s
+        assert 2e11 < device.bytes_per_s < 1e13
+        assert 6e13 < peaks["fp16"] < 1e16
+        assert peaks["fp32"] < peaks["fp16"] <= peaks["int8"]
+        assert device.memory_bytes is not None
+        assert 0.001 < device.memory_bytes / device.bytes_per_s < 0.1
+
+
+def test_a_slice_has_sevenths_of_the_units_and_eighths_of_the_memory() -> None:
+    """MIG: 3g.40gb of an H100 is half of its bandwidth, three sevenths of its arithmetic."""
+    part = device_named("NVIDIA H100 80GB HBM3 MIG 3g.40gb")
+    assert part is not None
+    assert part.bytes_per_s == pytest.approx(3.35e12 / 2)
+    assert part.flops_per_s["bf16"] == pytest.approx(989.5e12 * 3 / 7)
+    one = device_named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+    assert one is not None
+    assert one.bytes_per_s == pytest.approx(1.555e12 / 8)
+    assert device_named("NVIDIA H20 MIG 1g.12gb") is None
+
+
+def test_an_arithmetic_that_is_missing_is_done_in_another() -> None:
+    """fp8 weights on an A100 are expanded to 16 bits; bf16 on a T4 is not done at all."""
+    ampere, turing = device_named("NVIDIA A100-SXM4-80GB"), device_named("Tesla T4")
+    assert ampere is not None
+    assert turing is not None
+    assert ampere.flops_in("fp8", "bf16") == 312e12
+    assert turing.flops_in("bf16", "bf16") is None
+
+
+def test_a_configuration_adds_devices_and_changes_known_ones() -> None:
+    """What it leaves out stays as it was."""
+    given: dict[str, Any] = {
+        "NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}},
+        "NVIDIA H100 80GB HBM3": {"bytes_per_s": 3.0e12},
+    }
+    new, changed = (device_named(name, given) for name in given)
+    assert new is not None
+    assert changed is not None
+    assert (new.bytes_per_s, new.flops_per_s) == (4.0e12, {"bf16": 148e12})
+    assert (changed.bytes_per_s, changed.flops_per_s["bf16"]) == (3.0e12, 989.5e12)
+    assert "NVIDIA H20" in known_devices(given)
+    assert device_named("NVIDIA H20") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (3, "X: 3; allowed: bytes_per_s and flops_per_s"),
+        ({}, "X.bytes_per_s: not given"),
+        ({"bytes_per_s": "fast"}, "X.bytes_per_s: 'fast'; allowed: a number above 0"),
+        ({"bytes_per_s": 0}, "X.bytes_per_s: 0; allowed: a number above 0"),
+        ({"bytes_per_s": True}, "X.bytes_per_s: True; allowed"),
+        ({"bytes_per_s": 1e12, "speed": 1}, "X.speed: unknown; allowed: "),
+        ({"bytes_per_s": 1e12, "flops_per_s": {"fp7": 1}}, "X.flops_per_s: "),
+        ({"bytes_per_s": 1e12, "flops_per_s": {"bf16": -1}}, "X.flops_per_s.bf16: -1; allowed"),
+    ],
+)
+def test_peaks_that_are_none_are_refused(values: Any, said: str) -> None:
+    """With key, value and what is allowed."""
+    with pytest.raises(PeaksError) as refused:
+        device_named("X", {"X": values})
+    assert str(refused.value).startswith(said)

@@ -1,0 +1,95 @@
+"""A simulated fleet: what its engines tell of their model agrees with what its GPUs show."""
+
+import numpy as np
+import pytest
+
+from roofline.peaks import device_named
+from roofline.reading import read_shape, shape_of
+from roofline.samples import Columns
+from roofline.verdict import Verdict
+from roofline.weights import parameters
+from roofline.windows import Window, windows_of
+from simulator import gpu
+from simulator.dataset import Dataset, run
+from simulator.fault import Fault
+from simulator.fleet_config import FleetConfig
+from simulator.workload import Workload
+from tests.roofline import configs
+
+
+def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
+    """One replica for five minutes."""
+    return run(
+        FleetConfig(
+            replicas=1,
+            workload=Workload(rate_per_s=rate_per_s),
+            duration_s=300.0,
+            faults=faults,
+            seed=5,
+        )
+    )
+
+
+def whole_windows(case: Dataset) -> list[Window]:
+    """As a consumer makes them, less the first and the last minute."""
+    (start,) = case.starts
+    assert start.shape is not None
+    names = {name for sample in case.samples for name in ("steps_total", *TOTALS)}
+    engine = Columns(
+        at_unix_ns=np.array([sample.at_unix_ns for sample in case.samples]),
+        numbers={name: column(case.samples, name) for name in names},
+        series=np.array([sample.started_unix_ns for sample in case.samples]),
+    )
+    gpus = Columns(
+        at_unix_ns=np.array([sample.at_unix_ns for sample in case.gpus]),
+        numbers={name: column(case.gpus, name) for name in GAUGES},
+    )
+    return windows_of(engine, read_shape(start.shape), device_named(start.device), gpus)[1:-1]
+
+
+TOTALS = (
+    "busy_s_total",
+    "scheduled_prefill_tokens_total",
+    "prefill_attention_total",
+    "context_tokens_total",
+    "decodes_total",
+)
+GAUGES = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
+
+
+def column(rows: object, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A field of all rows."""
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)  # type: ignore[attr-defined]
+
+
+def test_its_constants_are_those_of_the_shape_it_tells() -> None:
+    """Weights, cache and FLOPs of the simulated GPUs."""
+    told = gpu.machine(4)
+    shape = shape_of(told.shape)
+    assert shape.parallel.gpus == told.gpus == 4
+    assert shape.kv_token_bytes == gpu.KV_TOKEN_BYTES
+    assert 2 * parameters(shape) == pytest.approx(gpu.WEIGHT_BYTES, rel=0.005)
+    assert 2 * parameters(shape) == pytest.approx(gpu.TOKEN_FLOPS, rel=0.005)
+    assert parameters(shape) == parameters(shape_of(configs.llama_3_8b()))
+
+
+def test_modelled_bandwidth_is_what_its_gpus_show() -> None:
+    """Minute by minute, within a tenth, and decodes are bound by memory."""
+    windows = whole_windows(a_case(5.0))
+    assert len(windows) >= 3
+    for window in windows:
+        assert window.residual_ratio == pytest.approx(0.0, abs=0.1)
+        assert window.mbu is not None
+        assert 0.3 < window.mbu < 1.0
+        assert window.verdict is Verdict.MEMORY_BOUND
+        assert window.findings == ()
+
+
+def test_a_neighbour_on_the_gpu_is_what_no_step_explains() -> None:
+    """Somebody else's process moves bytes, and the findings say so."""
+    neighbour = Fault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
+    windows = whole_windows(a_case(2.0, neighbour))
+    assert windows
+    for window in windows:
+        assert window.residual_ratio is not None
+        assert window.residual_ratio > 0.1

@@ -1,0 +1,89 @@
+"""Parameters of published models, and what one GPU of several holds of them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from roofline.reading import shape_of
+from roofline.weights import active_parameters, gpu_weights, model_weights, parameters
+from tests.roofline import configs
+
+PUBLISHED = {
+    configs.llama_3_8b: 8.030e9,
+    configs.llama_3_70b: 70.554e9,
+    configs.mistral_7b: 7.2417e9,
+    configs.mixtral_8x7b: 46.703e9,
+    configs.qwen25_7b: 7.6156e9,
+    configs.qwen3_8b: 8.1907e9,
+    configs.qwen3_30b_a3b: 30.532e9,
+    configs.qwen15_moe_a27b: 14.316e9,
+    configs.deepseek_v3: 671.03e9,
+    configs.deepseek_v2_lite: 15.706e9,
+    configs.gemma_2_9b: 9.2417e9,
+    configs.gemma_3_27b: 27.009e9,
+    configs.llama_4_scout: 107.77e9,
+    configs.gpt_oss_120b: 116.83e9,
+    configs.gpt_2: 124.44e6,
+    configs.opt_125m: 125.24e6,
+    configs.falcon_7b: 6.9217e9,
+}
+"""All parameters, of the part that makes tokens."""
+
+ACTIVE = {
+    configs.mixtral_8x7b: 12.9e9,
+    configs.qwen3_30b_a3b: 3.3e9,
+    configs.qwen15_moe_a27b: 2.7e9,
+    configs.deepseek_v3: 37e9,
+    configs.llama_4_scout: 17e9,
+}
+"""As published; of a dense model they are all."""
+
+
+@pytest.mark.parametrize("config", PUBLISHED, ids=lambda config: config.__name__)
+def test_parameters_are_the_published_ones(config: Callable[[], configs.Config]) -> None:
+    """Within 0.2 %: norms and biases are left out."""
+    assert parameters(shape_of(config())) == pytest.approx(PUBLISHED[config], rel=2e-3)
+
+
+@pytest.mark.parametrize("config", ACTIVE, ids=lambda config: config.__name__)
+def test_active_parameters_are_the_published_ones(config: Callable[[], configs.Config]) -> None:
+    """Within 3 %, to which they are published."""
+    assert active_parameters(shape_of(config())) == pytest.approx(ACTIVE[config], rel=0.03)
+
+
+def test_a_dense_model_goes_through_all_of_its_parameters() -> None:
+    """Nothing of it is chosen."""
+    shape = shape_of(configs.llama_3_8b())
+    assert active_parameters(shape) == parameters(shape)
+
+
+def test_ranks_divide_what_can_be_divided() -> None:
+    """Llama-3-70B on eight GPUs: an eighth each, keys and values included."""
+    config = configs.llama_3_70b()
+    whole = model_weights(shape_of(config))
+    part = gpu_weights(shape_of({**config, "tensor_parallel_size": 8}))
+    assert part == pytest.approx([each / 8 for each in whole])
+
+
+def test_heads_fewer_than_ranks_are_kept_on_each() -> None:
+    """Eight heads of keys and values on sixteen ranks: one each, so twice over."""
+    config = configs.llama_3_70b(tensor_parallel_size=16)
+    part, whole = gpu_weights(shape_of(config)), model_weights(shape_of(config))
+    key_values = 80 * 8192 * 128 * 2
+    assert part.attention == pytest.approx((whole.attention - key_values * 8) / 16 + key_values)
+
+
+def test_latent_projections_are_kept_on_each_rank() -> None:
+    """What is compressed is the same for all heads."""
+    config = configs.deepseek_v3()
+    part = gpu_weights(shape_of({**config, "tensor_parallel_size": 8}))
+    whole = model_weights(shape_of(config))
+    shared = 61 * 7168 * (1536 + 576)
+    assert part.attention == pytest.approx((whole.attention - shared) / 8 + shared)
+
+
+def test_stages_share_the_layers() -> None:
+    """A mean over the stages: the last layer is on one of them alone."""
+    config = configs.llama_3_70b()
+    part = gpu_weights(shape_of({**config, "pipeline_parallel_size": 4}))
+    assert part == pytest.approx([each / 4 for each in model_weights(shape_of(config))])

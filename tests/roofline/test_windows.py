@@ -1,0 +1,251 @@
+"""An engine's samples as windows: modelled, measured, judged."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roofline.asked import Model
+from roofline.peaks import device_named
+from roofline.reading import shape_of
+from roofline.samples import Columns
+from roofline.verdict import Finding, Verdict
+from roofline.windows import Window, windows_of
+from roofline.wording import findings, sentence
+from tests.roofline import configs
+
+SHAPE = shape_of(configs.llama_3_8b())
+H100 = device_named("NVIDIA H100 80GB HBM3")
+S = 10**9
+START = 1_790_000_040 * S
+"""On a whole minute."""
+
+
+def an_engine(
+    seconds: int = 120,
+    step_s: float = 0.016,
+    busy: float = 1.0,
+    decodes: float = 32,
+    context: float = 8192,
+    prefill: float = 0,
+    **changes: Any,
+) -> Columns:
+    """Samples each second of an engine whose steps are all alike."""
+    at = np.arange(seconds + 1)
+    steps = at * busy / step_s
+    numbers = {
+        "steps_total": steps,
+        "busy_s_total": at * busy,
+        "scheduled_prefill_tokens_total": steps * prefill,
+        "prefill_attention_total": steps * prefill**2 / 2,
+        "context_tokens_total": steps * decodes * context,
+        "decodes_total": steps * decodes,
+        **changes,
+    }
+    return Columns(
+        at_unix_ns=START + at * S,
+        numbers={name: np.asarray(column, dtype=np.float64) for name, column in numbers.items()},
+        series=np.zeros(at.size, dtype=np.int64),
+    )
+
+
+def gpus(seconds: int = 120, **values: float) -> Columns:
+    """Samples each second of a GPU that does not change."""
+    at = START + np.arange(1, seconds + 1) * S
+    return Columns(
+        at_unix_ns=at, numbers={name: np.full(at.size, value) for name, value in values.items()}
+    )
+
+
+def first(engine: Columns, seen: Columns | None = None, **changes: Any) -> Window:
+    """The first of the engine's windows."""
+    given: dict[str, Any] = {"shape": SHAPE, "device": H100, **changes}
+    return windows_of(engine, gpus=seen, **given)[0]
+
+
+def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
+    """50.4 GB in 16 ms is 94 % of 3.35 TB/s; the matrix units have little to do."""
+    window = first(an_engine(), gpus(sm_active_ratio=0.95, tensor_active_ratio=0.05))
+    assert window.model is Model.SHAPE
+    assert window.terms is not None
+    assert window.terms.step_s == pytest.approx(0.016)
+    assert window.terms.memory_s == pytest.approx(0.01505, rel=1e-3)
+    assert window.mbu == pytest.approx(0.941, abs=2e-3)
+    assert window.mfu == pytest.approx(0.039, abs=2e-3)
+    assert window.verdict is Verdict.MEMORY_BOUND
+    assert window.findings == (Finding.LOW_UTILISATION_LONG_STEPS,)
+    said = sentence(window)
+    assert said.startswith("Bound by memory, not idle: 5 % matrix units at work and steps of 16 ms")
+    assert "50.4 GB" in said
+    assert "15.1 ms of memory (MBU 94 %)" in said
+    assert "0.624 ms of arithmetic (MFU 4 %)" in said
+
+
+def test_a_long_prompt_is_bound_by_arithmetic() -> None:
+    """8,192 tokens at 60 % of the peak."""
+    window = first(an_engine(step_s=0.22, decodes=0, context=0, prefill=8192))
+    assert window.verdict is Verdict.COMPUTE_BOUND
+    assert window.mfu == pytest.approx(0.6, abs=0.05)
+    assert sentence(window).startswith("Bound by arithmetic: a step of 220 ms asks")
+
+
+def test_a_step_that_neither_explains_is_overhead() -> None:
+    """A batch of one without graphs."""
+    window = first(an_engine(step_s=0.02, decodes=1, context=100))
+    assert window.verdict is Verdict.OVERHEAD_BOUND
+    assert "CPU, launches of kernels" in sentence(window)
+
+
+def test_an_idle_gpu_is_told_apart_from_one_that_waits_in_steps() -> None:
+    """Few steps, or steps in which it does nothing."""
+    idle = first(an_engine(busy=0.05), gpus(sm_active_ratio=0.04))
+    assert idle.verdict is Verdict.IDLE
+    assert sentence(idle) == "Idle: multiprocessors at work 4 % of the time."
+    waiting = first(an_engine(), gpus(sm_active_ratio=0.1))
+    assert waiting.verdict is Verdict.IDLE
+    assert "the GPU waits for the CPU or for another GPU" in sentence(waiting)
+    unmeasured = first(an_engine(busy=0.05))
+    assert sentence(unmeasured) == "Idle: the engine was in a step for 5 % of the time."
+
+
+def test_the_modelled_bandwidth_is_over_the_whole_window() -> None:
+    """An engine that works half of the time moves half as much, at the same utilisation."""
+    whole, half = first(an_engine()), first(an_engine(busy=0.5))
+    assert half.mbu == pytest.approx(whole.mbu)
+    assert whole.modelled_bytes_per_s is not None
+    assert half.modelled_bytes_per_s == pytest.approx(whole.modelled_bytes_per_s / 2)
+
+
+def test_measured_against_modelled() -> None:
+    """Within a quarter they agree; beyond it is a finding, with both numbers."""
+    modelled = first(an_engine()).modelled_bytes_per_s
+    assert modelled is not None
+    near = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.9 * modelled))
+    assert near.residual_ratio == pytest.approx(-0.1)
+    assert findings(near) == []
+    below = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.5 * modelled))
+    assert Finding.MEASURED_BELOW_MODEL in below.findings
+    assert "50 % below the modelled" in findings(below)[0]
+    busy = gpus(dram_bandwidth_bytes_per_s=2.0e12)
+    above = first(an_engine(busy=0.4, decodes=1), busy)
+    assert Finding.MEASURED_ABOVE_MODEL in above.findings
+    assert "Measured bandwidth (2000 GB/s)" in findings(above)[0]
+
+
+def test_a_measured_share_is_of_the_devices_peak() -> None:
+    """DCGM tells the share alone; without the device it is not turned into bytes."""
+    seen = gpus(dram_bandwidth_ratio=0.8)
+    assert first(an_engine(), seen).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
+    assert first(an_engine(), seen, device=None).measured_bytes_per_s is None
+
+
+def test_more_than_the_bus_can_move_says_that_something_told_is_wrong() -> None:
+    """An eighth of the time that the bytes need."""
+    window = first(an_engine(step_s=0.002))
+    assert Finding.BEYOND_THE_PEAK in window.findings
+    assert findings(window)[0].startswith("More than the device can")
+
+
+def test_windows_are_on_whole_multiples_of_their_width() -> None:
+    """Two minutes and the sample that ends them."""
+    windows = windows_of(an_engine(), SHAPE, H100)
+    assert [window.from_unix_ns for window in windows] == [
+        START,
+        START + 60 * S,
+        START + 120 * S,
+    ]
+    assert [window.seconds for window in windows] == [59.0, 60.0, 1.0]
+    assert [window.mbu for window in windows] == pytest.approx([windows[0].mbu] * 3)
+
+
+def test_all_samples_may_be_one_window() -> None:
+    """As whoever tells of the last minute wants it."""
+    (window,) = windows_of(an_engine(seconds=90), SHAPE, H100, width_s=None)
+    assert (window.from_unix_ns, window.seconds) == (START, 90.0)
+
+
+def test_an_unknown_device_leaves_bytes_and_flops() -> None:
+    """No utilisation, no verdict, and the sentence says why."""
+    window = first(an_engine(), device=None)
+    assert window.bytes is not None
+    assert window.flops is not None
+    assert (window.mbu, window.mfu, window.verdict) == (None, None, None)
+    assert sentence(window).startswith("Not known: the model's shape, the device's peaks")
+
+
+def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
+    """bf16 on a T4."""
+    window = first(an_engine(), device=device_named("Tesla T4"))
+    assert window.mbu is not None
+    assert (window.mfu, window.verdict) == (None, None)
+
+
+def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
+    """And the window says whose numbers they are."""
+    told: dict[str, Any] = {
+        "modelled_flops_total": np.arange(121) * 4e13,
+        "modelled_read_bytes_total": np.arange(121) * 2.9e12,
+        "modelled_write_bytes_total": np.arange(121) * 0.1e12,
+    }
+    window = first(an_engine(**told), shape=None)
+    assert window.model is Model.VLLM
+    assert window.mbu == pytest.approx(3.0 / 3.35)
+    assert window.verdict is Verdict.MEMORY_BOUND
+    assert first(an_engine(**told)).model is Model.SHAPE
+
+
+def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:
+    """Steps and measurements are told all the same."""
+    window = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=1e12), shape=None)
+    assert (window.model, window.bytes, window.mbu, window.residual_ratio) == (None,) * 4
+    assert window.measured_bytes_per_s == 1e12
+    assert window.steps is not None
+
+
+def test_an_older_engine_that_does_not_count_context_is_not_modelled() -> None:
+    """Absent is unknown: bytes without the cache's would be a guess."""
+    engine = an_engine()
+    numbers = {name: v for name, v in engine.numbers.items() if name != "context_tokens_total"}
+    old = Columns(at_unix_ns=engine.at_unix_ns, numbers=numbers, series=engine.series)
+    assert first(old).bytes is None
+
+
+def test_a_restart_is_no_step_back() -> None:
+    """Totals of another start begin again; what lies between is not counted."""
+    engine = an_engine(seconds=40)
+    numbers = {
+        name: np.concatenate([values[:21], values[:20]]) for name, values in engine.numbers.items()
+    }
+    series = np.where(np.arange(41) < 21, 0, 1)
+    again = Columns(at_unix_ns=engine.at_unix_ns, numbers=numbers, series=series)
+    (window,) = windows_of(again, SHAPE, H100)
+    assert window.busy_s == pytest.approx(20 + 19)
+    assert window.mbu == pytest.approx(first(engine).mbu)
+
+
+def test_processes_that_each_saw_a_part_add_up() -> None:
+    """Two API servers of one engine: their steps are added, their seconds are not."""
+    engine = an_engine(seconds=50)
+    both = Columns(
+        at_unix_ns=np.concatenate([engine.at_unix_ns] * 2),
+        numbers={name: np.concatenate([v / 2] * 2) for name, v in engine.numbers.items()},
+        series=np.repeat([0, 1], engine.at_unix_ns.size),
+    )
+    (one,), (two,) = windows_of(engine, SHAPE, H100), windows_of(both, SHAPE, H100)
+    assert two.seconds == one.seconds
+    assert two.steps == pytest.approx(one.steps)
+    assert two.mbu == pytest.approx(one.mbu)
+
+
+def test_no_samples_no_windows() -> None:
+    """Nor from a single one, which is no difference."""
+    none = an_engine(seconds=0)
+    assert windows_of(none, SHAPE, H100) == []
+    empty = Columns(at_unix_ns=np.zeros(0, dtype=np.int64), numbers={})
+    assert windows_of(empty, SHAPE, H100) == []
+
+
+def test_a_window_without_width_is_refused() -> None:
+    """It would hold nothing."""
+    with pytest.raises(ValueError, match="width_s: 0; allowed: more than 0, or None"):
+        windows_of(an_engine(), SHAPE, H100, width_s=0)

@@ -1,0 +1,213 @@
+"""Bytes and FLOPs of steps, against figures that are known and laws that must hold."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.load import Load, step, summed
+from roofline.reading import shape_of
+from roofline.work import Work, work_of
+from tests.roofline import configs
+
+LLAMA = shape_of(configs.llama_3_8b())
+
+
+def of(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """The only row."""
+    (value,) = values
+    return float(value)
+
+
+def test_the_published_step_of_llama_3_8b() -> None:
+    """32 sequences of 8,192: 34.4 GB of KV and 16 GB of weights, 15.0 ms at 3.35 TB/s."""
+    work = work_of(LLAMA, step(context_tokens=32 * 8192, decodes=32))
+    assert of(work.kv_read_bytes) == 32 * 8192 * 128 * 1024
+    assert of(work.kv_read_bytes) == pytest.approx(34.4e9, rel=2e-3)
+    assert of(work.weight_bytes + work.table_bytes) == pytest.approx(16.06e9, rel=1e-3)
+    assert of(work.bytes) == pytest.approx(50.4e9, rel=1e-3)
+    assert of(work.bytes) / 3.35e12 == pytest.approx(15.05e-3, rel=1e-3)
+    assert of(work.kv_write_bytes) == 32 * 128 * 1024
+
+
+def test_a_prompt_costs_two_flops_a_weight_and_token_and_its_attention() -> None:
+    """8,192 tokens of Llama-3-8B: 2 · 6.98 GFLOP a token, and 524 kFLOP a pair."""
+    tokens = 8192.0
+    asked = step(prefill_tokens=tokens, prefill_attention=tokens**2 / 2, prompts=1)
+    work = work_of(LLAMA, asked)
+    without_tables = 8.03e9 - 2 * 128256 * 4096
+    attention = 4 * 32 * 4096 * tokens**2 / 2
+    assert of(work.linear_flops) == pytest.approx(2 * without_tables * tokens, rel=1e-3)
+    assert of(work.plain_flops) == pytest.approx(attention + 2 * 128256 * 4096, rel=1e-6)
+    assert of(work.flops) == of(work.linear_flops) + of(work.plain_flops)
+
+
+def test_tied_tables_are_read_once() -> None:
+    """They are the last layer's matrix, which every step reads."""
+    tied = work_of(shape_of(configs.llama_3_8b(tie_word_embeddings=True)), step(decodes=1))
+    assert of(tied.table_bytes) == 0.0
+    assert of(tied.bytes) == pytest.approx(16.06e9 - 2 * 128256 * 4096, rel=1e-3)
+
+
+def test_what_is_seen_leaves_out_tables_and_has_activations() -> None:
+    """A row a token is gathered of a table; layers hand results on through memory."""
+    work = work_of(LLAMA, step(prefill_tokens=8192, prefill_attention=8192**2 / 2))
+    moved = of(work.traffic_bytes)
+    assert moved == pytest.approx(
+        of(work.bytes) - of(work.table_bytes) + of(work.activation_bytes), rel=1e-9
+    )
+    # Some 30 vectors of the hidden size a layer and token, in two bytes.
+    assert of(work.activation_bytes) / (8192 * 32 * 4096 * 2) == pytest.approx(40, abs=10)
+
+
+def test_a_sliding_layer_reads_its_window() -> None:
+    """Mistral-7B at 8,192 of context: half of it; at 1,024: all."""
+    shape = shape_of(configs.mistral_7b())
+    long = work_of(shape, step(context_tokens=8192, decodes=1))
+    short = work_of(shape, step(context_tokens=1024, decodes=1))
+    assert of(long.kv_read_bytes) == 4096 * 128 * 1024
+    assert of(short.kv_read_bytes) == 1024 * 128 * 1024
+
+
+def test_every_other_layer_slides() -> None:
+    """Gemma 2: 21 of 42 layers read 4,096 of 8,192."""
+    work = work_of(shape_of(configs.gemma_2_9b()), step(context_tokens=8192, decodes=1))
+    assert of(work.kv_read_bytes) == 21 * (8192 + 4096) * 2 * 8 * 256 * 2
+
+
+def test_latent_attention_reads_576_elements_a_token_and_layer() -> None:
+    """On every rank: they are not divided."""
+    for tensor in (1, 8):
+        shape = shape_of(configs.deepseek_v3(tensor_parallel_size=tensor))
+        work = work_of(shape, step(context_tokens=1000, decodes=1))
+        assert of(work.kv_read_bytes) == 1000 * 61 * 576 * 2
+
+
+def test_decode_context_parallelism_divides_the_cache() -> None:
+    """Eight ranks of which each holds an eighth of every sequence."""
+    shape = shape_of(configs.deepseek_v3(tensor_parallel_size=8, decode_context_parallel_size=8))
+    work = work_of(shape, step(context_tokens=1000, decodes=1))
+    assert of(work.kv_read_bytes) == pytest.approx(1000 * 61 * 576 * 2 / 8)
+
+
+@pytest.mark.parametrize(("decodes", "experts"), [(1, 2.0), (4, 8 * (1 - 0.75**4)), (1000, 8.0)])
+def test_experts_are_read_as_tokens_are_expected_to_choose_them(
+    decodes: int, experts: float
+) -> None:
+    """Mixtral-8x7B: two of eight for one token, all for many."""
+    shape = shape_of(configs.mixtral_8x7b())
+    one, none = (work_of(shape, step(decodes=n)) for n in (decodes, 0))
+    of_an_expert = 32 * 3 * 4096 * 14336 * 2
+    read = of(one.weight_bytes) - of(none.weight_bytes)
+    assert read == pytest.approx(experts * of_an_expert, rel=1e-9)
+
+
+def test_a_mixture_computes_what_a_token_goes_through() -> None:
+    """Qwen3-30B-A3B: 2 · (3.35 − 0.62 of tables) GFLOP a token, and its last layer."""
+    shape = shape_of(configs.qwen3_30b_a3b())
+    work = work_of(shape, step(decodes=10))
+    assert of(work.linear_flops) == pytest.approx(10 * 2 * 2.73e9, rel=0.01)
+    assert of(work.plain_flops) == pytest.approx(10 * 2 * 151936 * 2048, rel=1e-6)
+
+
+def test_engines_that_share_experts_share_their_bytes() -> None:
+    """Two engines of one GPU each: half of the experts, touched by twice the tokens."""
+    alone = shape_of(configs.qwen3_30b_a3b())
+    two = shape_of(configs.qwen3_30b_a3b(data_parallel_size=2))
+    none = step()
+    of_alone = of(
+        work_of(alone, step(decodes=512)).weight_bytes - work_of(alone, none).weight_bytes
+    )
+    of_two = of(work_of(two, step(decodes=256)).weight_bytes - work_of(two, none).weight_bytes)
+    assert of_two == pytest.approx(of_alone / 2, rel=1e-6)
+    assert of(work_of(two, step(decodes=256)).flops) == pytest.approx(
+        of(work_of(alone, step(decodes=256)).flops)
+    )
+
+
+def test_drafted_tokens_are_computed_and_read_nothing_more() -> None:
+    """Checked in the step of the token before them: weights and context are read once."""
+    plain = work_of(LLAMA, step(context_tokens=4000, decodes=4))
+    drafted = work_of(LLAMA, step(context_tokens=4000, decodes=4, draft_tokens=12))
+    assert of(drafted.flops) == pytest.approx(4 * of(plain.flops))
+    assert of(drafted.kv_read_bytes) == of(plain.kv_read_bytes)
+    assert of(drafted.weight_bytes) == of(plain.weight_bytes)
+
+
+def test_context_that_prompts_read_back_counts_where_it_is_known() -> None:
+    """A chunk after 4,096 tokens that were there."""
+    work = work_of(LLAMA, step(prefill_tokens=100, prefill_context_tokens=4096))
+    assert of(work.kv_read_bytes) == 4096 * 128 * 1024
+
+
+def test_the_unknown_stays_unknown() -> None:
+    """A load that is not told has no bytes, and not none."""
+    unknown = np.array([np.nan])
+    one = np.ones(1)
+    work = work_of(LLAMA, summed(one, unknown, one, one, one))
+    assert np.isnan(work.bytes).all()
+
+
+def test_a_window_of_equal_steps_is_so_many_steps() -> None:
+    """Sums of steps, told as one row, ask what the steps ask."""
+    for config in (configs.llama_3_8b, configs.mixtral_8x7b, configs.deepseek_v3):
+        shape = shape_of(config())
+        one = work_of(shape, step(context_tokens=9000, decodes=9))
+        hundred = summed(*(np.array([100.0 * each]) for each in (1, 0, 0, 9000, 9)))
+        assert of(work_of(shape, hundred).bytes) == pytest.approx(100 * of(one.bytes))
+
+
+def test_prompts_among_decodes_touch_experts_in_their_own_steps() -> None:
+    """One step of 8,192 prompt tokens and 99 of ten decodes are no 100 of 92 tokens."""
+    shape = shape_of(configs.qwen3_30b_a3b())
+    apart = 99 * of(work_of(shape, step(decodes=10)).weight_bytes)
+    apart += of(work_of(shape, step(decodes=10, prefill_tokens=8192)).weight_bytes)
+    window = summed(*(np.array([float(each)]) for each in (100, 8192, 8192**2 / 2, 0, 1000)))
+    assert of(work_of(shape, window).weight_bytes) == pytest.approx(apart, rel=0.2)
+
+
+amounts = st.floats(0, 1e6)
+
+
+def a_load(rows: list[tuple[float, float, float, float]]) -> Load:
+    """Rows of (P, Q, C, N), a hundred steps each."""
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    return summed(np.full(columns.shape[1], 100.0), *columns)
+
+
+@given(
+    rows=st.lists(st.tuples(amounts, amounts, amounts, amounts), min_size=1, max_size=4),
+    config=st.sampled_from([configs.llama_3_8b, configs.deepseek_v3, configs.qwen15_moe_a27b]),
+)
+def test_no_work_is_negative_and_more_load_is_no_less(
+    rows: list[tuple[float, float, float, float]], config: Any
+) -> None:
+    """Every term, in every row."""
+    shape, less = shape_of(config()), a_load(rows)
+    more = a_load([(p + 1, q + 1, c + 1, n + 1) for p, q, c, n in rows])
+    a, b = work_of(shape, less), work_of(shape, more)
+    for each in fields(Work):
+        low, high = getattr(a, each.name), getattr(b, each.name)
+        assert (low >= 0).all()
+        assert (high >= low * (1 - 1e-12)).all()
+
+
+@given(
+    tensor=st.sampled_from([1, 2, 4, 8]),
+    pipeline=st.sampled_from([1, 2, 4]),
+    row=st.tuples(amounts, amounts, amounts, amounts),
+)
+def test_gpus_of_a_dense_model_together_do_the_whole(
+    tensor: int, pipeline: int, row: tuple[float, float, float, float]
+) -> None:
+    """Eight heads of keys and values on up to eight ranks: nothing is done twice."""
+    spread = shape_of(
+        configs.llama_3_8b(tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)
+    )
+    part, whole = work_of(spread, a_load([row])), work_of(LLAMA, a_load([row]))
+    gpus = tensor * pipeline
+    assert of(part.bytes) * gpus == pytest.approx(of(whole.bytes))
+    assert of(part.flops) * gpus == pytest.approx(of(whole.flops))
