@@ -29,7 +29,7 @@ _ELSEWHERE: Final = {
     "index_topk": "sparse attention",
     "compress_ratios": "compressed attention",
     "block_configs": "layers of different sizes",
-    "per_layer_config": "layers of different sizes",
+    "is_heterogeneous": "layers of different sizes",
     "ffn_config": "nested sizes",
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",

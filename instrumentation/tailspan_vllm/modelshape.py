@@ -88,6 +88,7 @@ MODEL: Final = (
     "compress_ratios",
     "hidden_size_per_layer_input",
     "is_encoder_decoder",
+    "is_heterogeneous",
 )
 """Keys of the part of a model's configuration that makes tokens."""
 
@@ -96,7 +97,6 @@ PARTS: Final = (
     "ssm_cfg",
     "ffn_config",
     "block_configs",
-    "per_layer_config",
 )
 """Keys of parts of other builds: told is that they are there."""
 
