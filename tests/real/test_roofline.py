@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rig.load import Call, mixed, send_all
+from roofline.arrow import EngineKey, engines_of
 from roofline.asked import Model
 from roofline.load import step
 from roofline.reading import read_shape, shape_of
@@ -202,13 +202,7 @@ def told_by(tailspan: Any, replica: str) -> tuple[Columns, Any]:
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
     now = time.time_ns()
     window = Window(now - 3600 * 10**9, now)
-    rows = [row for row in sample_table(engine, window).to_pylist() if row["replica"] == replica]
+    columns = engines_of(sample_table(engine, window))[EngineKey(replica, 0)]
     (start,) = [each for each in in_force(engine) if each.replica == replica]
     engine.dispose()
-    names = [name for name in rows[0] if name.endswith("_total")]
-    columns = Columns(
-        at_unix_ns=np.array([row["at_unix_ns"] for row in rows], dtype=np.int64),
-        numbers={name: np.array([row[name] for row in rows], dtype=np.float64) for name in names},
-        series=np.array([row["process"] for row in rows], dtype=np.int64),
-    )
     return columns, start

@@ -1,11 +1,10 @@
 """A simulated fleet: what its engines tell of their model agrees with what its GPUs show."""
 
-import numpy as np
 import pytest
 
+from roofline.arrow import engines_of, gpus_of
 from roofline.peaks import device_named
 from roofline.reading import read_shape, shape_of
-from roofline.samples import Columns
 from roofline.verdict import Verdict
 from roofline.weights import parameters
 from roofline.windows import Window, windows_of
@@ -34,32 +33,9 @@ def whole_windows(case: Dataset) -> list[Window]:
     """As a consumer makes them, less the first and the last minute."""
     (start,) = case.starts
     assert start.shape is not None
-    names = {name for sample in case.samples for name in ("steps_total", *TOTALS)}
-    engine = Columns(
-        at_unix_ns=np.array([sample.at_unix_ns for sample in case.samples]),
-        numbers={name: column(case.samples, name) for name in names},
-        series=np.array([sample.started_unix_ns for sample in case.samples]),
-    )
-    gpus = Columns(
-        at_unix_ns=np.array([sample.at_unix_ns for sample in case.gpus]),
-        numbers={name: column(case.gpus, name) for name in GAUGES},
-    )
+    ((key, engine),) = engines_of(case.sample_table()).items()
+    gpus = gpus_of(case.gpu_table(), key.replica)
     return windows_of(engine, read_shape(start.shape), device_named(start.device), gpus)[1:-1]
-
-
-TOTALS = (
-    "busy_s_total",
-    "scheduled_prefill_tokens_total",
-    "prefill_attention_total",
-    "context_tokens_total",
-    "decodes_total",
-)
-GAUGES = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
-
-
-def column(rows: object, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A field of all rows."""
-    return np.array([getattr(row, name) for row in rows], dtype=np.float64)  # type: ignore[attr-defined]
 
 
 def test_its_constants_are_those_of_the_shape_it_tells() -> None:
