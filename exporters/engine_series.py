@@ -62,8 +62,8 @@ ENGINE_GAUGES: Final = {
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
         "tailspan_engine_modelled_bytes_per_second",
-        "Bytes a second that the memory of each of its GPUs should be seen to move, over the last"
-        " minute, by the model's shape.",
+        "Bytes a second that the memory of each of its GPUs should be seen to move at most, over"
+        " the last minute, by the model's shape: weights, KV cache, activations.",
         ENGINE_LABELS,
     ),
     "mbu": Series(

@@ -33,6 +33,7 @@ class Asked:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float
+    least_traffic_bytes: float
     traffic_bytes: float
     flops: float
     compute_s: float | None
@@ -46,6 +47,7 @@ class AllAsked:
     weight_bytes: FloatArray
     kv_bytes: FloatArray
     bytes: FloatArray
+    least_traffic_bytes: FloatArray
     traffic_bytes: FloatArray
     flops: FloatArray
     compute_s: FloatArray
@@ -59,6 +61,7 @@ class AllAsked:
             known(self.weight_bytes[row]),
             known(self.kv_bytes[row]),
             float(self.bytes[row]),
+            float(self.least_traffic_bytes[row]),
             float(self.traffic_bytes[row]),
             float(self.flops[row]),
             known(self.compute_s[row]),
@@ -71,7 +74,7 @@ def asked_by_shape(
     """By this part's model; the arithmetic's time is NaN where a peak is not known."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
-        return AllAsked(Model.SHAPE, *(unknown,) * 6)
+        return AllAsked(Model.SHAPE, *(unknown,) * 7)
     work = work_of(shape, _load(rises, steps))
     precision = shape.precision
     linear = device and device.flops_in(precision.linear_math, precision.plain_math)
@@ -85,6 +88,7 @@ def asked_by_shape(
         work.weight_bytes + work.table_bytes,
         work.kv_read_bytes + work.kv_write_bytes,
         work.bytes,
+        work.least_traffic_bytes,
         work.traffic_bytes,
         work.flops,
         compute_s,
@@ -111,7 +115,7 @@ def asked_by_vllm(rises: Rises, shape: ModelShape | None, device: Device | None)
     math = shape.precision.plain_math if shape else "bf16"
     peak = device.flops_in(math, "fp16") if device else None
     compute_s = flops / peak if peak else unknown
-    return AllAsked(Model.VLLM, unknown, unknown, moved, moved, flops, compute_s)
+    return AllAsked(Model.VLLM, unknown, unknown, *(moved,) * 3, flops, compute_s)
 
 
 def known(value: float) -> float | None:

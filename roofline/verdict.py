@@ -91,12 +91,25 @@ def verdict_of(
 
 
 def residual_of(
-    modelled_bytes_per_s: float | None, measured_bytes_per_s: float | None
+    least_bytes_per_s: float | None,
+    most_bytes_per_s: float | None,
+    measured_bytes_per_s: float | None,
 ) -> float | None:
-    """By how much the measured bandwidth exceeds the modelled, as a share of the modelled."""
-    if measured_bytes_per_s is None or not modelled_bytes_per_s:
+    """By how much the measured bandwidth is beyond what is modelled, as a share of that.
+
+    Args:
+        least_bytes_per_s: modelled, if nothing but weights and KV cache crosses the memory bus.
+        most_bytes_per_s: modelled, if activations cross it whenever they are handed on.
+        measured_bytes_per_s: None where nobody measured it.
+
+    Returns:
+        Above the most, or (negative) below the least; 0 in between.
+    """
+    if measured_bytes_per_s is None or not least_bytes_per_s or not most_bytes_per_s:
         return None
-    return measured_bytes_per_s / modelled_bytes_per_s - 1
+    if measured_bytes_per_s > most_bytes_per_s:
+        return measured_bytes_per_s / most_bytes_per_s - 1
+    return min(0.0, measured_bytes_per_s / least_bytes_per_s - 1)
 
 
 def findings_of(

@@ -34,11 +34,13 @@ class Window:
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
+    least_bytes_per_s: float | None
+    """What the memory has to move, over the whole window: weights and KV cache."""
     modelled_bytes_per_s: float | None
-    """What the memory should be seen to move, over the whole window."""
+    """The same with all that layers hand one another: at most that."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """Measured over modelled, less one."""
+    """By how much the measured is beyond what is modelled, as a share; 0 between the two."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
@@ -144,7 +146,8 @@ def _window(
     busy_ratio = None if busy_s is None else busy_s / seconds
     verdict = verdict_of(terms, seen.sm_active, busy_ratio)
     modelled = asked.traffic_bytes / seconds if asked else None
-    residual = residual_of(modelled, seen.bytes_per_s)
+    least = asked.least_traffic_bytes / seconds if asked else None
+    residual = residual_of(least, modelled, seen.bytes_per_s)
     largest = max(modelled or 0.0, seen.bytes_per_s or 0.0)
     return Window(
         from_unix_ns=from_unix_ns,
@@ -158,6 +161,7 @@ def _window(
         flops=asked.flops if asked else None,
         terms=terms,
         verdict=verdict,
+        least_bytes_per_s=least,
         modelled_bytes_per_s=modelled,
         measured_bytes_per_s=seen.bytes_per_s,
         residual_ratio=residual,

@@ -71,19 +71,21 @@ def _trap(window: Window, terms: Terms) -> str:
 
 
 def _differs(window: Window) -> str:
-    modelled, measured = window.modelled_bytes_per_s, window.measured_bytes_per_s
+    above = (window.residual_ratio or 0.0) > 0
+    modelled = window.modelled_bytes_per_s if above else window.least_bytes_per_s
+    measured = window.measured_bytes_per_s
     if modelled is None or measured is None or window.residual_ratio is None:
         return ""
-    side = "above" if window.residual_ratio > 0 else "below"
+    side = "above the most" if above else "below the least"
     why = (
-        "something else moves bytes: another process, activations, copies"
-        if window.residual_ratio > 0
+        "something else moves bytes: another process, copies, kernels that read twice"
+        if above
         else "the engine moves less than its shape says: the shape or the dtype is not what was"
         " told, or the GPUs are not this engine's"
     )
     return (
         f"Measured bandwidth ({measured / 1e9:.0f} GB/s) is {_percent(abs(window.residual_ratio))}"
-        f" {side} the modelled ({modelled / 1e9:.0f} GB/s): {why}."
+        f" {side} that is modelled ({modelled / 1e9:.0f} GB/s): {why}."
     )
 
 

@@ -135,6 +135,10 @@ def test_weights_and_cache_are_vllms_to_the_byte(name: str, told: Any) -> None:
     assert slid or read == pytest.approx(only(mine.kv_read_bytes), rel=1e-6)
 
 
+SETTLED_S = 3.0
+"""vLLM's counters and the ledger's sums are told by two processes, up to a second apart: they are
+held together from a sample that was taken while the engine was idle to another such."""
+
 ATTENTION = (
     "qkv_weight",
     "attn.out_weight",
@@ -171,10 +175,11 @@ def test_a_running_server_moves_what_both_models_say(
     """Totals of a mixed load: ours, from the ledger's sums, beside vLLM's own counters."""
     server = start_vllm("--enable-mfu-metrics")
     send_all(server.port, mixed(20, seed=3), concurrency=4)
+    time.sleep(SETTLED_S)
+    begun_unix_ns = time.time_ns()
     long = [Call(prompt="word " * 250, max_tokens=100)] * 12
     send_all(server.port, mixed(60, seed=5) + long, concurrency=8)
-    time.sleep(3)
-    samples, start = told_by(tailspan, f"vllm-{server.port}")
+    samples, start = told_by(tailspan, f"vllm-{server.port}", begun_unix_ns - 2 * 10**9)
     assert (start.device, start.gpus) == ("cpu", None)
     assert start.shape is not None
     shape = read_shape(start.shape)
@@ -193,16 +198,22 @@ def test_a_running_server_moves_what_both_models_say(
         f" (ratio {moved[0] / moved[1]:.3f}); {flops[0] / 1e9:.1f} GFLOP here,"
         f" {flops[1] / 1e9:.1f} by vLLM (ratio {flops[0] / flops[1]:.3f})"
     )
-    assert moved[0] / moved[1] == pytest.approx(1.0, abs=0.25)
-    assert flops[0] / flops[1] == pytest.approx(1.0, abs=0.15)
+    assert moved[0] / moved[1] == pytest.approx(1.05, abs=0.15)
+    assert flops[0] / flops[1] == pytest.approx(0.95, abs=0.15)
 
 
-def told_by(tailspan: Any, replica: str) -> tuple[Columns, Any]:
-    """A server's samples as columns, and its start, from the running Tailspan's database."""
+def told_by(tailspan: Any, replica: str, from_unix_ns: int) -> tuple[Columns, Any]:
+    """A server's samples as columns, and its start, from the running Tailspan's database, once
+    it has samples of after this."""
+    settled_unix_ns, deadline = time.time_ns() + round(SETTLED_S * 1e9), time.monotonic() + 60
     engine = open_database(f"sqlite:///{tailspan.folder}/var/tailspan.db", create=False)
-    now = time.time_ns()
-    window = Window(now - 3600 * 10**9, now)
-    columns = engines_of(sample_table(engine, window))[EngineKey(replica, 0)]
+    while True:
+        told = sample_table(engine, Window(from_unix_ns, time.time_ns()))
+        columns = engines_of(told).get(EngineKey(replica, 0))
+        if columns is not None and columns.at_unix_ns.max() >= settled_unix_ns:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
     (start,) = [each for each in in_force(engine) if each.replica == replica]
     engine.dispose()
     return columns, start

@@ -100,9 +100,15 @@ def test_more_than_the_device_can_is_a_finding() -> None:
     assert found(terms=terms(0.010, 0.015, 0.008)) == (Finding.BEYOND_THE_PEAK,)
 
 
-def test_the_residual_is_of_the_modelled() -> None:
-    """Unknown without either."""
-    assert residual_of(2.0e12, 2.5e12) == pytest.approx(0.25)
-    assert residual_of(None, 1.0) is None
-    assert residual_of(1.0, None) is None
-    assert residual_of(0.0, 1.0) is None
+def test_the_residual_is_of_the_nearer_end_of_what_is_modelled() -> None:
+    """Nothing in between, for nobody knows how much of the activations stays on the chip."""
+    assert residual_of(1.0e12, 2.0e12, 2.5e12) == pytest.approx(0.25)
+    assert residual_of(1.0e12, 2.0e12, 0.7e12) == pytest.approx(-0.3)
+    assert residual_of(1.0e12, 2.0e12, 1.1e12) == 0.0
+
+
+def test_there_is_no_residual_of_the_unknown() -> None:
+    """Nor of nothing."""
+    assert residual_of(None, None, 1.0) is None
+    assert residual_of(1.0, 1.0, None) is None
+    assert residual_of(0.0, 0.0, 1.0) is None

@@ -121,11 +121,11 @@ def test_measured_against_modelled() -> None:
     modelled = first(an_engine()).modelled_bytes_per_s
     assert modelled is not None
     near = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.9 * modelled))
-    assert near.residual_ratio == pytest.approx(-0.1)
+    assert near.residual_ratio == pytest.approx(-0.1, abs=0.01)
     assert findings(near) == []
     below = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.5 * modelled))
     assert Finding.MEASURED_BELOW_MODEL in below.findings
-    assert "50 % below the modelled" in findings(below)[0]
+    assert "50 % below the least that is modelled" in findings(below)[0]
     busy = gpus(dram_bandwidth_bytes_per_s=2.0e12)
     above = first(an_engine(busy=0.4, decodes=1), busy)
     assert Finding.MEASURED_ABOVE_MODEL in above.findings
