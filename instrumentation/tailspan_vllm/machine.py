@@ -42,6 +42,8 @@ def _told(what: str, find: Callable[[], T]) -> T | None:
 def _device() -> str | None:
     from vllm.platforms import current_platform
 
+    if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
+        return None  # it would ask CUDA, and take GPU memory in a process that has no use for it
     ask = getattr(current_platform, "get_device_name", None)
     name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None

@@ -62,3 +62,17 @@ def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> No
 def test_a_config_of_another_form_harms_nobody(platform: SimpleNamespace) -> None:
     """None of its parts is where it was."""
     assert machine_of(SimpleNamespace()) == ("NVIDIA H100 80GB HBM3", None, {})
+
+
+def test_a_platform_that_would_start_cuda_is_not_asked(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no NVML the name costs half a gigabyte of GPU memory in each process."""
+
+    class NonNvmlCudaPlatform:
+        def get_device_name(self) -> str:
+            raise AssertionError("asked")
+
+    module = sys.modules["vllm.platforms"]
+    monkeypatch.setattr(module, "current_platform", NonNvmlCudaPlatform())
+    assert machine_of(a_config())[:2] == (None, 8)
