@@ -11,10 +11,10 @@ from store.queries import Window
 from telemetry.requests import Outcome
 from ui import view as views
 from ui import wording
+from ui.pages import BY_KEY, Page
 from ui.terms import LATENCY_NAMES, TERMS
 from ui.view import LABELS, RANGES_S, View
 
-PAGE_NAMES: Final = {"requests": "Requests", "why": "Causes"}
 CUSTOM: Final = "custom"
 BEFORE: Final = "against the time before"
 CHOSEN: Final = "against …"
@@ -46,24 +46,31 @@ def write_address(view: View) -> None:
         st.query_params.from_dict(written)
 
 
-def navigation(view: View) -> None:
+def navigation(page: Page) -> None:
     """The way from page to page, which keeps range and filters."""
-    st.session_state["page"] = view.page
+    st.session_state["page"] = page.key
     st.segmented_control(
         "Page",
-        list(PAGE_NAMES),
+        list(BY_KEY),
         key="page",
         required=True,
-        format_func=PAGE_NAMES.__getitem__,
+        format_func=lambda key: BY_KEY[key].name,
         label_visibility="collapsed",
         on_change=_page_chosen,
     )
 
 
-def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list[str]]) -> None:
+def bar(
+    page: Page,
+    view: View,
+    now_unix_ns: int,
+    zone: tzinfo,
+    values: Callable[[str], list[str]],
+) -> None:
     """One row of controls: range, latency, filters, pause.
 
     Args:
+        page: where the row stands; it says which controls it has a use for.
         view: what is shown.
         now_unix_ns: where the range ends while it follows the clock.
         zone: the reader's time zone.
@@ -79,17 +86,9 @@ def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list
             label_visibility="collapsed",
             on_change=_range_chosen,
         )
-        st.session_state["latency"] = view.latency
-        st.selectbox(
-            "Latency",
-            list(LATENCY_NAMES),
-            key="latency",
-            format_func=LATENCY_NAMES.__getitem__,
-            label_visibility="collapsed",
-            width=125,
-            on_change=_latency_chosen,
-        )
-        if view.page == "why":
+        if page.by_latency:
+            _latency(view)
+        if page.compares:
             _comparison(view)
         _filters(view, values)
         if view.last is not None:
@@ -101,8 +100,21 @@ def bar(view: View, now_unix_ns: int, zone: tzinfo, values: Callable[[str], list
             )
     if view.last is None:
         _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
-    if view.page == "why" and view.baseline is not None:
+    if page.compares and view.baseline is not None:
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
+
+
+def _latency(view: View) -> None:
+    st.session_state["latency"] = view.latency
+    st.selectbox(
+        "Latency",
+        list(LATENCY_NAMES),
+        key="latency",
+        format_func=LATENCY_NAMES.__getitem__,
+        label_visibility="collapsed",
+        width=125,
+        on_change=_latency_chosen,
+    )
 
 
 def _comparison(view: View) -> None:
@@ -164,7 +176,7 @@ def _custom_range(
 
 
 def _page_chosen() -> None:
-    if (chosen := st.session_state["page"]) in views.PAGES:
+    if (chosen := st.session_state["page"]) in BY_KEY:
         change(replace(current(), page=chosen))
 
 

@@ -1,10 +1,8 @@
-"""The explorer: what all pages share, and the first one, "What did requests wait for?"."""
+"""The frame that all pages share: title, way from page to page, controls, what goes wrong."""
 
 import html
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Final
@@ -15,33 +13,15 @@ from sqlalchemy import Engine
 
 from store.database import default_url, open_database
 from store.errors import DatabaseMissing, StoreError
-from ui import (
-    charts,
-    colours,
-    controls,
-    emptiness,
-    engines,
-    freshness,
-    headline,
-    percentiles,
-    phases,
-    reading,
-    request_panel,
-    slowest,
-    slowest_table,
-    sources,
-    timebins,
-    why_page,
-    wording,
-)
-from ui.columns import floats, instants
-from ui.reading import Reading, Unreadable
-from ui.terms import LATENCY_NAMES, TERMS
-from ui.view import SECOND_NS, RequestKey, View
+from ui import controls, emptiness, reading, requests_page, why_page
+from ui.pages import BY_KEY, WATCHED_S
+from ui.reading import Unreadable
+from ui.view import SECOND_NS
 
-QUESTION: Final = "What did requests wait for?"
-REFRESH_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""How often a live page looks again: longer ranges move less and cost more."""
+Body = Callable[[Engine, tzinfo], None]
+"""All of a page that moves with time; it is run again by itself while the page is live."""
+
+BODIES: Final[Mapping[str, Body]] = {"requests": requests_page.body, "why": why_page.body}
 
 HERE: Final = Path(__file__).parent
 
@@ -51,30 +31,28 @@ def show() -> None:
     st.set_page_config(page_title="Tailspan", page_icon=str(HERE / "icon.svg"), layout="wide")
     st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
     view = controls.current()
-    controls.navigation(view)
-    st.title(why_page.QUESTION if view.page == "why" else QUESTION, anchor=False)
+    page = BY_KEY[view.page]
+    controls.navigation(page)
+    st.title(page.question, anchor=False)
+    for notice in st.session_state["notices"]:
+        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
     zone = _zone()
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
         engine = _engine(default_url())
         window = view.window(now)
-        controls.bar(view, now, zone, lambda label: reading.values(engine, window, label))
+        controls.bar(page, view, now, zone, lambda label: reading.values(engine, window, label))
     except DatabaseMissing:
-        st.fragment(_waiting_for_database, run_every=REFRESH_S["15m"])()
+        st.fragment(_waiting_for_database, run_every=WATCHED_S["15m"])()
         return
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
-        st.fragment(_try_again, run_every=REFRESH_S["1h"])()
+        st.fragment(_try_again, run_every=WATCHED_S["1h"])()
         return
-    for notice in st.session_state["notices"]:
-        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
     controls.write_address(view)
-    body, refresh_s = (
-        (why_page.body, why_page.REFRESH_S) if view.page == "why" else (_body, REFRESH_S)
-    )
-    every = refresh_s[view.last] if view.live and view.last else None
-    st.fragment(body, run_every=every)(engine, zone)
+    every = page.refresh_s[view.last] if view.live and view.last else None
+    st.fragment(BODIES[page.key], run_every=every)(engine, zone)
 
 
 @st.cache_resource(show_spinner=False)
@@ -105,144 +83,3 @@ def _try_again() -> None:
     # Runs with the page first, and only later by the clock: at once would be for ever.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()
-
-
-def _body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
-    try:
-        found = _read(engine, view, now)
-        freshness.show(
-            view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
-        )
-        if found.newest_unix_ns is None:
-            emptiness.no_server()
-        elif not found.number:
-            _nothing(engine, found, view, zone)
-        else:
-            _requests(engine, found, view, zone)
-    except (Unreadable, StoreError) as error:
-        emptiness.unreadable(str(error))
-
-
-def _read(engine: Engine, view: View, now: int) -> Reading:
-    """Read the store, or keep what was read: a paused page stands still, and one that has
-    just looked need not look again because the reader opened a request."""
-    wanted = (view.last, view.from_unix_ns, view.to_unix_ns, tuple(view.equals.items()))
-    kept = st.session_state.get("reading")
-    if kept is not None and kept[0] == wanted:
-        age_s = (now - kept[1]) / SECOND_NS
-        still = not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last])
-        found: Reading = kept[2]
-        # Of many requests only the slowest by one latency were read.
-        if still and (found.rolled is None or found.rolled.latency == view.latency):
-            return found
-    found = reading.read(engine, view.window(now), view.equals, view.latency)
-    st.session_state["reading"] = (wanted, now, found)
-    return found
-
-
-def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    emptiness.nothing_in_view(engine, found.window, view, zone)
-    if said := sources.scraped(found.scraped_replicas):
-        st.html(f"<p class='note'>{html.escape(said)}</p>")
-    if found.samples.num_rows:
-        _engines(found, zone)
-
-
-def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    table, window = found.requests, found.window
-    length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
-    matrix = phases.layers(table)
-    rolled = found.rolled
-    if rolled is not None:
-        told = headline.rolled_sentence(rolled, length_s, view.equals)
-        outcomes, bins = rolled.outcomes, rolled.bins
-        series, means, number = rolled.percentiles[view.latency], rolled.means, rolled.number
-    else:
-        told = headline.sentence(table, matrix, length_s, view.equals)
-        outcomes = headline.outcomes(table)
-        bins = timebins.choose(window.from_unix_ns, window.to_unix_ns, table.num_rows)
-        index = bins.index(instants(table, "received_unix_ns"))
-        series = percentiles.per_bin(floats(table, view.latency), index, bins.count)
-        means, number = phases.mean_per_bin(matrix, index, bins.count)
-    st.html(f"<p class='headline'>{told}</p>{_outcomes(outcomes)}")
-    if rolled is None and (less := sources.note(table)):
-        st.html(f"<p class='note'>{html.escape(less)}</p>")
-
-    name = LATENCY_NAMES[view.latency]
-    with _chapter(f"{name} over time", _latency_help(view.latency)):
-        ink = colours.ink(st.context.theme.type)
-        _chart(charts.percentiles(series, bins, window, zone, ink, name), "percentiles")
-        if gap := percentiles.gap_sentence(series, bins):
-            st.html(f"<p class='note'>{gap}</p>")
-    with _chapter("Where the time went", PHASES_HELP):
-        _chart(charts.phases(means, number, bins, window, zone), "phases")
-    _engines(found, zone)
-    with _chapter(f"The slowest by {name}", "Choose one to see where its time went."):
-        slowest_table.show(
-            slowest.shown_rows(table, matrix, view.latency, zone, length_s),
-            slowest.shown_columns(view.latency),
-            str(view.request) if view.request else "",
-            on_chosen=_chosen,
-        )
-    if view.request is not None:
-        request_panel.show(engine, view.request, zone)
-
-
-def _latency_help(latency: str) -> str:
-    return (
-        f"{TERMS[latency]} Drawn by when a request was received; "
-        "those still running are not counted yet, so the newest bin still changes."
-    )
-
-
-PHASES_HELP: Final = (
-    "Mean seconds per request and phase; the bars' height is the mean end-to-end time. "
-    "What lay inside prefill and decode (preempted, others’ work, stall) is taken from both in "
-    "proportion.\n\n"
-    + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
-)
-
-
-ENGINES_HELP: Final = "The highest value in each stretch of time.\n\n" + "\n".join(
-    f"- **{name}**: {TERMS[key]}"
-    for key, name in (("waiting", "waiting"), ("running", "running"), ("kv", "KV cache used"))
-)
-
-
-@contextmanager
-def _chapter(title: str, explanation: str) -> Iterator[None]:
-    with st.container(gap=None):
-        st.subheader(title, anchor=False, help=explanation)
-        yield
-
-
-def _chart(figure: object, key: str) -> None:
-    st.plotly_chart(figure, key=key, config=charts.CONFIG)
-
-
-def _outcomes(counts: Mapping[str, int]) -> str:
-    total = sum(counts.values())
-    shown = "".join(
-        f"<span class='{'some' if number else 'none'}'>{headline.term(name, name)} "
-        f"<b>{number:,}</b>{f' ({wording.percent(number / total)})' if number else ''}</span>"
-        for name, number in counts.items()
-    )
-    return f"<div class='outcomes'>{shown}</div>"
-
-
-def _engines(found: Reading, zone: tzinfo) -> None:
-    window = found.window
-    with _chapter("The server meanwhile", ENGINES_HELP):
-        if not found.samples.num_rows:
-            st.html("<p class='note'>No server reported its state in this range.</p>")
-            return
-        strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
-        _chart(charts.engines(strip, window, zone), "engines")
-
-
-def _chosen(text: str) -> None:
-    controls.change(replace(controls.current(), request=RequestKey.parse(text)))

@@ -7,7 +7,7 @@ falls back to the default, and a notice says so.
     last=15m&to=1763635452      the same, paused at that instant
     from=…&to=…                 a range of one's own; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
-    page=why                    another page than the first
+    page=why                    another page than the first; pages.py has their names
     baseline=…/…                what to compare with, as from and to; else the stretch before
 """
 
@@ -19,6 +19,7 @@ from typing import Final
 
 from store.queries import Window
 from telemetry.requests import Outcome
+from ui.pages import BY_KEY, FIRST
 from ui.wording import plain
 
 SECOND_NS: Final = 1_000_000_000
@@ -32,8 +33,6 @@ LATENCIES: Final = {
     "queue": "queue_s",
 }
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
-PAGES: Final = ("requests", "why")
-"""The pages, the first of which opens where an address names none."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
@@ -72,7 +71,7 @@ class View:
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
     request: RequestKey | None = None
-    page: str = PAGES[0]
+    page: str = FIRST
     baseline: Window | None = None
 
     @property
@@ -118,10 +117,11 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         notices.append(
             _refused("request", key, "a key this page has written", "showing none of its own")
         )
-    page = parameters.get("page", PAGES[0])
-    if page not in PAGES:
-        notices.append(_refused("page", page, ", ".join(PAGES), "showing the first"))
-        page = PAGES[0]
+    page = parameters.get("page", FIRST)
+    if page not in BY_KEY:
+        instead = f"showing “{BY_KEY[FIRST].question}”"
+        notices.append(_refused("page", page, ", ".join(BY_KEY), instead))
+        page = FIRST
     known = {"last", "from", "to", "latency", "request", "page", "baseline", *LABELS}
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -140,7 +140,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
 def parameters(view: View) -> dict[str, str]:
     """The inverse of `parse`; defaults are left out, but the range is always written."""
     written: dict[str, str] = {}
-    if view.page != PAGES[0]:
+    if view.page != FIRST:
         written["page"] = view.page
     if view.last is not None:
         written["last"] = view.last

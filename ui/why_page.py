@@ -9,14 +9,14 @@ from sqlalchemy import Engine
 
 from diagnosis.explanation import Explanation, Verdict
 from store.errors import StoreError
-from ui import answering, charts, controls, emptiness, freshness, growth, why_wording
+from ui import answering, controls, emptiness, freshness, growth, why_wording
 from ui.answering import Material
+from ui.chapters import chapter, chart
+from ui.pages import BY_KEY
 from ui.reading import Unreadable
 from ui.view import RANGES_S, SECOND_NS, View
 
-QUESTION: Final = "Why is it slow?"
-REFRESH_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""How often a live page asks again: an explanation is read, not watched."""
+REFRESH_S: Final = BY_KEY["why"].refresh_s
 
 GROWTH_HELP: Final = (
     "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
@@ -87,11 +87,9 @@ def _answer(told: Explanation, view: View, zone: tzinfo) -> None:
 
 def _details(told: Explanation) -> None:
     where, who = st.columns([3, 2], gap="large")
-    with where, st.container(gap=None):
-        st.subheader("Where the growth went", anchor=False, help=GROWTH_HELP)
+    with where, chapter("Where the growth went", GROWTH_HELP):
         _growth(told)
-    with who, st.container(gap=None):
-        st.subheader("Hit more than their share", anchor=False, help=HITS_HELP)
+    with who, chapter("Hit more than their share", HITS_HELP):
         st.html(why_wording.hits(told))
     if told.causes:
         with st.container(gap="small"):
@@ -102,8 +100,7 @@ def _details(told: Explanation) -> None:
 
 
 def _growth(told: Explanation) -> None:
-    figure = growth.figure(growth.steps(told.parts))
-    st.plotly_chart(figure, key="growth", config=charts.CONFIG)
+    chart(growth.figure(growth.steps(told.parts)), "growth")
 
 
 def _wider(view: View) -> None:

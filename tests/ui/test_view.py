@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from store.queries import Window
 from ui import view as views
-from ui.view import LABELS, LATENCIES, PAGES, RANGES_S, SECOND_NS, RequestKey, View
+from ui.pages import BY_KEY
+from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, RequestKey, View
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
@@ -31,7 +32,7 @@ def the_views(draw: Any) -> View:
         latency=draw(st.sampled_from(list(LATENCIES.values()))),
         equals=equals,
         request=draw(st.none() | Keys),
-        page=draw(st.sampled_from(PAGES)),
+        page=draw(st.sampled_from(list(BY_KEY))),
         baseline=draw(st.none() | Baselines),
     )
     start = draw(Instants)

@@ -1,0 +1,55 @@
+"""What pages there are, each with one question. Pure; `page.BODIES` says what each one shows.
+
+To add a page: a row here, its module with a `body`, a line in `page.BODIES`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of the explorer."""
+
+    key: str
+    """What the address says: page=KEY."""
+    name: str
+    """One short word for the way there."""
+    question: str
+    """Its title; what stands under it is the answer."""
+    refresh_s: Mapping[str, int]
+    """How often it looks again while it follows the clock, by the length of the range."""
+    by_latency: bool = False
+    """Whether the reader chooses which latency it speaks of."""
+    compares: bool = False
+    """Whether the reader chooses what to compare with."""
+
+
+WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
+"""Longer ranges move less and cost more."""
+
+READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
+"""Of a page that is read, not watched."""
+
+PAGES: Final = (
+    Page(
+        "requests",
+        "Requests",
+        "What did requests wait for?",
+        WATCHED_S,
+        by_latency=True,
+    ),
+    Page(
+        "why",
+        "Causes",
+        "Why is it slow?",
+        READ_S,
+        by_latency=True,
+        compares=True,
+    ),
+)
+"""In the order in which they are offered; the first opens where an address names none."""
+
+BY_KEY: Final = {page.key: page for page in PAGES}
+FIRST: Final = PAGES[0].key
