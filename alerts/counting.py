@@ -5,6 +5,7 @@ again; the newest are counted from the requests each time, for some of them are 
 come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
+from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from store.slo_counts import (
     keep_counts,
     oldest_request_unix_ns,
     read_counts,
+    summed_counts,
 )
 
 SECOND_NS: Final = 10**9
@@ -65,11 +67,24 @@ class Tally(NamedTuple):
 
 
 def read_tally(
-    engine: Engine, goodput: Goodput, from_s: int, to_s: int, count: Count | None = None
+    engine: Engine,
+    goodput: Goodput,
+    from_s: int,
+    to_s: int,
+    count: Count | None = None,
+    *,
+    instants: Collection[int] | None = None,
 ) -> Tally:
     """The counts of an objective in (from, to]; writes nothing.
 
-    `count` counts what is not kept yet, by whole steps; without it, by the second.
+    Args:
+        engine: from `open_database`.
+        goodput: what is counted.
+        from_s: in unix seconds.
+        to_s: the same.
+        count: counts what is not kept yet, by whole steps; without it, by the second.
+        instants: the history is asked about nothing but stretches between two of these, `from`
+            and `to`: of a month the database then adds up what it kept. None for any stretch.
     """
     kept = counted(engine, goodput.digest)
     oldest_s = _oldest_s(engine)
@@ -78,7 +93,13 @@ def read_tally(
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
-        counts = read_counts(engine, goodput.digest, from_s, min(to_s, kept.until_unix_s))
+        until_s = min(to_s, kept.until_unix_s)
+        if instants is None:
+            counts = read_counts(engine, goodput.digest, from_s, until_s)
+        elif from_s < until_s:
+            inside = {each for each in instants if from_s < each < until_s}
+            edges = [from_s, *sorted(inside), until_s]
+            counts = summed_counts(engine, goodput.digest, edges)
         fresh_from_s = max(from_s, kept.until_unix_s)
     fresh_from_s = max(fresh_from_s, (since_s or to_s) - 1)
     if count is None:

@@ -24,6 +24,9 @@ from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput, Indicator, Objective, Query, QueryRatio
 
 VERSION: Final = "openslo/v1"
+OBJECTIVES: Final = Path(__file__).parent / "objectives"
+"""In force where none are named."""
+
 READ: Final = ("SLO", "SLI", "Service", "DataSource")
 LEFT_OUT: Final = ("AlertPolicy", "AlertCondition", "AlertNotificationTarget")
 SHORTEST_PERIOD_S: Final = 7 * durations.UNITS_S["d"]

@@ -8,8 +8,9 @@ from typing import Final
 from alerts import durations
 from alerts.burnrate import Pair, Policy
 from alerts.documents import Reader, read_documents
-from alerts.errors import DocumentError, shown
+from alerts.errors import AlertsError, DocumentError, shown
 from alerts.objectives import Objective
+from alerts.openslo import Findings
 
 GOOGLE: Final = Path(__file__).parent / "policies" / "google.yaml"
 
@@ -82,6 +83,15 @@ def impossible(objective: Objective, policy: Policy) -> str | None:
                 f" above {_shown(lowest * 100)} %"
             )
     return None
+
+
+def wrong_with(findings: Findings, policy: Policy) -> list[AlertsError]:
+    """All that is wrong with what was read: errors, and objectives that could never alert."""
+    never = [(each, impossible(each, policy)) for each in findings.spec.objectives]
+    return [
+        *findings.errors,
+        *(DocumentError(each.file, each.line, "target", why) for each, why in never if why),
+    ]
 
 
 def _shown(value: Fraction) -> str:

@@ -15,17 +15,14 @@ from alerts.counting import read_tally
 from alerts.errors import AlertsError, DocumentError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
-from alerts.openslo import inspect, load
-from alerts.policy import impossible, load_policy
+from alerts.openslo import OBJECTIVES, inspect, load
+from alerts.policy import load_policy, wrong_with
 from alerts.status import Status, status_at
 from cli import outbox, text, times
 from cli.notify import notify
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
-
-OBJECTIVES: Final = Path(__file__).parent.parent / "alerts" / "objectives"
-"""Those in force where none are named."""
 
 INCIDENTS: Final = 5
 """Shown of each objective, the newest first."""
@@ -69,16 +66,8 @@ def check(paths: Sequence[Path], form: str) -> None:
     Without a PATH, the objectives that come with Tailspan.
     """
     findings = _reading(inspect, paths)
-    policy = load_policy()
     objectives = findings.spec.objectives
-    wrong: list[AlertsError] = [
-        *findings.errors,
-        *(
-            DocumentError(each.file, each.line, "target", why)
-            for each in objectives
-            if (why := impossible(each, policy))
-        ),
-    ]
+    wrong = wrong_with(findings, load_policy())
     if form == "json":
         for error in wrong:
             click.echo(json.dumps(_finding(error)))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import click
@@ -106,6 +107,7 @@ class Stack:
         explorer: whether to start the explorer.
         simulate: whether to start a simulated fleet.
         objectives: what is counted and evaluated while it runs.
+        objective_paths: where they are written, for the explorer; none for those that come along.
         keep: how long what is kept.
         notify: who is told of incidents; None for nobody.
         scrape: where servers are whose /metrics is asked for.
@@ -126,6 +128,7 @@ class Stack:
         explorer: bool = True,
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
+        objective_paths: Sequence[Path] = (),
         keep: Keep = Keep(),  # noqa: B008 -- it is frozen
         notify: Configuration | None = None,
         scrape: Sequence[Discovery] = (),
@@ -144,6 +147,7 @@ class Stack:
         self.simulator: Child | None = None
         self._engine = engine
         self._database_url = database_url
+        self._objective_paths = objective_paths
         self._ports = ports
         self._with_explorer = explorer
         self._explorer_port = ports.explorer
@@ -293,7 +297,10 @@ class Stack:
 
     async def _start_explorer(self) -> None:
         start = launch(
-            host=self._explorer_host, port=self._explorer_port, database_url=self._database_url
+            host=self._explorer_host,
+            port=self._explorer_port,
+            database_url=self._database_url,
+            objectives=self._objective_paths,
         )
         self.explorer = await children.start(
             "explorer", start.command, start.environment, self._logs / "explorer.log"

@@ -165,11 +165,10 @@ def up(
     # The parts take a while to import: only who runs them waits for it.
     from alerts.errors import AlertsError
     from alerts.notify.configuration import load_configuration
-    from alerts.openslo import load
+    from alerts.openslo import OBJECTIVES, load
     from cli import running
     from cli.children import ChildError
     from cli.retaining import Keep
-    from cli.slo import OBJECTIVES
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
     from collector.scrape.reasons import DiscoveryError
@@ -240,6 +239,7 @@ def up(
             explorer=not no_explorer,
             simulate=simulate,
             objectives=in_force,
+            objective_paths=objectives,
             keep=keep,
             notify=told,
             scrape=places,

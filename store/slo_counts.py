@@ -7,6 +7,7 @@ affair; here they are kept, with the stretch of time that they are whole for.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 
 from sqlalchemy import (
     BigInteger,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     func,
+    literal,
     select,
     true,
 )
@@ -93,6 +95,55 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
     )
     with reading(engine) as connection:
         return [SloCount(*row) for row in connection.execute(statement)]
+
+
+def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
+    """The kept counts between neighbouring instants, added up by the database.
+
+    Args:
+        engine: from `open_database`.
+        definition: the digest of what was counted.
+        instants: ascending, in unix seconds.
+
+    Returns:
+        Of each stretch (a, b] its counts, with b as the end of one bucket; empty ones left out.
+    """
+    total = [func.sum(COUNTS.c[field.name]) for field in fields(SloCount)[1:]]
+    found = []
+    with reading(engine) as connection:
+        for start, end in pairwise(instants):
+            row = connection.execute(
+                select(*total).where(
+                    COUNTS.c.definition == definition,
+                    COUNTS.c.until_unix_s > start,
+                    COUNTS.c.until_unix_s <= end,
+                )
+            ).one()
+            if any(row):
+                found.append(SloCount(end, *(int(each or 0) for each in row)))
+    return found
+
+
+def stepped_counts(
+    engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
+) -> list[SloCount]:
+    """The kept counts in (from, to], added up by steps of so long that begin at `from`."""
+    place = COUNTS.c.until_unix_s - literal(from_s + 1)
+    first = (COUNTS.c.until_unix_s - place % literal(step_s)).label("first")
+    total = [func.sum(COUNTS.c[field.name]) for field in fields(SloCount)[1:]]
+    statement = (
+        select(first, *total)
+        .where(
+            COUNTS.c.definition == definition,
+            COUNTS.c.until_unix_s > from_s,
+            COUNTS.c.until_unix_s <= to_s,
+        )
+        .group_by(first)
+        .order_by(first)
+    )
+    with reading(engine) as connection:
+        rows = connection.execute(statement)
+        return [SloCount(int(row[0]) - 1 + step_s, *(int(n) for n in row[1:])) for row in rows]
 
 
 def keep_counts(

@@ -1,6 +1,8 @@
 """How the explorer is started: one command line, for whoever runs it as a process."""
 
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,6 +10,9 @@ from typing import Final
 from store.database import ENVIRONMENT_KEY
 
 DEFAULT_PORT: Final = 8501
+
+OBJECTIVES_KEY: Final = "TAILSPAN_OBJECTIVES"
+"""The environment's word for the files and folders of the objectives in force, as PATH has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ def launch(
     port: int = DEFAULT_PORT,
     base_path: str = "",
     database_url: str | None = None,
+    objectives: Sequence[Path] = (),
 ) -> Launch:
     """The explorer's process.
 
@@ -32,6 +38,7 @@ def launch(
         port: the port to listen on.
         base_path: the path under which a proxy serves the page, without slashes around it.
         database_url: a SQLAlchemy URL; None leaves the environment's, or the default.
+        objectives: the files and folders of those in force; none for those that come along.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL
@@ -54,11 +61,14 @@ def launch(
         "theme.light.primaryColor": "#2f6fd0",
         "theme.dark.primaryColor": "#6ea3f0",
     }
+    environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
+    if objectives:
+        environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
     app = Path(__file__).with_name("app.py")
     return Launch(
         command=(
             *(sys.executable, "-m", "streamlit", "run", str(app)),
             *(f"--{name}={value}" for name, value in options.items() if value),
         ),
-        environment={} if database_url is None else {ENVIRONMENT_KEY: database_url},
+        environment=environment,
     )

@@ -68,6 +68,25 @@ def test_an_empty_store_counts_nothing(engine: Engine) -> None:
     assert tally.history.window(100, START_S).counts.events == 0
 
 
+def test_asked_about_some_instants_alone_it_is_the_same(
+    engine: Engine, fill: Callable[[range], None]
+) -> None:
+    """Whether the database adds up what is kept, or each step of it is read."""
+    fill(range(2_000))
+    now_s = START_S + 2_000 * 60
+    from_s = now_s - 30 * DAY_S
+    instants = [now_s - each for each in (300, 3_600, 7_200, DAY_S, 9 * DAY_S)]
+    for kept_until_s in (None, now_s - 7_000, now_s):
+        if kept_until_s is not None:
+            keep_tally(engine, FAST, kept_until_s)
+        whole = read_tally(engine, FAST, from_s, now_s)
+        some = read_tally(engine, FAST, from_s, now_s, instants=instants)
+        assert some.since_s == whole.since_s
+        assert some.excluded == whole.excluded
+        for start_s in [*instants, from_s]:
+            assert some.history.counts(start_s, now_s) == whole.history.counts(start_s, now_s)
+
+
 def test_kept_and_counted_anew_are_the_same(engine: Engine, fill: Callable[[range], None]) -> None:
     """At any moment, and however often it is kept."""
     fill(range(2_000))

@@ -13,11 +13,10 @@ from alerts.notify import posting
 from alerts.notify.channels import Channel, Kind, Post, Secret
 from alerts.notify.courier import Attempt, Result
 from alerts.notify.posting import Answer
-from alerts.openslo import load
+from alerts.openslo import OBJECTIVES, load
 from alerts.policy import load_policy
 from cli import notifying
 from cli.notifying import Notifying, sentence
-from cli.slo import OBJECTIVES
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
 from store.notifications import Notification, read_notifications

@@ -11,10 +11,9 @@ from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel, Kind, Secret
 from alerts.notify.configuration import Configuration
-from alerts.openslo import load
+from alerts.openslo import OBJECTIVES, load
 from cli import children, probes
 from cli.children import ChildError
-from cli.slo import OBJECTIVES
 from cli.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from collector.errors import ListenError
 from store.database import open_database

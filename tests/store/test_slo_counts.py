@@ -13,6 +13,8 @@ from store.slo_counts import (
     keep_counts,
     oldest_request_unix_ns,
     read_counts,
+    stepped_counts,
+    summed_counts,
 )
 from telemetry.requests import Source
 
@@ -43,6 +45,23 @@ def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
     keep_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], Counted(0, 180))
     assert [each.until_unix_s for each in read_counts(engine, "a", 0, 999)] == [60, 120, 180]
     assert counted(engine, "a") == Counted(0, 180)
+
+
+def test_the_database_adds_up_between_instants(engine: Engine) -> None:
+    """From left out, to included; where nothing is kept there is no bucket, not one of zeros."""
+    every = [SloCount(60 * n, n, 1, 0, 0, n % 2) for n in range(1, 11)]
+    keep_counts(engine, "a", every, Counted(0, 600))
+    keep_counts(engine, "b", [SloCount(60, 999, 0, 0, 0, 0)], Counted(0, 600))
+    assert summed_counts(engine, "a", [0, 120, 600, 900]) == [
+        SloCount(120, 3, 2, 0, 0, 1),
+        SloCount(600, 52, 8, 0, 0, 4),
+    ]
+    assert summed_counts(engine, "c", [0, 900]) == []
+    assert stepped_counts(engine, "a", 60, 500, 240) == [
+        SloCount(300, 14, 4, 0, 0, 2),
+        SloCount(540, 21, 3, 0, 0, 1),
+    ]
+    assert stepped_counts(engine, "a", 600, 900, 60) == []
 
 
 def test_counts_of_forgotten_requests_are_forgotten(
