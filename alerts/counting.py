@@ -24,6 +24,7 @@ from store.slo_counts import (
     keep_counts,
     oldest_request_unix_ns,
     read_counts,
+    stepped_counts,
     summed_counts,
 )
 
@@ -113,6 +114,41 @@ def read_tally(
     }
     history = History(to_s if since_s is None else since_s, buckets, EVALUATION_S)
     return Tally(history, since_s, excluded)
+
+
+def step_counts(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+) -> list[SloCount]:
+    """The counts in (from, to] by steps, what is kept added up by the database; writes nothing.
+
+    Args:
+        engine: from `open_database`.
+        goodput: what is counted.
+        from_s: in unix seconds; a multiple of the step.
+        to_s: the same; the last step may be cut by it.
+        step_s: a multiple of `EVALUATION_S`.
+    """
+    kept = counted(engine, goodput.digest)
+    oldest_s = _oldest_s(engine)
+    found: list[SloCount] = []
+    fresh_s = from_s
+    if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
+        fresh_s = max(from_s, min(to_s, kept.until_unix_s))
+        found = stepped_counts(engine, goodput.digest, from_s, fresh_s, step_s)
+    if oldest_s is not None and max(fresh_s, oldest_s - 1) < to_s:
+        fresh_s = max(fresh_s, oldest_s - 1)
+        found += count_requests(engine, goodput, fresh_s, to_s, step_s)
+    names = [str(verdict) for verdict in VERDICTS]
+    totals: dict[int, list[int]] = {}
+    for each in found:
+        total = totals.setdefault(each.until_unix_s, [0] * len(names))
+        totals[each.until_unix_s] = [
+            before + getattr(each, name) for before, name in zip(total, names, strict=True)
+        ]
+    return [
+        SloCount(until, **dict(zip(names, total, strict=True)))
+        for until, total in sorted(totals.items())
+    ]
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:

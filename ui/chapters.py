@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from ui import charts
+from ui.downloads import csv_of
 
 
 @contextmanager
@@ -17,6 +18,29 @@ def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
         yield
 
 
-def chart(figure: go.Figure, key: str) -> None:
-    """A chart; the key tells it from others of the same page."""
-    st.plotly_chart(figure, key=key, config=charts.CONFIG)
+def chart(figure: go.Figure, key: str, alt: str | None = None) -> None:
+    """A chart, with its numbers to take away.
+
+    Args:
+        figure: what is drawn.
+        key: tells it from others of the same page, and names what is downloaded.
+        alt: in words, for who does not see it.
+    """
+    name = f"tailspan-{key}"
+    with st.container(key=f"chart_{key}", gap=None):
+        st.plotly_chart(
+            figure,
+            key=key,
+            config={**charts.CONFIG, "toImageButtonOptions": {"filename": name, "scale": 2}},
+            alt=alt,
+        )
+        st.download_button(
+            "CSV",
+            data=lambda: csv_of(figure),
+            file_name=f"{name}.csv",
+            mime="text/csv",
+            key=f"csv_{key}",
+            type="tertiary",
+            help="What this chart shows, as a table",
+            on_click="ignore",
+        )

@@ -22,7 +22,11 @@ from ui.phases import LAYERS, Matrix
 from ui.timebins import Bins
 from ui.waterfall import Bar
 
-CONFIG: Final = {"displayModeBar": False, "scrollZoom": False, "doubleClick": False}
+CONFIG: Final = {
+    "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
+    "scrollZoom": False, "doubleClick": False,
+}  # fmt: skip
+"""Of Plotly's own buttons the one that makes a picture is left."""
 MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
 LEGEND: Final = {
     "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
@@ -36,9 +40,15 @@ def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
 
 
 def percentiles(
-    found: Percentiles, bins: Bins, window: Window, zone: tzinfo, ink: colours.Ink, name: str
+    found: Percentiles,
+    bins: Bins,
+    window: Window,
+    zone: tzinfo,
+    ink: colours.Ink,
+    name: str,
+    around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """P50, P95 and P99 over time on a logarithmic axis."""
+    """P50, P95 and P99 over time on a logarithmic axis, which reaches `around_s` too."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {
@@ -54,7 +64,7 @@ def percentiles(
         figure.add_trace(
             go.Scatter(
                 x=at,
-                y=_values(drawn),
+                y=values_of(drawn),
                 name=key.upper(),
                 mode="lines+markers",
                 line=style,
@@ -65,7 +75,8 @@ def percentiles(
                 hovertemplate="%{customdata}<extra>" + key.upper() + "</extra>",
             )
         )
-    smallest, largest = _positive_range([s.value_s for s in found.series.values()])
+    drawn_s = [each.value_s for each in found.series.values()]
+    smallest, largest = _positive_range([*drawn_s, np.array(around_s, dtype=np.float64)])
     figure.add_trace(
         go.Scatter(
             x=at,
@@ -85,7 +96,7 @@ def percentiles(
         ticktext=[wording.tick_seconds(tick) for tick in ticks],
         title={"text": f"{name}, log scale", "standoff": 6},
     )
-    return _over_time(figure, window, zone, height=270)
+    return over_time(figure, window, zone, height=270)
 
 
 def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone: tzinfo) -> Any:
@@ -100,7 +111,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
         figure.add_trace(
             go.Bar(
                 x=at,
-                y=_values(np.where(values > 0, values, np.nan)),
+                y=values_of(np.where(values > 0, values, np.nan)),
                 width=bins.width_s * 1000 * 0.92,
                 name=layer.name,
                 marker={
@@ -117,7 +128,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
     figure.add_trace(
         go.Scatter(
             x=at,
-            y=_values(totals),
+            y=values_of(totals),
             mode="markers",
             marker={"size": 1, "opacity": 0},
             showlegend=False,
@@ -137,7 +148,7 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
         ticktext=[wording.tick_seconds(tick) for tick in ticks],
         title={"text": "mean per request", "standoff": 6},
     )
-    return _over_time(figure, window, zone, height=290)
+    return over_time(figure, window, zone, height=290)
 
 
 def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
@@ -153,7 +164,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
             figure.add_trace(
                 go.Scatter(
                     x=at,
-                    y=_values(gauges[gauge]),
+                    y=values_of(gauges[gauge]),
                     name=label,
                     legendgroup=str(line),
                     showlegend=row == 1 and (len(found.lines) > 1 or found.together),
@@ -194,7 +205,7 @@ def engines(found: Strip, window: Window, zone: tzinfo) -> go.Figure:
             yanchor="bottom",
         )
     figure.update_layout(legend={"xanchor": "right", "x": 1})
-    return _over_time(figure, window, zone, height=300)
+    return over_time(figure, window, zone, height=300)
 
 
 def waterfall(bars: Sequence[Bar], first_byte_s: float | None) -> go.Figure:
@@ -277,7 +288,8 @@ def linear_ticks(largest: float) -> list[float]:
     return [step * number for number in range(int(largest / step + 1e-9) + 1)]
 
 
-def _over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
+def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
+    """The axis that all charts over time share."""
     figure.update_xaxes(
         range=local([window.from_unix_ns, window.to_unix_ns], zone),
         type="date",
@@ -308,7 +320,7 @@ def _outlined(key: str) -> bool:
     return key in ("stall", "delivery")
 
 
-def _values(values: FloatArray) -> list[float | None]:
+def values_of(values: FloatArray) -> list[float | None]:
     """NaN becomes a gap by name, so that no chart depends on how NaN is written in JSON."""
     return [None if math.isnan(value) else value for value in values.tolist()]
 

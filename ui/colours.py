@@ -26,6 +26,24 @@ ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c735
 """Lines of single engines. They never share a chart with the phases."""
 
 
+ENDINGS: Final = {
+    "answered": "#8a97a8",
+    "client left": "#b0679b",
+    "refused": "#e5aa1f",
+    "failed": "#c8242b",
+}
+"""How requests ended. They never share a chart with the phases."""
+
+PROMISED: Final = "#2f8f5b"
+"""The line of what is promised."""
+
+BROKEN: Final = "#c8242b"
+"""A promise that was not kept."""
+
+INCIDENT: Final = "rgba(200,36,43,0.12)"
+"""Behind the time in which a budget burned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ink:
     """Colours of lines and text that must stand out from the page's background."""

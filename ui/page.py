@@ -13,7 +13,15 @@ from sqlalchemy import Engine
 
 from store.database import default_url, open_database
 from store.errors import DatabaseMissing, StoreError
-from ui import controls, emptiness, reading, requests_page, why_page
+from ui import (
+    controls,
+    emptiness,
+    hurt_page,
+    promises_page,
+    reading,
+    requests_page,
+    why_page,
+)
 from ui.pages import BY_KEY, WATCHED_S
 from ui.reading import Unreadable
 from ui.view import SECOND_NS
@@ -21,7 +29,12 @@ from ui.view import SECOND_NS
 Body = Callable[[Engine, tzinfo], None]
 """All of a page that moves with time; it is run again by itself while the page is live."""
 
-BODIES: Final[Mapping[str, Body]] = {"requests": requests_page.body, "why": why_page.body}
+BODIES: Final[Mapping[str, Body]] = {
+    "hurt": hurt_page.body,
+    "requests": requests_page.body,
+    "why": why_page.body,
+    "promises": promises_page.body,
+}
 
 HERE: Final = Path(__file__).parent
 

@@ -29,10 +29,14 @@ class Page:
 WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
 """Longer ranges move less and cost more."""
 
+LOOKED_AT_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
+"""Of a page that stands open all day, on several screens."""
+
 READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
 """Of a page that is read, not watched."""
 
 PAGES: Final = (
+    Page("hurt", "Now", "Is anyone hurt?", LOOKED_AT_S),
     Page(
         "requests",
         "Requests",
@@ -48,6 +52,7 @@ PAGES: Final = (
         by_latency=True,
         compares=True,
     ),
+    Page("promises", "Promises", "What is being promised?", READ_S),
 )
 """In the order in which they are offered; the first opens where an address names none."""
 

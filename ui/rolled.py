@@ -97,7 +97,7 @@ def read_rolled(
         latency,
         int(number.sum()),
         bins,
-        {each: _percentiles(engine, window, equals, each, bins) for each in LATENCIES},
+        {each: per_bin(engine, window, equals, each, bins) for each in LATENCIES},
         {each: _estimate(engine, window, equals, each) for each in ("ttft_s", "e2e_s")},
         means,
         number,
@@ -125,9 +125,18 @@ def _unless(latency: str) -> dict[str, str]:
     return {"streamed": "false"} if latency == "ttft_s" else {}
 
 
-def _percentiles(
+def per_bin(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
 ) -> Percentiles:
+    """The percentiles of each bin, within 1 %, where the database has rollups.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        equals: the filters.
+        latency: which.
+        bins: of whole minutes.
+    """
     found = rollups(
         engine,
         window,

@@ -24,6 +24,8 @@ TERMS: Final[dict[str, str]] = {
     "waiting": "Requests in the engine's waiting line.",
     "running": "Requests the engine was working on.",
     "kv": "Share of the KV cache, the GPU memory that holds the contexts, in use.",
+    "budget": "The share of requests that may break the promise over its period: with 99 % "
+    "promised, 1 %. Burning 1× it lasts exactly as long as the period.",
     "p50": "Half of the requests were faster.",
     "p95": "95 of 100 requests were faster.",
     "p99": "99 of 100 requests were faster.",

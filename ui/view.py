@@ -9,6 +9,7 @@ falls back to the default, and a notice says so.
     latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
     page=why                    another page than the first; pages.py has their names
     baseline=…/…                what to compare with, as from and to; else the stretch before
+    by=hour                     a promise's history by the hour, not by the day
 """
 
 import re
@@ -33,6 +34,8 @@ LATENCIES: Final = {
     "queue": "queue_s",
 }
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
+STEPS: Final = ("day", "hour")
+"""Of a promise's history."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
@@ -73,6 +76,7 @@ class View:
     request: RequestKey | None = None
     page: str = FIRST
     baseline: Window | None = None
+    by: str = STEPS[0]
 
     @property
     def live(self) -> bool:
@@ -122,7 +126,11 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         instead = f"showing “{BY_KEY[FIRST].question}”"
         notices.append(_refused("page", page, ", ".join(BY_KEY), instead))
         page = FIRST
-    known = {"last", "from", "to", "latency", "request", "page", "baseline", *LABELS}
+    by = parameters.get("by", STEPS[0])
+    if by not in STEPS:
+        notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
+        by = STEPS[0]
+    known = {"last", "from", "to", "latency", "request", "page", "baseline", "by", *LABELS}
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
         notices.append(f"The address says {names}, which this page does not know: ignored.")
@@ -133,6 +141,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         request=request,
         page=page,
         baseline=_baseline(parameters, notices),
+        by=by,
     )
     return view, notices
 
@@ -157,6 +166,8 @@ def parameters(view: View) -> dict[str, str]:
     if view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(_seconds_text(end) for end in ends)
+    if view.by != STEPS[0]:
+        written["by"] = view.by
     return written
 
 

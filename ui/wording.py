@@ -82,6 +82,24 @@ def percent(ratio: float | None) -> str:
     return f"{ratio * 100:.0f} %"
 
 
+def exact_percent(ratio: float | None) -> str:
+    """A ratio near all or none as a percentage whose digits tell it from all: 99.83 %, 98.2 %."""
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    shown = abs(ratio) * 100
+    rest = min(abs(100 - shown), shown) if shown <= 100 else 100.0
+    if abs(shown - round(shown)) < 1e-9:
+        digits = 0
+    else:
+        digits = min(4, max(0, 1 - math.floor(math.log10(rest))))
+    return f"{'−' if ratio < 0 else ''}{shown:,.{digits}f} %"
+
+
+def fold(factor: float | None) -> str:
+    """How many times: 11×, 1.4×, 0.05×."""
+    return UNKNOWN if factor is None else f"{number(factor)}×"
+
+
 def number(value: float | None) -> str:
     """A number of any size and unit: three digits, large ones whole."""
     if value is None or not math.isfinite(value):

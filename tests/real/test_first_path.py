@@ -136,7 +136,7 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
     """In Chromium, without an exception, with request ids to be seen."""
     _, rows, _ = story
     page = tab(viewport={"width": 1280, "height": 1000})
-    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?last=1h")
+    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?page=requests&last=1h")
     page.locator("button[data-key]").first.wait_for()
     told = {row["trace_id"] for row in rows.values()}
     keys = [shown.get_attribute("data-key") for shown in page.locator("button[data-key]").all()]

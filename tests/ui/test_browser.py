@@ -74,7 +74,7 @@ def test_requests_are_visible_and_nothing_is_fetched_from_elsewhere(
     page = tab(viewport={"width": 1280, "height": 900})
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
+    page.goto(f"{address}/?page=requests")
     page.locator("button[data-key]").first.wait_for()
     page.locator(".js-plotly-plot").nth(2).wait_for()
     assert page.locator("button[data-key]").first.inner_text().startswith("chatcmpl-")
@@ -92,7 +92,7 @@ def test_an_open_request_stays_open_while_the_page_refreshes(
     """Chosen by its key: the address names it, and a link opens it again."""
     address = explorer(database(*fleet(3000, recent(700), 600)))
     page = tab(viewport={"width": 1280, "height": 900})
-    page.goto(f"{address}/?last=15m")
+    page.goto(f"{address}/?page=requests&last=15m")
     row = page.locator("button[data-key]").nth(3)
     key, name = row.get_attribute("data-key"), row.inner_text()
     row.click()
@@ -122,7 +122,7 @@ def test_a_narrow_page_does_not_scroll_sideways(
     """400 px wide; the band of simulated data stays in sight when scrolled to the end."""
     address = explorer(database(*fleet(1000, recent(), 600, simulated=True)))
     page = tab(viewport={"width": 400, "height": 800}, color_scheme=scheme)
-    page.goto(address)
+    page.goto(f"{address}/?page=requests")
     page.locator("button[data-key]").first.wait_for()
     page.locator("button[data-key]").last.scroll_into_view_if_needed()
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
@@ -143,7 +143,7 @@ def test_hostile_labels_do_not_run(
     )
     address = explorer(database([request]))
     page = tab(viewport={"width": 1280, "height": 900})
-    page.goto(address)
+    page.goto(f"{address}/?page=requests")
     page.locator("button[data-key]").first.click()
     page.locator(".facts").wait_for()
     assert "<img src=x" in page.locator("button[data-key]").first.inner_text()

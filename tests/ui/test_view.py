@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from store.queries import Window
 from ui import view as views
 from ui.pages import BY_KEY
-from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, RequestKey, View
+from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, STEPS, RequestKey, View
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
@@ -34,6 +34,7 @@ def the_views(draw: Any) -> View:
         request=draw(st.none() | Keys),
         page=draw(st.sampled_from(list(BY_KEY))),
         baseline=draw(st.none() | Baselines),
+        by=draw(st.sampled_from(STEPS)),
     )
     start = draw(Instants)
     reached = (
@@ -55,7 +56,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
         st.sampled_from(
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
-                *("page", "baseline"),
+                *("page", "baseline", "by"),
             ]
         ),
         st.text(max_size=40),

@@ -1,4 +1,4 @@
-"""The page as Streamlit runs it, without a browser."""
+"""The page "What did requests wait for?" as Streamlit runs it, without a browser."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Open:
     def open_page(url: str, **parameters: str) -> AppTest:
         monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
         test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in parameters.items():
+        for name, value in {"page": "requests", **parameters}.items():
             test.query_params[name] = value
         return test.run()
 
@@ -116,7 +116,7 @@ def test_a_range_without_requests_offers_one_that_has_them(
     test.button("show_range").click().run()
     assert not test.exception
     assert "requests</b> in 5 min" in markup(test)
-    assert set(test.query_params) == {"from", "to"}
+    assert set(test.query_params) == {"page", "from", "to"}
 
 
 def test_filters_that_nothing_passes_can_be_cleared(

@@ -1,0 +1,43 @@
+"""What a chart shows as a table. Pure."""
+
+import csv
+import io
+from typing import Any
+
+import plotly.graph_objects as go
+
+
+def csv_of(figure: go.Figure) -> str:
+    """A line for each point that is drawn: its series, where, how much in base units, as told.
+
+    Times are the reader's wall clock, as on the chart's axis.
+    """
+    written = io.StringIO()
+    lines = csv.writer(written)
+    lines.writerow(["series", _title(figure.layout.xaxis) or "time", "value", "told"])
+    for trace in figure.data:
+        if trace.name is None and trace.showlegend is False and _lying(trace) is False:
+            continue  # it only carries what is told when pointed at
+        across, along = (trace.y, trace.x) if _lying(trace) else (trace.x, trace.y)
+        if across is None or along is None:
+            continue
+        told = trace.customdata if trace.customdata is not None else [None] * len(across)
+        for x, y, said in zip(across, along, told, strict=False):
+            if y is not None:
+                lines.writerow([_cell(trace.name), _cell(x), y, _cell(said)])
+    return written.getvalue()
+
+
+def _lying(trace: Any) -> bool:
+    return getattr(trace, "orientation", None) == "h"
+
+
+def _title(axis: Any) -> str | None:
+    text: str | None = axis.title.text
+    return text
+
+
+def _cell(value: Any) -> str:
+    """Text that a spreadsheet reads as text: what begins as a formula does is quoted."""
+    text = "" if value is None else str(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -1,0 +1,69 @@
+"""Incidents in words, each with the way to the page that says why.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+import html
+from collections.abc import Sequence
+from datetime import tzinfo
+from fractions import Fraction
+from typing import Final
+
+from alerts.burn_rules import explorer_link
+from alerts.objectives import Objective
+from store.incidents import IncidentRow
+from ui import wording
+from ui.standing import Happened, Standing, goes_on
+
+LEAST_S: Final = 300
+BEFORE_S: Final = 1_800
+"""An incident is explained from its beginning, over this at least, and held against so much of
+the time before, at least: as the message of it does."""
+
+
+def happened(found: Sequence[Standing], zone: tzinfo) -> str:
+    """The incidents, those that go on first, each with the way to its reasons."""
+    every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
+    if not every:
+        return "<p class='note'>None in this range, nor in the week before its end.</p>"
+    every.sort(key=lambda each: (not goes_on(each[1].row, each[2]), -each[1].row.began_unix_s))
+    return f"<ul class='incidents'>{''.join(_incident(*each, zone) for each in every)}</ul>"
+
+
+def _incident(objective: Objective, one: Happened, at_s: int, zone: tzinfo) -> str:
+    row = one.row
+    now = goes_on(row, at_s)
+    began = wording.clock(row.began_unix_s * 10**9, zone, date=True)[:-3]
+    end_s = at_s if now or row.ended_unix_s is None else row.ended_unix_s
+    lasted = wording.span(max(0, end_s - row.began_unix_s))
+    peak_at = wording.clock(row.peak_unix_s * 10**9, zone)[:5]
+    facts = [
+        f"since <b>{began}</b>, goes on for {lasted}" if now else f"<b>{began}</b>, for {lasted}",
+        f"peak {wording.fold(_ratio(row.peak_burn))} at {peak_at}",
+    ]
+    if row.budget_spent is not None:
+        facts.append(f"spent {wording.exact_percent(_ratio(row.budget_spent))} of the budget")
+    if one.bad is not None:
+        facts.append(f"{wording.counted(one.bad, 'request')} broke the promise")
+    mood = "hurt" if row.severity == "page" else "near"
+    state = f"<span class='state {mood if now else ''}'>{wording.for_html(row.severity)}</span>"
+    cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"
+    name = wording.for_html(objective.name, 63)
+    link = html.escape(why_link(objective, row, at_s))
+    return (
+        f"<li class='{'open' if now else ''}'><p>{state} <b>{name}</b>"
+        f" {' · '.join(facts)}</p>{cause}<p><a href='{link}'>Why is it slow?</a></p></li>"
+    )
+
+
+def why_link(objective: Objective, row: IncidentRow, at_s: int) -> str:
+    """The address of the page that says why, for an incident and the time before it."""
+    until_s = at_s if goes_on(row, at_s) or row.ended_unix_s is None else row.ended_unix_s
+    from_s = min(row.began_unix_s, until_s - LEAST_S)
+    before_s = max(0, from_s - max(BEFORE_S, until_s - from_s))
+    when = {"from": str(from_s), "to": str(until_s), "baseline": f"{before_s}/{from_s}"}
+    return explorer_link(objective, "", when).removeprefix("/")
+
+
+def _ratio(kept: str) -> float:
+    return float(Fraction(kept))

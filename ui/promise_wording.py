@@ -1,0 +1,109 @@
+"""Where a promise stands, in words: budget, how long it lasts, what each pair of windows says.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+from typing import Final
+
+from alerts import durations
+from alerts.burnrate import Pair, State
+from ui import wording
+from ui.headline import term
+from ui.standing import Standing
+
+SAYS: Final = {
+    State.FIRING: "burns",
+    State.QUIET: "quiet",
+    State.LOW_TRAFFIC: "held back: too few bad requests",
+    State.COLD_START: "held back: not watched for long enough",
+    State.NO_DATA: "no requests",
+}
+
+
+def card(each: Standing, *, named: bool = True) -> str:
+    """Where a promise stands, under its name."""
+    status, objective = each.status, each.objective
+    period = durations.render(objective.period_s)
+    left = status.budget_left
+    if left is None:
+        return _framed(each, named, f"<p class='note'>Nothing to count yet over {period}.</p>")
+    shown = max(0.0, min(1.0, float(left)))
+    told = wording.exact_percent(float(left))
+    facts = [f"<b>{told}</b> of the {term('budget', 'budget')} of {period} left", _lasts(each)]
+    if each.shown.events:
+        good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
+        facts.append(f"{good} good of {wording.counted(each.shown.events, 'request')} in view")
+    if status.covered < 1 and status.since_s is not None:
+        known = wording.span(status.at_s - status.since_s)
+        facts.append(f"counted for {known} so far, the rest taken for good")
+    state = "low" if shown < 0.25 else "some"
+    return _framed(
+        each,
+        named,
+        f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
+        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
+        f"{_windows(each)}",
+    )
+
+
+def _framed(each: Standing, named: bool, inside: str) -> str:
+    if not named:
+        return f"<div class='promise'><p>{_label(each)}</p>{inside}</div>"
+    name = wording.for_html(each.objective.display_name, 120)
+    what = wording.for_html(each.objective.promise, 300)
+    return (
+        f"<div class='promise'><p><b>{name}</b> {_label(each)}</p>"
+        f"<p class='note'>{what}</p>{inside}</div>"
+    )
+
+
+def _label(each: Standing) -> str:
+    if each.pages:
+        return "<span class='state hurt'>pages</span>"
+    if each.burns:
+        return "<span class='state near'>ticket</span>"
+    if each.spent:
+        return "<span class='state near'>spent</span>"
+    if each.held_back:
+        return "<span class='state near'>held back</span>"
+    if each.status.period.events:
+        return "<span class='state fine'>kept</span>"
+    return "<span class='state'>no requests</span>"
+
+
+def _lasts(each: Standing) -> str:
+    status = each.status
+    pace = f"last {durations.render(status.burning_s)}"
+    if status.budget_left is not None and status.budget_left <= 0:
+        return "spent"
+    if status.burns[status.burning_s] is None:
+        return f"no requests ({pace})"
+    if status.exhausted_in_s is None:
+        return f"nothing spends it now ({pace})"
+    if status.exhausted_in_s >= each.objective.period_s:
+        return f"lasts beyond the period at this pace ({pace})"
+    return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
+
+
+def _windows(each: Standing) -> str:
+    head = "<tr><th></th><th>over</th><th>burns</th><th>alerts above</th><th></th></tr>"
+    rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
+    return (
+        "<details><summary>Each pair of windows</summary>"
+        f"<table class='told'>{head}{rows}</table></details>"
+    )
+
+
+def _window(each: Standing, pair: Pair, state: State) -> str:
+    burns = each.status.burns
+    both = " and ".join(
+        wording.fold(None if burns[length] is None else float(burns[length] or 0))
+        for length in (pair.long_s, pair.short_s)
+    )
+    factor = wording.fold(float(pair.factor(each.objective.period_s)))
+    over = f"{durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
+    said = f"<b>{SAYS[state]}</b>" if state is State.FIRING else SAYS[state]
+    return (
+        f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
+        f"<td>{said}</td></tr>"
+    )

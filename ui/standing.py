@@ -1,0 +1,163 @@
+"""Where each objective stands at an instant, and its incidents, from the store."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.burnrate import Counts, Pair, State
+from alerts.counting import EVALUATION_S, read_tally
+from alerts.evaluator import ARRIVAL_S
+from alerts.notify.message import loads
+from alerts.objectives import Goodput, Objective
+from alerts.policy import load_policy, pairs_for
+from alerts.status import Status, status_at
+from store.incidents import IncidentRow, read_incidents
+from store.notifications import read_notifications
+from store.queries import Window
+from ui.view import SECOND_NS
+
+LATELY_S: Final = 7 * 86_400
+MOST_INCIDENTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An incident; `bad` are the requests that broke the promise since it began, None where
+    that is not asked, and `cause` is what was told of it."""
+
+    row: IncidentRow
+    bad: int | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An objective, `shown` of the range in view."""
+
+    status: Status
+    shown: Counts
+    incidents: Sequence[Happened] = field(default_factory=tuple)
+
+    @property
+    def objective(self) -> Objective:
+        """Whose."""
+        return self.status.objective
+
+    @property
+    def open(self) -> list[Happened]:
+        """The incidents that go on, the one that pages first."""
+        going_on = [each for each in self.incidents if goes_on(each.row, self.status.at_s)]
+        return sorted(going_on, key=lambda each: each.row.severity != "page")
+
+    @property
+    def pages(self) -> bool:
+        """Whether someone is to be woken."""
+        return self.status.severity == "page" or any(
+            each.row.severity == "page" for each in self.open
+        )
+
+    @property
+    def burns(self) -> bool:
+        """Whether it burns fast enough to alert, if only for a ticket."""
+        return self.firing is not None or bool(self.open)
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing of the period's budget is left."""
+        left = self.status.budget_left
+        return left is not None and left <= 0
+
+    @property
+    def firing(self) -> Pair | None:
+        """The first pair of windows that alerts."""
+        return self._saying(State.FIRING)
+
+    @property
+    def held_back(self) -> Pair | None:
+        """The first pair that burns and wakes nobody, since too little is known."""
+        return self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+
+    def _saying(self, wanted: State) -> Pair | None:
+        return next((p for p, state in self.status.states.items() if state is wanted), None)
+
+
+def goes_on(row: IncidentRow, at_s: int) -> bool:
+    """Whether an incident is under way at an instant."""
+    return row.ended_unix_s is None or row.ended_unix_s > at_s
+
+
+def instant_s(window: Window, now_unix_ns: int) -> int:
+    """As of when: the end of the range, but for what may still be on its way."""
+    end_s = min(window.to_unix_ns, now_unix_ns - ARRIVAL_S * SECOND_NS) // SECOND_NS
+    return max(0, end_s // EVALUATION_S * EVALUATION_S)
+
+
+def standings(
+    engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
+) -> tuple[Standing, ...]:
+    """Of each objective that Tailspan counts itself, as of an instant."""
+    return tuple(
+        _standing(engine, each, each.indicator, window, at_s)
+        for each in objectives
+        if isinstance(each.indicator, Goodput)
+    )
+
+
+def _standing(
+    engine: Engine, objective: Objective, goodput: Goodput, window: Window, at_s: int
+) -> Standing:
+    policy = load_policy()
+    rows = _lately(read_incidents(engine, objective.name), window, at_s)
+    causes = _causes(engine, objective.name) if rows else {}
+    shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
+    lengths = {
+        length
+        for pair in pairs_for(policy, objective.period_s)
+        for length in (pair.long_s, pair.short_s)
+    }
+    began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
+    tally = read_tally(
+        engine,
+        goodput,
+        min(shown_s, at_s - objective.period_s),
+        at_s,
+        instants={
+            shown_s,
+            at_s - objective.period_s,
+            *(at_s - each for each in lengths),
+            *began,
+        },
+    )
+    return Standing(
+        status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s),
+        tally.history.counts(shown_s, at_s),
+        tuple(
+            Happened(
+                row,
+                tally.history.counts(row.began_unix_s, at_s).bad
+                if row.began_unix_s in began and row.began_unix_s < at_s
+                else None,
+                causes.get((row.severity, row.fired_unix_s)),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
+    """Those that go on, and those of the range or of a week before it ends; newest first."""
+    from_s = min(window.from_unix_ns // SECOND_NS, at_s - LATELY_S)
+    known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
+    return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
+
+
+def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
+    """What those who were told of an incident were told is its likely cause."""
+    found: dict[tuple[str, int], str] = {}
+    for row in read_notifications(engine, slo):
+        cause = loads(row.message).likely_cause
+        if cause:
+            found[row.severity, row.fired_unix_s] = cause
+    return found
