@@ -67,7 +67,7 @@ def answer(found: Sequence[Standing], requests: int, length_s: float, zone: tzin
     doubtful = [each for each in found if each.held_back]
     if doubtful:
         return Answer("near", _doubtful(doubtful[0]))
-    return Answer("fine", _fine(found, length_s))
+    return _kept(found, length_s)
 
 
 def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> str:
@@ -124,7 +124,7 @@ def _doubtful(each: Standing) -> str:
     )
 
 
-def _fine(found: Sequence[Standing], length_s: float) -> str:
+def _kept(found: Sequence[Standing], length_s: float) -> Answer:
     kept = "the promise is" if len(found) == 1 else f"all {len(found)} promises are"
     worst = min(
         (each for each in found if each.shown.events),
@@ -136,11 +136,14 @@ def _fine(found: Sequence[Standing], length_s: float) -> str:
     promised = f"{worst.objective.target_written} promised"
     over = wording.span(length_s)
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
-        return (
+        return Answer(
+            "near",
             f"<b>Hardly:</b> nothing burns fast enough to alert, but {_name(worst.objective)} kept"
-            f" <b>{good}</b> of {of} in {over} ({promised})."
+            f" <b>{good}</b> of {of} in {over} ({promised}).",
         )
-    return f"<b>No:</b> {kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})."
+    return Answer(
+        "fine", f"<b>No:</b> {kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})."
+    )
 
 
 def _name(objective: Objective) -> str:

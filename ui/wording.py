@@ -88,11 +88,10 @@ def exact_percent(ratio: float | None) -> str:
         return UNKNOWN
     shown = abs(ratio) * 100
     rest = min(abs(100 - shown), shown) if shown <= 100 else 100.0
-    if abs(shown - round(shown)) < 1e-9:
-        digits = 0
-    else:
-        digits = min(4, max(0, 1 - math.floor(math.log10(rest))))
-    return f"{'−' if ratio < 0 else ''}{shown:,.{digits}f} %"
+    digits = 0 if rest < 1e-9 else min(4, max(0, 1 - math.floor(math.log10(rest))))
+    told = f"{shown:,.{digits}f}"
+    told = told.rstrip("0").rstrip(".") if digits else told
+    return f"{'−' if ratio < 0 else ''}{told} %"
 
 
 def fold(factor: float | None) -> str:

@@ -110,3 +110,18 @@ def test_a_hostile_label_is_shown_as_it_is() -> None:
     assert "$" not in wording.for_plotly("$x^2$")
     assert wording.plain("a" * 10_000).endswith("…")
     assert wording.plain("a\nb\u202ec") == "a�b�c"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (0.99834, "99.83 %"), (0.982, "98.2 %"), (0.99, "99 %"), (1.0, "100 %"), (0.5006, "50 %"),
+        (0.999998, "99.9998 %"), (0.002, "0.2 %"), (0.0, "0 %"), (-0.12, "−12 %"), (2.5, "250 %"),
+        (None, "–"),
+    ],
+)  # fmt: skip
+def test_a_ratio_near_all_keeps_the_digits_that_tell_it_from_all(
+    ratio: float | None, told: str
+) -> None:
+    """99.83 % is not 100 %."""
+    assert wording.exact_percent(ratio) == told
