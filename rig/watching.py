@@ -94,7 +94,8 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
         time.sleep(0.2)
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether it is up."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         return bool(answer.status == 200)
 
@@ -142,7 +143,7 @@ def watched(folder: Path, scrape_s: float = 1.0) -> Iterator[Watched]:
             f"--web.listen-address=127.0.0.1:{port}",
         )
         for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):
-            wait_for(url, partial(_answers, url))
+            wait_for(url, partial(answers, url))
         yield here
     finally:
         for process in reversed(here.processes):

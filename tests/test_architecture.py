@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "roofline": {"telemetry", "tailspan_vllm.names"},
     "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline"},
     # What is told of a model is held against what the model's own server says of it.
-    "rig": {"dashboards", "tailspan_vllm.modelshape"},
+    "rig": {"dashboards", "tailspan_vllm.modelshape", "ui.pages"},
     "cli": {
         "telemetry",
         "store",

@@ -41,8 +41,7 @@ def card(each: Standing, *, named: bool = True) -> str:
         each,
         named,
         f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
-        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
-        f"{_windows(each)}",
+        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>",
     )
 
 
@@ -85,13 +84,11 @@ def _lasts(each: Standing) -> str:
     return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
 
 
-def _windows(each: Standing) -> str:
+def windows(each: Standing) -> str:
+    """What each pair of windows says: it alerts where both burn faster than its factor."""
     head = "<tr><th></th><th>over</th><th>burns</th><th>alerts above</th><th></th></tr>"
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return (
-        "<details><summary>Each pair of windows</summary>"
-        f"<table class='told'>{head}{rows}</table></details>"
-    )
+    return f"<table class='told'>{head}{rows}</table>"
 
 
 def _window(each: Standing, pair: Pair, state: State) -> str:

@@ -1,5 +1,6 @@
 """The explorer's command line."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -39,3 +40,11 @@ def test_a_base_path_is_passed_without_its_slashes() -> None:
 def test_without_a_url_the_environment_stays_as_it_is() -> None:
     """The default is the store's, not decided here."""
     assert launch().environment == {}
+
+
+def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
+    """As whole paths: the explorer may be started in another folder."""
+    started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
+    assert started.environment == {
+        "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
+    }

@@ -1,0 +1,98 @@
+"""Pictures of the explorer's pages, of a simulated fleet with an incident under way.
+
+    python -m rig.explorer_pictures docs/images [--page hurt] [--wait 120]
+
+Each page by daylight, at night (-dark) and on a telephone (-narrow).
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from rig.ports import free_port
+from rig.watching import answers, stop, wait_for
+from ui.pages import FIRST, PAGES
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
+LOOKS: dict[str, dict[str, Any]] = {
+    "": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "-dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "-narrow": {"viewport": {"width": 400, "height": 850}, "color_scheme": "light"},
+}
+READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+SETTLES_MS = 1_500
+
+
+def take(browser: Any, address: str, page: str, look: str, file: Path) -> Path:
+    """A picture of a whole page."""
+    context = browser.new_context(**LOOKS[look])
+    tab = context.new_page()
+    tab.set_default_timeout(60_000)
+    tab.goto(f"{address}/?last=1h" + ("" if page == FIRST else f"&page={page}"))
+    tab.locator(".headline").first.wait_for()
+    tab.wait_for_selector(READY)
+    tab.wait_for_timeout(SETTLES_MS)
+    # Streamlit scrolls inside its own frame: the window is made as high as what is in it.
+    height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
+    tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
+    tab.wait_for_timeout(SETTLES_MS)
+    tab.screenshot(path=file)
+    context.close()
+    with Image.open(file) as taken:
+        taken.quantize(200).save(file, optimize=True)
+    return file
+
+
+def main() -> None:
+    """Take them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
+    parser.add_argument("--wait", type=float, default=120, help="seconds, for the past to come in")
+    parser.add_argument("--address", help="of an explorer that runs, instead of one of its own")
+    asked = parser.parse_args()
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "there is no chromium: apt-get install chromium"
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        process, address = None, asked.address
+        if address is None:
+            process, address = _started(Path(scratch))
+            time.sleep(asked.wait)
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        for page in asked.page or [each.key for each in PAGES]:
+            for look in LOOKS:
+                file = asked.folder / f"{page}{look}.png"
+                print(take(browser, address, page, look, file), flush=True)
+        browser.close()
+        if process is not None:
+            stop(process)
+
+
+def _started(folder: Path) -> tuple["subprocess.Popen[bytes]", str]:
+    ports = {name: free_port() for name in ("grpc", "http", "metrics", "explorer")}
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("tailspan")),
+                *("up", "--simulate", "--database", f"sqlite:///{folder}/pictures.db"),
+                *(word for name, port in ports.items() for word in (f"--{name}-port", str(port))),
+            ],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    address = f"http://127.0.0.1:{ports['explorer']}"
+    wait_for("explorer", lambda: answers(f"{address}/_stcore/health"))
+    return process, address
+
+
+if __name__ == "__main__":
+    main()
