@@ -4,6 +4,7 @@ import html
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,6 +14,7 @@ from sqlalchemy import Engine
 
 from store.database import default_url, open_database
 from store.errors import DatabaseMissing, StoreError
+from store.queries import Window
 from ui import (
     controls,
     emptiness,
@@ -24,6 +26,7 @@ from ui import (
 )
 from ui.pages import BY_KEY, WATCHED_S
 from ui.reading import Unreadable
+from ui.sharing import shared
 from ui.view import SECOND_NS
 
 Body = Callable[[Engine, tzinfo], None]
@@ -35,6 +38,8 @@ BODIES: Final[Mapping[str, Body]] = {
     "why": why_page.body,
     "promises": promises_page.body,
 }
+
+MINUTE_NS: Final = 60 * SECOND_NS
 
 HERE: Final = Path(__file__).parent
 
@@ -54,8 +59,7 @@ def show() -> None:
     st.session_state["now_unix_ns"] = now
     try:
         engine = _engine(default_url())
-        window = view.window(now)
-        controls.bar(page, view, now, zone, lambda label: reading.values(engine, window, label))
+        controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
     except DatabaseMissing:
         st.fragment(_waiting_for_database, run_every=WATCHED_S["15m"])()
         return
@@ -71,6 +75,14 @@ def show() -> None:
 @st.cache_resource(show_spinner=False)
 def _engine(url: str) -> Engine:
     return open_database(url, create=False)
+
+
+def _values(engine: Engine, window: Window, label: str) -> list[str]:
+    """A label's values, of a range that ends at a whole minute: they change rarely."""
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS
+    whole = Window(max(0, end_ns - length_ns - MINUTE_NS), end_ns)
+    return shared(engine, ("values", label, whole), lambda: reading.values(engine, whole, label))
 
 
 def _zone() -> tzinfo:

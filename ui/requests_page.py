@@ -33,10 +33,11 @@ from ui.chapters import chapter, chart
 from ui.columns import floats, instants
 from ui.pages import BY_KEY
 from ui.reading import Reading, Unreadable
+from ui.sharing import shared, window_of
 from ui.terms import LATENCY_NAMES, TERMS
 from ui.view import SECOND_NS, RequestKey, View
 
-REFRESH_S: Final = BY_KEY["requests"].refresh_s
+PAGE: Final = BY_KEY["requests"]
 
 
 def body(engine: Engine, zone: tzinfo) -> None:
@@ -60,20 +61,23 @@ def body(engine: Engine, zone: tzinfo) -> None:
 
 
 def _read(engine: Engine, view: View, now: int) -> Reading:
-    """Read the store, or keep what was read: a paused page stands still, and one that has
+    """Read the store, or take what was read: a paused page stands still, and one that has
     just looked need not look again because the reader opened a request."""
-    wanted = (view.last, view.from_unix_ns, view.to_unix_ns, tuple(view.equals.items()))
-    kept = st.session_state.get("reading")
-    if kept is not None and kept[0] == wanted:
-        age_s = (now - kept[1]) / SECOND_NS
-        still = not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last])
-        found: Reading = kept[2]
-        # Of many requests only the slowest by one latency were read.
-        if still and (found.rolled is None or found.rolled.latency == view.latency):
-            return found
-    found = reading.read(engine, view.window(now), view.equals, view.latency)
-    st.session_state["reading"] = (wanted, now, found)
-    return found
+    window = window_of(view, PAGE, now)
+
+    def read(*latency: str) -> Reading:
+        return shared(
+            engine,
+            ("requests", window, tuple(sorted(view.equals.items())), *latency),
+            lambda: reading.read(engine, window, view.equals, view.latency),
+            large=True,
+        )
+
+    found = read()
+    # Of many requests only the slowest by one latency were read.
+    if found.rolled is None or found.rolled.latency == view.latency:
+        return found
+    return read(view.latency)
 
 
 def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:

@@ -5,7 +5,7 @@ multiples of its own cadence: who looks a moment later sees what was read for th
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import streamlit as st
 from sqlalchemy import Engine
@@ -14,24 +14,40 @@ from store.queries import Window
 from ui.pages import Page
 from ui.view import SECOND_NS, View
 
+KEPT_S: Final = 900
+"""At least as long as the slowest page waits before it looks again."""
+KEPT: Final = 200
+KEPT_LARGE: Final = 4
+"""Of what holds single requests: a million of them take some 300 MB."""
+
 Found = TypeVar("Found")
 
 
-def shared(engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found]) -> Found:
+def shared(
+    engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found], *, large: bool = False
+) -> Found:
     """What was read for this key by whoever asked first; what fails is asked again.
 
     Args:
         engine: whose answers these are.
         key: all that the answer depends on.
         read: reads it. What it returns is everybody's: nobody changes it.
+        large: whether it holds requests one by one.
     """
-    found: Found = _kept((str(engine.url), *key), read)
+    kept = _large if large else _small
+    found: Found = kept((str(engine.url), *key), read)
     return found
 
 
-@st.cache_resource(ttl=120, max_entries=200, show_spinner=False)
-def _kept(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+@st.cache_resource(ttl=KEPT_S, max_entries=KEPT, show_spinner=False)
+def _small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key  # Streamlit finds what is kept by it
+    return _read()
+
+
+@st.cache_resource(ttl=KEPT_S, max_entries=KEPT_LARGE, show_spinner=False)
+def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
+    del key
     return _read()
 
 

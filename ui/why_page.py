@@ -14,9 +14,10 @@ from ui.answering import Material
 from ui.chapters import chapter, chart
 from ui.pages import BY_KEY
 from ui.reading import Unreadable
-from ui.view import RANGES_S, SECOND_NS, View
+from ui.sharing import shared, window_of
+from ui.view import RANGES_S, View
 
-REFRESH_S: Final = BY_KEY["why"].refresh_s
+PAGE: Final = BY_KEY["why"]
 
 GROWTH_HELP: Final = (
     "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
@@ -52,20 +53,14 @@ def body(engine: Engine, zone: tzinfo) -> None:
 
 
 def _read(engine: Engine, view: View, now: int) -> Material:
-    """Read the store, or keep what was read while the page stands still or has just looked."""
-    wanted = (
-        *(view.last, view.from_unix_ns, view.to_unix_ns, view.baseline),
-        tuple(view.equals.items()),
+    """Read the store, or take what was read for this stretch of time."""
+    window = window_of(view, PAGE, now)
+    return shared(
+        engine,
+        ("why", window, view.baseline, tuple(sorted(view.equals.items()))),
+        lambda: answering.read(engine, window, view.baseline, view.equals),
+        large=True,
     )
-    kept = st.session_state.get("material")
-    if kept is not None and kept[0] == wanted:
-        age_s = (now - kept[1]) / SECOND_NS
-        if not view.live or (view.last and age_s < 0.8 * REFRESH_S[view.last]):
-            material: Material = kept[2]
-            return material
-    material = answering.read(engine, view.window(now), view.baseline, view.equals)
-    st.session_state["material"] = (wanted, now, material)
-    return material
 
 
 def _answer(told: Explanation, view: View, zone: tzinfo) -> None:
