@@ -7,13 +7,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from alerts.openslo import OBJECTIVES
 from cli import explain_incident, times
 from cli.explain_incident import incident_explained
 from cli.explaining import explained, question_of, request_explained
 from cli.explanation_text import of_explanation, of_request
 from cli.options import Question as Asked
 from cli.options import ask, nothing_found, question_options
-from cli.slo import OBJECTIVES
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Metric
 from diagnosis.told import as_json

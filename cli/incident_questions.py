@@ -5,15 +5,11 @@ from typing import Final
 
 from alerts.burn_rules import FILTERS, LATENCIES
 from alerts.expression import Comparison, comparisons, conjuncts
+from alerts.incidents import stretches
 from alerts.objectives import Goodput, Objective
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
 from store.incidents import IncidentRow
-
-LEAST_S: Final = 300
-"""How much of the time until now is explained, at least: an incident is young when it is told."""
-BEFORE_S: Final = 1_800
-"""How much of the time before it is held against, at least."""
 
 _NS: Final = 10**9
 
@@ -35,13 +31,11 @@ class IncidentQuestions:
 
 def questions_of(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentQuestions:
     """From its beginning to its end, or to `at_s` while it goes on, against as much before it."""
-    until_s = incident.ended_unix_s or at_s
-    from_s = min(incident.began_unix_s, until_s - LEAST_S)
-    before_s = from_s - max(BEFORE_S, until_s - from_s)
+    when = stretches(incident.began_unix_s, incident.ended_unix_s, at_s)
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
     return IncidentQuestions(
-        Span(from_s * _NS, until_s * _NS),
-        Span(max(before_s, 0) * _NS, from_s * _NS),
+        Span(when.from_s * _NS, when.until_s * _NS),
+        Span(when.before_s * _NS, when.from_s * _NS),
         () if goodput is None else _promised(goodput),
         {} if goodput is None else _equals(goodput),
     )

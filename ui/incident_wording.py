@@ -7,18 +7,13 @@ import html
 from collections.abc import Sequence
 from datetime import tzinfo
 from fractions import Fraction
-from typing import Final
 
 from alerts.burn_rules import explorer_link
+from alerts.incidents import stretches
 from alerts.objectives import Objective
 from store.incidents import IncidentRow
 from ui import wording
 from ui.standing import Happened, Standing, goes_on
-
-LEAST_S: Final = 300
-BEFORE_S: Final = 1_800
-"""An incident is explained from its beginning, over this at least, and held against so much of
-the time before, at least: as the message of it does."""
 
 
 def happened(found: Sequence[Standing], zone: tzinfo) -> str:
@@ -58,10 +53,12 @@ def _incident(objective: Objective, one: Happened, at_s: int, zone: tzinfo) -> s
 
 def why_link(objective: Objective, row: IncidentRow, at_s: int) -> str:
     """The address of the page that says why, for an incident and the time before it."""
-    until_s = at_s if goes_on(row, at_s) or row.ended_unix_s is None else row.ended_unix_s
-    from_s = min(row.began_unix_s, until_s - LEAST_S)
-    before_s = max(0, from_s - max(BEFORE_S, until_s - from_s))
-    when = {"from": str(from_s), "to": str(until_s), "baseline": f"{before_s}/{from_s}"}
+    found = stretches(row.began_unix_s, None if goes_on(row, at_s) else row.ended_unix_s, at_s)
+    when = {
+        "from": str(found.from_s),
+        "to": str(found.until_s),
+        "baseline": f"{found.before_s}/{found.from_s}",
+    }
     return explorer_link(objective, "", when).removeprefix("/")
 
 

@@ -100,3 +100,15 @@ def test_text_on_a_phase_is_readable() -> None:
         assert text is not None
         assert contrast(text, colour) >= 4.5, key
     assert colours.on(colours.UNACCOUNTED) is None
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_endings_are_told_apart(vision: str) -> None:
+    """However the reader sees colours, and on both backgrounds."""
+    seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in colours.ENDINGS.items()}
+    nearest = min(
+        (float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in combinations(seen, 2)
+    )
+    assert nearest[0] >= 20, nearest
+    for colour in (*colours.ENDINGS.values(), colours.PROMISED):
+        assert min(contrast(colour, background) for background in (WHITE, DARK)) >= 2
