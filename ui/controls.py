@@ -90,7 +90,8 @@ def bar(
             _latency(view)
         if page.compares:
             _comparison(view)
-        _filters(view, values)
+        if page.filters:
+            _filters(view, values)
         if view.last is not None:
             st.button(
                 "Pause" if view.live else "Resume",

@@ -150,9 +150,11 @@ def _no_objective(promised: InForce) -> None:
 def _promises(found: Sequence[Standing], zone: tzinfo) -> None:
     happening, cards = st.columns([2, 3], gap="large")
     with cards, chapter("What is promised", TERMS["budget"]):
-        st.html(
-            f"<div class='promises'>{''.join(promise_wording.card(each) for each in found)}</div>"
-        )
+        for each in found:
+            st.html(promise_wording.card(each))
+            key = f"windows_{each.objective.name}"
+            with st.expander("Burn, window by window", expanded=len(found) == 1, key=key):
+                st.html(promise_wording.windows(each))
     with happening, chapter("Incidents", "Budgets that burned fast enough to alert."):
         st.html(incident_wording.happened(found, zone))
 

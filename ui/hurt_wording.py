@@ -9,6 +9,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts import durations
+from alerts.burnrate import Pair
 from alerts.objectives import Objective
 from ui import wording
 from ui.headline import term
@@ -138,12 +139,30 @@ def _kept(found: Sequence[Standing], length_s: float) -> Answer:
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
         return Answer(
             "near",
-            f"<b>Hardly:</b> nothing burns fast enough to alert, but {_name(worst.objective)} kept"
-            f" <b>{good}</b> of {of} in {over} ({promised}).",
+            "<b>A little:</b> nothing burns fast enough to alert, but"
+            f" {_name(worst.objective)} kept <b>{good}</b> of {of} in {over} ({promised}).",
         )
-    return Answer(
-        "fine", f"<b>No:</b> {kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})."
-    )
+    said = f"{kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})"
+    hottest = max(found, key=_burn_now)
+    if _burn_now(hottest) > 1:
+        length_s = _shortest(hottest).short_s
+        factor = float(_shortest(hottest).factor(hottest.objective.period_s))
+        return Answer(
+            "near",
+            f"<b>Not yet:</b> {said}; but the last {durations.render(length_s)} burn"
+            f" {_name(hottest.objective)}’s {term('budget', 'budget')}"
+            f" <b>{wording.fold(_burn_now(hottest))}</b>, and {wording.fold(factor)} alert.",
+        )
+    return Answer("fine", f"<b>No:</b> {said}.")
+
+
+def _shortest(each: Standing) -> Pair:
+    return next(iter(each.status.states))
+
+
+def _burn_now(each: Standing) -> float:
+    """Over the shortest window, which is the first to tell; 0 where nothing does."""
+    return float(each.status.burns[_shortest(each).short_s] or 0)
 
 
 def _name(objective: Objective) -> str:
@@ -165,7 +184,7 @@ def held_against(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> 
         of = f"Of {labels} alone; promises and incidents are of the requests they speak of. "
     within = " Percentiles are within 1 %: these are too many requests to read." * now.rolled
     if before is None:
-        return f"{of}There is nothing to hold it against: no requests before.{within}"
+        return f"{of}There is too little from before to say what is usual.{within}"
     start, end = (
         wording.clock(each, zone, date=True)[:-3]
         for each in (before.window.from_unix_ns, before.window.to_unix_ns)

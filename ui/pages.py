@@ -22,6 +22,8 @@ class Page:
     """How often it looks again while it follows the clock, by the length of the range."""
     by_latency: bool = False
     """Whether the reader chooses which latency it speaks of."""
+    filters: bool = True
+    """Whether the reader chooses of which requests it speaks."""
     compares: bool = False
     """Whether the reader chooses what to compare with."""
 
@@ -52,7 +54,7 @@ PAGES: Final = (
         by_latency=True,
         compares=True,
     ),
-    Page("promises", "Promises", "What is being promised?", READ_S),
+    Page("promises", "Promises", "What is being promised?", READ_S, filters=False),
 )
 """In the order in which they are offered; the first opens where an address names none."""
 

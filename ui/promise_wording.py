@@ -66,7 +66,7 @@ def _label(each: Standing) -> str:
     if each.held_back:
         return "<span class='state near'>held back</span>"
     if each.status.period.events:
-        return "<span class='state fine'>kept</span>"
+        return "<span class='state fine'>within budget</span>"
     return "<span class='state'>no requests</span>"
 
 
@@ -88,7 +88,7 @@ def windows(each: Standing) -> str:
     """What each pair of windows says: it alerts where both burn faster than its factor."""
     head = "<tr><th></th><th>over</th><th>burns</th><th>alerts above</th><th></th></tr>"
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return f"<table class='told'>{head}{rows}</table>"
+    return f"<table class='told windows'>{head}{rows}</table>"
 
 
 def _window(each: Standing, pair: Pair, state: State) -> str:

@@ -1,6 +1,5 @@
 """The page "What is being promised?": objectives as they are, their history, trying a change."""
 
-import html
 import time
 from dataclasses import replace
 from datetime import tzinfo
@@ -22,6 +21,7 @@ from ui.chapters import chapter, chart
 from ui.in_force import InForce, in_force, of_texts, short
 from ui.pages import BY_KEY
 from ui.reading import Unreadable, told
+from ui.request_panel import WIDE
 from ui.sharing import shared, window_of
 from ui.standing import Standing, instant_s, standings
 from ui.terms import TERMS
@@ -88,7 +88,7 @@ def _objectives(
         st.html("<p class='headline'>Nothing is promised: no objective could be read.</p>")
         return
     number = wording.counted(len(promised.objectives), "promise")
-    st.html(f"<p class='headline'><b>{number}</b>, as {_files(promised)} has it.</p>")
+    st.html(f"<p class='headline'><b>{number}</b>, written in {_files(promised)}</p>")
     st.session_state["by"] = view.by
     st.segmented_control(
         "History by",
@@ -130,12 +130,14 @@ def _facts(objective: Objective, standing: Standing | None) -> str:
         bad = standing.status.period.bad
         facts.append(("broken by", f"{bad:,} of {events:,} requests counted"))
     facts += [("service", objective.service), ("written in", f"{_place(objective)}")]
-    cells = "".join(
-        f"<div class='wide'><small>{html.escape(what)}</small>{wording.for_html(value, 300)}</div>"
-        for what, value in facts
-    )
+    cells = "".join(_fact(*fact) for fact in facts)
     said = wording.for_html(objective.description, 400)
     return f"<p class='note'>{said}</p><div class='facts'>{cells}</div>"
+
+
+def _fact(what: str, value: str) -> str:
+    wide = "wide" if len(value) > WIDE else ""
+    return f"<div class='{wide}'><small>{what}</small>{wording.for_html(value, 300)}</div>"
 
 
 def _place(objective: Objective) -> str:

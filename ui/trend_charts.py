@@ -11,7 +11,6 @@ from store.queries import Window
 from telemetry.requests import Outcome
 from ui import charts, colours, wording
 from ui.columns import FloatArray
-from ui.timebins import SECOND_NS
 from ui.trends import Trend
 
 HEIGHT: Final = 250
@@ -88,7 +87,7 @@ def latency(
             )
         )
     _mark(figure, incidents, now.window, zone)
-    figure.update_layout(height=HEIGHT)
+    figure.update_layout(height=HEIGHT, margin={**charts.MARGIN, "t": 44, "l": 60})
     return figure
 
 
@@ -97,7 +96,7 @@ def traffic(
 ) -> go.Figure:
     """Requests a second, by how they ended; and what was usual."""
     figure = go.Figure()
-    at, width_s = charts.local(now.bins.middles_unix_ns, zone), _seen_s(now)
+    at, width_s = charts.local(now.bins.middles_unix_ns, zone), now.seen_s
     for name, outcomes in ENDINGS.items():
         number = now.ended(*outcomes)
         if name != "answered" and not number.sum():
@@ -198,29 +197,24 @@ def _axis(figure: go.Figure, drawn: Sequence[FloatArray], told: Any, title: str)
     )
 
 
-def _seen_s(trend: Trend) -> FloatArray:
-    """(bins,) seconds of each bin that lie in the window: the first and the last may be cut."""
-    starts = trend.bins.first_unix_ns + np.arange(trend.bins.count) * trend.bins.width_ns
-    whole = trend.rolled  # rollups fill the first and the last bin to whole minutes
-    low = starts if whole else np.maximum(starts, trend.window.from_unix_ns)
-    high = np.minimum(starts + trend.bins.width_ns, trend.window.to_unix_ns)
-    seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
-    return seen
-
-
 def _rate(trend: Trend) -> FloatArray:
-    rate: FloatArray = trend.ended(*Outcome) / _seen_s(trend)
+    rate: FloatArray = trend.ended(*Outcome) / trend.seen_s
     return rate
 
 
 def _usual(rate: FloatArray) -> tuple[float, float]:
-    low, high = np.quantile(rate, (0.1, 0.9))
+    """Of bins in which anyone came: where nobody watched nothing is told from nothing."""
+    low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
     return float(low), float(high)
 
 
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
-    share: FloatArray = np.where(every > 0, trend.ended(*outcomes) / np.maximum(every, 1), np.nan)
+    # Of a bin that is cut short a few requests would be a peak.
+    whole = trend.seen_s >= trend.bins.width_s / 2
+    share: FloatArray = np.where(
+        (every > 0) & whole, trend.ended(*outcomes) / np.maximum(every, 1), np.nan
+    )
     return share
 
 

@@ -14,7 +14,7 @@ from store.queries import Window, request_table, simulated
 from store.rollup_queries import rollups
 from telemetry.requests import Outcome
 from ui import rolled
-from ui.columns import IntArray, floats, instants
+from ui.columns import FloatArray, IntArray, floats, instants
 from ui.percentiles import Percentiles, per_bin
 from ui.reading import without_ttft_of_whole_answers
 from ui.timebins import Bins, bins_of_width, choose
@@ -28,7 +28,7 @@ MOST_READ: Final = 30_000
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""Of today's traffic: with less of it yesterday, the stretch before says more."""
+"""Of the traffic in view: with less of it, another stretch says nothing of what is usual."""
 LEAST_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -53,6 +53,16 @@ class Trend:
     def number(self) -> int:
         """How many requests."""
         return int(sum(each.sum() for each in self.outcomes.values()))
+
+    @property
+    def seen_s(self) -> FloatArray:
+        """(bins,) seconds of each bin that lie in the window, whose ends may cut two of them."""
+        starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
+        # Rollups fill the first bin to whole minutes.
+        low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
+        high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
+        seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
+        return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
         """(bins,) requests that ended in one of these ways."""
@@ -112,13 +122,12 @@ def before(
     """What a stretch is held against, in bins of the same width.
 
     The baseline that was asked for; else the same hours yesterday, where there was traffic
-    then; else the stretch before; None where neither had any request.
+    then; else the stretch before; None where neither had enough.
     """
     width_ns = now.bins.width_ns
     for window in [baseline] if baseline else _comparable(now.window):
         found = read(engine, window, equals, width_ns)
-        least = 1 if window.to_unix_ns == now.window.from_unix_ns else ENOUGH_SHARE * now.number
-        if found.number and (baseline or found.number >= least):
+        if found.number and (baseline or found.number >= ENOUGH_SHARE * now.number):
             return found
     return None
 

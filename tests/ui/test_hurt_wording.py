@@ -112,11 +112,20 @@ def test_promises_that_are_kept_are_a_no() -> None:
     assert "in 15 min (99 % promised)" in sentence
 
 
-def test_below_the_target_without_an_alert_is_a_hardly() -> None:
+def test_a_burn_that_is_young_is_a_not_yet() -> None:
+    """The shortest window is the first to tell, long before anyone is woken."""
+    mood, sentence = said(standing([(0, 40, 100), (600, 0, 9_000)], hourly=1_000))
+    assert mood == "near"
+    assert "<b>Not yet:</b> the promise is kept" in sentence
+    assert "the last 5m burn chat’s" in sentence
+    assert "<b>3.64×</b>, and 14.4× alert" in sentence
+
+
+def test_below_the_target_without_an_alert_is_a_little() -> None:
     """It is no lie that nothing alerts, and none that the range was bad."""
     mood, sentence = said(standing([(0, 120, 3_000)]))
     assert mood == "near"
-    assert "<b>Hardly:</b> nothing burns fast enough to alert, but chat kept" in sentence
+    assert "<b>A little:</b> nothing burns fast enough to alert, but chat kept" in sentence
 
 
 @pytest.mark.parametrize("ended_s", [None, NOW_S - 60])
