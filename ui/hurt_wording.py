@@ -136,24 +136,28 @@ def _kept(found: Sequence[Standing], length_s: float) -> Answer:
     closest = "" if len(found) == 1 else f", closest {_name(worst.objective)}"
     promised = f"{worst.objective.target_written} promised"
     over = wording.span(length_s)
+    hottest = max(found, key=_burn_now)
+    burning = _burning_now(hottest) if _burn_now(hottest) > 1 else ""
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
         return Answer(
             "near",
             "<b>A little:</b> nothing burns fast enough to alert, but"
-            f" {_name(worst.objective)} kept <b>{good}</b> of {of} in {over} ({promised}).",
+            f" {_name(worst.objective)} kept <b>{good}</b> of {of} in {over} ({promised})"
+            f"{f'; {burning}' if burning else ''}.",
         )
     said = f"{kept} kept{closest}: <b>{good}</b> of {of} in {over} ({promised})"
-    hottest = max(found, key=_burn_now)
-    if _burn_now(hottest) > 1:
-        length_s = _shortest(hottest).short_s
-        factor = float(_shortest(hottest).factor(hottest.objective.period_s))
-        return Answer(
-            "near",
-            f"<b>Not yet:</b> {said}; but the last {durations.render(length_s)} burn"
-            f" {_name(hottest.objective)}’s {term('budget', 'budget')}"
-            f" <b>{wording.fold(_burn_now(hottest))}</b>, and {wording.fold(factor)} alert.",
-        )
+    if burning:
+        return Answer("near", f"<b>Not yet:</b> {said}; but {burning}.")
     return Answer("fine", f"<b>No:</b> {said}.")
+
+
+def _burning_now(each: Standing) -> str:
+    pair = _shortest(each)
+    factor = wording.fold(float(pair.factor(each.objective.period_s)))
+    return (
+        f"the last {durations.render(pair.short_s)} burn {_name(each.objective)}’s"
+        f" {term('budget', 'budget')} <b>{wording.fold(_burn_now(each))}</b>, and {factor} would alert"
+    )
 
 
 def _shortest(each: Standing) -> Pair:

@@ -76,8 +76,9 @@ class Standing:
 
     @property
     def held_back(self) -> Pair | None:
-        """The first pair that burns and wakes nobody, since too little is known."""
-        return self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+        """The first pair that would page, were more known; that a ticket waits is no news."""
+        found = self._saying(State.LOW_TRAFFIC) or self._saying(State.COLD_START)
+        return found if found is not None and found.severity == "page" else None
 
     def _saying(self, wanted: State) -> Pair | None:
         return next((p for p, state in self.status.states.items() if state is wanted), None)

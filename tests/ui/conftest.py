@@ -1,7 +1,13 @@
 """Made databases: a seeded fleet with an incident in it, for pages and view-models alike."""
 
 import itertools
-from collections.abc import Callable, Sequence
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +27,7 @@ from telemetry.requests import (
     RequestTimeline,
     Source,
 )
+from ui.launch import launch
 
 SECOND_NS = 1_000_000_000
 
@@ -233,3 +240,38 @@ def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
         return found
 
     return read
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Start the explorer on a database, as `tailspan up` does; its address."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(database_url: str) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        wanted = launch(port=port, database_url=database_url)
+        with (tmp_path / "explorer.log").open("wb") as log:
+            process = subprocess.Popen(
+                wanted.command,
+                env={**os.environ, **wanted.environment},
+                cwd=tmp_path,
+                stdout=log,
+                stderr=log,
+            )
+        started.append(process)
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):
+                    return address
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.1)
+        pytest.fail((tmp_path / "explorer.log").read_text())
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(20)

@@ -1,18 +1,10 @@
 """The page in a real browser: Debian's Chromium, headless."""
 
-import os
-import socket
-import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from ui.launch import launch
 
 pytestmark = [
     pytest.mark.real,
@@ -21,41 +13,6 @@ pytestmark = [
 ]
 
 HOSTILE = "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>"
-
-
-@pytest.fixture
-def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Start the explorer on a database, as `tailspan up` does; its address."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(database_url: str) -> str:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        wanted = launch(port=port, database_url=database_url)
-        with (tmp_path / "explorer.log").open("wb") as log:
-            process = subprocess.Popen(
-                wanted.command,
-                env={**os.environ, **wanted.environment},
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
-        started.append(process)
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):
-                    return address
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        pytest.fail((tmp_path / "explorer.log").read_text())
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.wait(20)
 
 
 def recent(length_s: float = 600) -> int:

@@ -118,7 +118,7 @@ def test_a_burn_that_is_young_is_a_not_yet() -> None:
     assert mood == "near"
     assert "<b>Not yet:</b> the promise is kept" in sentence
     assert "the last 5m burn chat’s" in sentence
-    assert "<b>3.64×</b>, and 14.4× alert" in sentence
+    assert "<b>3.64×</b>, and 14.4× would alert" in sentence
 
 
 def test_below_the_target_without_an_alert_is_a_little() -> None:

@@ -1,0 +1,127 @@
+"""All pages in a real browser: Debian's Chromium, headless. One explorer for each state."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import open_database
+from store.incidents import IncidentRow, keep_evaluation
+from ui.pages import FIRST, PAGES
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+HOSTILE = (
+    "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>\u202e"
+    + "w" * 3_000
+)
+
+
+def link(address: str, page: str, rest: str) -> str:
+    """A page's address."""
+    return f"{address}/?{rest}" + ("" if page == FIRST else f"&page={page}")
+
+
+def settle(tab: Any) -> None:
+    """Wait until the page's script has run."""
+    tab.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_every_page_shows_hostile_labels_harmlessly_and_fits(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+    width: int,
+) -> None:
+    """No exception, nothing runs, nothing scrolls sideways; on a telephone at night, too."""
+    names = ("tenant", "route", "model", "replica")
+    start_s = int(time.time()) - 1_800
+    rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, HOSTILE))
+    address = explorer(database(rows))
+    scheme = "dark" if width == 400 else "light"
+    page = tab(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for each in PAGES:
+        page.goto(link(address, each.key, f"from={start_s + 600}&to={start_s + 1_200}"))
+        page.locator(".headline").first.wait_for()
+        settle(page)
+        assert page.locator("h1").inner_text() == each.question
+        assert page.locator("[data-testid=stException]").count() == 0, each.key
+        assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width, each.key
+        assert page.title() == "Tailspan"
+        assert page.locator("img[src=x]").count() == 0
+
+
+def test_every_page_opens_on_an_empty_store_and_on_one_that_goes_away(
+    explorer: Callable[[str], str], tab: Callable[..., Any], database: Callable[..., str]
+) -> None:
+    """A sentence each time."""
+    url = database()
+    address = explorer(url)
+    page = tab(viewport={"width": 1280, "height": 900})
+    for each in PAGES:
+        page.goto(link(address, each.key, "last=15m"))
+        page.locator(".headline, .note").first.wait_for()
+        settle(page)
+        assert page.locator("[data-testid=stException]").count() == 0, each.key
+    Path(url.removeprefix("sqlite:///")).unlink()
+    for each in PAGES:
+        page.goto(link(address, each.key, "last=5m"))
+        page.locator(".headline, .note").first.wait_for()
+        settle(page)
+        assert page.locator("[data-testid=stException]").count() == 0, each.key
+
+
+def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+) -> None:
+    """From the page that opens, in one press: stretch, comparison and latency are chosen."""
+    start_s = int(time.time()) - 2_000
+    url = database(incident(start_s * 10**9))
+    engine = open_database(url)
+    began = start_s + 600
+    row = IncidentRow(
+        "chat", "page", began + 300, began, start_s + 1_200, None, began + 400, "49/2", "1/50"
+    )
+    keep_evaluation(engine, "chat", start_s + 1_200, [row])
+    engine.dispose()
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{explorer(url)}/?from={start_s}&to={start_s + 1_200}")
+    page.locator(".answer.hurt", has_text="chat burns its budget").wait_for()
+    page.locator(".st-key-chart_traffic .js-plotly-plot").wait_for()
+    with page.expect_download() as started:
+        page.locator(".st-key-csv_traffic button").click()
+    assert started.value.suggested_filename == "tailspan-traffic.csv"
+    assert Path(started.value.path()).read_text().startswith("series,time,value,told\n")
+    page.get_by_role("link", name="Why is it slow?").click()
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    assert f"baseline={began - 1_800}%2F{began}" in page.url.replace("/", "%2F")
+
+
+def test_a_text_that_is_tried_outlives_the_refreshes_of_a_live_page(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Also before it is taken."""
+    address = explorer(database(*fleet(300, time.time_ns() - 290 * 10**9, 200)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=promises&last=5m")
+    area = page.locator("textarea")
+    area.wait_for()
+    area.press_sequentially("nonsense: ")
+    told = page.locator(".freshness").inner_text()
+    page.wait_for_function(
+        "was => document.querySelector('.freshness').innerText !== was", arg=told
+    )
+    assert "nonsense: " in area.input_value()
+    area.press("Control+Enter")
+    page.locator(".notice", has_text="1 mistake").wait_for()
+    assert "nonsense: " in area.input_value()
