@@ -4,8 +4,9 @@
 
 A day of requests goes into SQLite by the product's own code, rolled up and counted as `tailspan
 up` leaves them; then Debian's Chromium opens each page. Every round looks at another minute, so
-that nothing of it has been read before; the last column is the same address once more, as a
-second viewer opens it.
+that nothing of it has been read before; then it is the same address once more, as a second viewer
+opens it. CPU is that of the explorer's process and those it reads through, for the answer: what
+is left where other work shares the machine.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,33 @@ def _samples(engine: Engine, end_s: int) -> None:
             dialects.of(engine).inserting(engine, SAMPLES)(connection, values)
 
 
+class Cpu:
+    """The processor time of a process and its children, from /proc."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __call__(self) -> float:
+        """Seconds so far."""
+        return self._of(self._pid) / os.sysconf("SC_CLK_TCK")
+
+    def _of(self, pid: int) -> int:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            threads = [each.name for each in Path(f"/proc/{pid}/task").iterdir()]
+        except OSError:
+            return 0
+        for thread in threads:
+            if thread != str(pid):
+                with suppress(OSError):
+                    children += Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+        return sum(map(int, fields[11:15])) + sum(self._of(int(each)) for each in children)
+
+
 @contextmanager
-def explorer(url: str, folder: Path) -> Iterator[str]:
-    """The explorer on a database; its address."""
+def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
+    """The explorer on a database: its address, and what it takes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -148,7 +173,7 @@ def explorer(url: str, folder: Path) -> Iterator[str]:
                     break
             except (urllib.error.URLError, ConnectionError):
                 time.sleep(0.1)
-        yield address
+        yield address, Cpu(process.pid)
     finally:
         process.terminate()
         process.wait(20)
@@ -194,33 +219,44 @@ def pressed(tab: Any) -> float:
     return timed(press)
 
 
-def measure(address: str, browser: Any, page: str, end_s: int, rounds: int) -> None:
+def measure(address: str, cpu: Cpu, browser: Any, page: str, end_s: int, rounds: int) -> None:
     """A line for a page."""
-    answers, whole, choices, again = [], [], [], []
+    answers, whole, choices, again, took, chose = [], [], [], [], [], []
     for each in range(rounds):
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         tab = context.new_page()
         tab.set_default_timeout(120_000)
         name = "" if page == FIRST else f"page={page}&"
         link = f"{address}/?{name}last=24h&to={end_s - 60 * each}"
+        before = cpu()
         answered, shown = opened(tab, link)
+        took.append(cpu() - before)
         answers.append(answered)
         whole.append(shown)
+        before = cpu()
         choices.append(pressed(tab))
+        chose.append(cpu() - before)
         again.append(opened(tab, link)[0])
         context.close()
-    _line(page, answers, whole, choices, again)
+    _line(page, answers, whole, choices, again, took, chose)
 
 
 def _line(
-    page: str, answers: list[float], whole: list[float], choices: list[float], again: list[float]
+    page: str,
+    answers: list[float],
+    whole: list[float],
+    choices: list[float],
+    again: list[float],
+    took: list[float],
+    chose: list[float],
 ) -> None:
     answer, choice = statistics.median(answers), statistics.median(choices)
     print(
         f"{page:<10} answer {answer:5.2f} s ({answer / FIRST_PAINT_S:.2f} of {FIRST_PAINT_S:.0f} s;"
-        f" {min(answers):.2f} to {max(answers):.2f}), all {statistics.median(whole):5.2f} s;"
-        f" another range {choice:5.2f} s ({choice / INTERACTION_S:.2f} of {INTERACTION_S:.0f} s;"
-        f" {min(choices):.2f} to {max(choices):.2f});"
+        f" {min(answers):.2f} to {max(answers):.2f}; CPU {statistics.median(took):.2f}),"
+        f" all {statistics.median(whole):5.2f} s; another range {choice:5.2f} s"
+        f" ({choice / INTERACTION_S:.2f} of {INTERACTION_S:.0f} s; {min(choices):.2f} to"
+        f" {max(choices):.2f}; CPU {statistics.median(chose):.2f});"
         f" a second viewer {statistics.median(again):.2f} s",
         flush=True,
     )
@@ -251,12 +287,12 @@ def main() -> None:
             os.utime(file, (end_s + 120, end_s + 120))
             print(f"{given.requests:,} requests of a day, made in {took:.0f} s")
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        with explorer(url, Path(scratch)) as address:
+        with explorer(url, Path(scratch)) as (address, cpu):
             warm = browser.new_page()
             warm.goto(address)
             warm.locator("h1").first.wait_for()
             for page in given.page or [each.key for each in PAGES]:
-                measure(address, browser, page, end_s, given.rounds)
+                measure(address, cpu, browser, page, end_s, given.rounds)
         browser.close()
 
 

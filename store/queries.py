@@ -20,6 +20,7 @@ from sqlalchemy import (
     case,
     exists,
     func,
+    literal,
     select,
 )
 
@@ -155,6 +156,42 @@ def sample_table(
 ) -> pa.Table:
     """The engine samples of a window, in the order of `at_unix_ns`; arguments as above."""
     return _samples(engine, window, SAMPLES, EngineSample, equals, columns)
+
+
+def sample_peaks(
+    engine: Engine,
+    window: Window,
+    first_unix_ns: int,
+    width_ns: int,
+    gauges: Sequence[str],
+    *,
+    equals: Mapping[str, str | None] = _ALL,
+) -> pa.Table:
+    """The highest value of some gauges, of each engine in each bin: of a day of samples, the few
+    that a chart shows.
+
+    Args:
+        engine: from `open_database`.
+        window: of `at_unix_ns`.
+        first_unix_ns: where a bin begins, at or before the window.
+        width_ns: of a bin.
+        gauges: numeric columns.
+        equals: label → value, as above.
+
+    Returns: replica, engine, at_unix_ns (the bin's beginning) and the gauges, unordered.
+    """
+    known = _known(gauges, SAMPLES.columns.keys())
+    at = SAMPLES.c.at_unix_ns
+    begins = (at - (at - literal(first_unix_ns)) % literal(width_ns)).label("at_unix_ns")
+    who = (SAMPLES.c.replica, SAMPLES.c.engine)
+    statement = (
+        select(*who, begins, *(func.max(SAMPLES.c[name]).label(name) for name in known))
+        .where(_in(window, at), *_conditions(SAMPLES, equals, SAMPLE_LABELS))
+        .group_by(*who, begins)
+    )
+    names = ("replica", "engine", "at_unix_ns", *known)
+    schema = pa.schema([(name, arrow_type(name, EngineSample)) for name in names])
+    return _fetch(engine, statement, schema)
 
 
 def gpu_table(

@@ -17,8 +17,8 @@ from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from store.evidence import evidence
-from store.queries import Window, newest_unix_ns, simulated
-from ui.reading import told
+from store.queries import Window, newest_unix_ns
+from ui.reading import made_up, told
 from ui.view import LATENCIES
 
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
@@ -69,7 +69,7 @@ def read(
             requests_of(found.requests),
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),
-            simulated(engine, whole),
+            made_up(engine, whole),
         )
 
 

@@ -15,8 +15,8 @@ from ui.columns import FloatArray, IntArray, instants, texts
 from ui.columns import floats as column_floats
 from ui.timebins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 
-COLUMNS: Final = ("replica", "engine", "at_unix_ns", "waiting", "running", "kv_usage_ratio")
 GAUGES: Final = ("waiting", "running", "kv_usage_ratio")
+COLUMNS: Final = ("replica", "engine", "at_unix_ns", *GAUGES)
 MOST_LINES: Final = 6
 MOST_POINTS: Final = 300
 
@@ -36,14 +36,19 @@ class Strip:
         return self.engines > MOST_LINES
 
 
-def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
-    """Bin the samples of a window."""
+def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
+    """The bins of a window: as narrow as can be seen."""
     length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
     width_s = next(
         (width for width in WIDTHS_S if length_s / width <= MOST_POINTS),
         math.ceil(length_s / MOST_POINTS),
     )
-    bins = bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
+    return bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
+
+
+def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
+    """Bin the samples of a window, or what is highest of them in each bin."""
+    bins = bins_for(from_unix_ns, to_unix_ns)
     engines, which = _engines(table)
     index = bins.index(instants(table, "at_unix_ns"))
     by_gauge = {

@@ -15,12 +15,12 @@ from alerts.errors import AlertsError, DocumentError
 from alerts.expression import render
 from alerts.objectives import Goodput, Objective
 from store.errors import StoreError
-from store.queries import Window, newest_unix_ns, simulated
+from store.queries import Window, newest_unix_ns
 from ui import attainment, colours, controls, emptiness, freshness, promise_wording, trial, wording
 from ui.chapters import chapter, chart
 from ui.in_force import InForce, in_force, of_texts, short
 from ui.pages import BY_KEY
-from ui.reading import Unreadable, told
+from ui.reading import Unreadable, made_up, told
 from ui.request_panel import WIDE
 from ui.sharing import shared, window_of
 from ui.standing import Standing, instant_s, standings
@@ -70,7 +70,7 @@ def _read(
             return (
                 standings(engine, promised.objectives, window, at_s),
                 newest_unix_ns(engine),
-                simulated(engine, window),
+                made_up(engine, window),
             )
 
     return shared(engine, ("promises", window, at_s, meant), read)

@@ -19,10 +19,10 @@ from store.queries import (
     label_values,
     newest_unix_ns,
     request_table,
-    sample_table,
+    sample_peaks,
     simulated,
 )
-from store.rollup_queries import rolled_label_values
+from store.rollup_queries import rolled_label_values, rollups
 from store.scraped import scraped_replicas
 from ui import engines, phases
 from ui.rolled import Rolled, read_rolled
@@ -41,7 +41,7 @@ COLUMNS: Final = tuple(
 )
 """Of every request; the rest is read only of the one that the reader opens."""
 
-LONG_NS: Final = 6 * 3_600 * 10**9
+LONG_NS: Final = 3_600 * 10**9
 """Of longer ranges the filters' values come from rollups, rather than of each request."""
 
 EVER: Final = Window(0, 2**63 - 1)
@@ -91,6 +91,7 @@ def read(
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
     with told():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)
+        bins = engines.bins_for(window.from_unix_ns, window.to_unix_ns)
         requests = (
             request_table(engine, window, equals=equals, columns=COLUMNS)
             if rolled is None
@@ -99,10 +100,12 @@ def read(
         return Reading(
             window=window,
             requests=without_ttft_of_whole_answers(requests),
-            samples=sample_table(engine, window, equals=replica, columns=engines.COLUMNS),
+            samples=sample_peaks(
+                engine, window, bins.first_unix_ns, bins.width_ns, engines.GAUGES, equals=replica
+            ),
             scraped_replicas=scraped_replicas(engine, window),
             newest_unix_ns=newest_unix_ns(engine),
-            simulated=simulated(engine, window) if rolled is None else rolled.simulated,
+            simulated=made_up(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
         )
 
@@ -116,6 +119,16 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])
     return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)
+
+
+def made_up(engine: Engine, window: Window) -> bool:
+    """Whether anything of a window comes from a simulator; of a long one, rollups tell."""
+    if window.to_unix_ns - window.from_unix_ns > LONG_NS:
+        rolled = rollups(engine, window)
+        if rolled is not None:
+            rolled.sums([])
+            return rolled.simulated
+    return simulated(engine, window)
 
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:

@@ -96,7 +96,7 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
     if rolled is not None:
         told = headline.rolled_sentence(rolled, length_s, view.equals)
         outcomes, bins = rolled.outcomes, rolled.bins
-        series, means, number = rolled.percentiles[view.latency], rolled.means, rolled.number
+        series, means, number = rolled.percentiles, rolled.means, rolled.number
     else:
         told = headline.sentence(table, matrix, length_s, view.equals)
         outcomes = headline.outcomes(table)

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from store.buckets import Sums
 from store.queries import Window, request_table
 from store.rollup_queries import rollups
-from telemetry.requests import LATENCIES, Outcome
+from telemetry.requests import Outcome
 from ui import phases
 from ui.columns import FloatArray, IntArray
 from ui.percentiles import QUANTILES, Estimate, Percentiles, Series, ranks_of
@@ -37,11 +37,10 @@ class Rolled:
     """A range's requests, added up."""
 
     latency: str
-    """The one that `slowest` are the slowest by."""
+    """The one that `percentiles` are of, and `slowest` are the slowest by."""
     requests: int
     bins: Bins
-    percentiles: Mapping[str, Percentiles]
-    """By latency."""
+    percentiles: Percentiles
     p99: Mapping[str, Estimate]
     """The same of the whole range."""
     means: phases.Matrix
@@ -66,7 +65,7 @@ def read_rolled(
         engine: from `open_database`.
         window: the range.
         equals: the filters.
-        latency: what the slowest are wanted by.
+        latency: what percentiles and the slowest are wanted of.
         columns: of the slowest.
     """
     whole = rollups(engine, window, equals=equals)
@@ -97,7 +96,7 @@ def read_rolled(
         latency,
         int(number.sum()),
         bins,
-        {each: per_bin(engine, window, equals, each, bins) for each in LATENCIES},
+        per_bin(engine, window, equals, latency, bins),
         {each: _estimate(engine, window, equals, each) for each in ("ttft_s", "e2e_s")},
         means,
         number,

@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
-from store.queries import Window, request_table, simulated
+from store.queries import Window, request_table
 from store.rollup_queries import rollups
 from telemetry.requests import Outcome
 from ui import rolled
 from ui.columns import FloatArray, IntArray, floats, instants
 from ui.percentiles import Percentiles, per_bin
-from ui.reading import without_ttft_of_whole_answers
+from ui.reading import made_up, without_ttft_of_whole_answers
 from ui.timebins import Bins, bins_of_width, choose
 from ui.view import SECOND_NS
 
@@ -112,7 +112,7 @@ def read(
         },
         {name: per_bin(floats(table, name), index, bins.count) for name in LATENCIES},
         rolled=False,
-        simulated=simulated(engine, window),
+        simulated=made_up(engine, window),
     )
 
 

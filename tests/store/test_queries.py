@@ -17,6 +17,7 @@ from store.queries import (
     newest_unix_ns,
     request_count,
     request_table,
+    sample_peaks,
     sample_table,
     simulated,
     tpot,
@@ -311,3 +312,32 @@ def test_a_database_that_cannot_be_read_is_said_in_the_stores_words(engine: Engi
         StoreUnavailable, match=r"^the database cannot be read: [^\n]*requests[^\n]*$"
     ):
         request_table(engine, EVER)
+
+
+def test_peaks_are_the_highest_of_each_engine_and_bin(
+    engine: Engine, write: Callable[..., None], sample_row: Callable[..., EngineSample]
+) -> None:
+    """As if every sample had been read; unknown stays unknown."""
+    write(
+        *(
+            sample_row(at_unix_ns=START_NS + n * S, replica=f"r{n % 2}", engine=0, waiting=n,
+                       running=None, kv_usage_ratio=n / 10)
+            for n in range(10)
+        )
+    )  # fmt: skip
+    found = sample_peaks(
+        engine,
+        Window(START_NS, START_NS + 9 * S),
+        START_NS - 2 * S,
+        5 * S,
+        ("waiting", "running", "kv_usage_ratio"),
+    )
+    told = sorted(tuple(row.values()) for row in found.to_pylist())
+    first, second = START_NS - 2 * S, START_NS + 3 * S
+    assert told == [
+        ("r0", 0, first, 2, None, 0.2),
+        ("r0", 0, second, 6, None, 0.6),
+        ("r0", 0, second + 5 * S, 8, None, 0.8),
+        ("r1", 0, first, 1, None, 0.1),
+        ("r1", 0, second, 7, None, 0.7),
+    ]

@@ -44,7 +44,7 @@ def data_of(test: AppTest) -> str:
     return str(component.proto)
 
 
-def recent(length_s: float = 600) -> int:
+def recent(length_s: float = 620) -> int:
     """The instant so many seconds ago."""
     return time.time_ns() - int(length_s * 1e9)
 
