@@ -31,14 +31,19 @@ READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 SETTLES_MS = 1_500
 
 
-def take(browser: Any, address: str, page: str, look: str, file: Path) -> Path:
+def take(
+    browser: Any, address: str, page: str, look: str, file: Path, at_s: int | None = None
+) -> Path:
     """A picture of a whole page."""
     context = browser.new_context(**LOOKS[look])
     tab = context.new_page()
     tab.set_default_timeout(60_000)
-    tab.goto(f"{address}/?last=1h" + ("" if page == FIRST else f"&page={page}"))
+    paused = "" if at_s is None else f"&to={at_s}"
+    tab.goto(f"{address}/?last=1h{paused}" + ("" if page == FIRST else f"&page={page}"))
     tab.locator(".headline").first.wait_for()
     tab.wait_for_selector(READY)
+    if page == "promises":
+        _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
     # Streamlit scrolls inside its own frame: the window is made as high as what is in it.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
@@ -51,6 +56,14 @@ def take(browser: Any, address: str, page: str, look: str, file: Path) -> Path:
     return file
 
 
+def _try_a_change(tab: Any) -> None:
+    text = tab.locator("textarea")
+    text.fill(text.input_value().replace("ttft_s <= 0.5", "ttft_s <= 1"))
+    text.press("Control+Enter")
+    tab.get_by_text("What it would have meant").wait_for()
+    tab.wait_for_selector(READY)
+
+
 def main() -> None:
     """Take them all."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -58,6 +71,7 @@ def main() -> None:
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
     parser.add_argument("--wait", type=float, default=120, help="seconds, for the past to come in")
     parser.add_argument("--address", help="of an explorer that runs, instead of one of its own")
+    parser.add_argument("--at", type=int, help="as of then, in unix seconds; else live")
     asked = parser.parse_args()
     chromium = shutil.which("chromium")
     assert chromium is not None, "there is no chromium: apt-get install chromium"
@@ -70,7 +84,7 @@ def main() -> None:
         for page in asked.page or [each.key for each in PAGES]:
             for look in LOOKS:
                 file = asked.folder / f"{page}{look}.png"
-                print(take(browser, address, page, look, file), flush=True)
+                print(take(browser, address, page, look, file, asked.at), flush=True)
         browser.close()
         if process is not None:
             stop(process)
