@@ -70,9 +70,10 @@ def latency(
                 legendgroup="usual",
                 showlegend=place == 0,
                 hoverinfo="skip",
-                customdata=[quantile] * 4,
             )
         )
+        told = f"{wording.seconds(low)} to {wording.seconds(high)}"
+        _told(figure, now, zone, high, told, f"usual {quantile.upper()}")
     for place, threshold in enumerate(sorted(set(promised_s))):
         figure.add_trace(
             go.Scatter(
@@ -133,6 +134,8 @@ def traffic(
                 hoverinfo="skip",
             )
         )
+        told = f"{wording.number(usual[0])} to {wording.number(usual[1])}/s"
+        _told(figure, now, zone, usual[1], told, "usual")
     _axis(figure, rates, wording.number, "requests/s")
     figure.update_layout(barmode="stack")
     _mark(figure, incidents, now.window, zone)
@@ -184,6 +187,23 @@ def failures(
     _axis(figure, [*drawn, np.array([0.01])], wording.exact_percent, "of requests")
     _mark(figure, incidents, now.window, zone)
     return charts.over_time(figure, now.window, zone, HEIGHT)
+
+
+def _told(
+    figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
+) -> None:
+    """What is the same all along, told wherever the reader points."""
+    at = charts.local(now.bins.middles_unix_ns, zone)
+    figure.add_trace(
+        go.Scatter(
+            x=at,
+            y=[at_value] * len(at),
+            mode="markers",
+            marker={"size": 1, "opacity": 0},
+            showlegend=False,
+            hovertemplate=f"{said}<extra>{name}</extra>",
+        )
+    )
 
 
 def _axis(figure: go.Figure, drawn: Sequence[FloatArray], told: Any, title: str) -> None:

@@ -7,7 +7,8 @@ falls back to the default, and a notice says so.
     last=15m&to=1763635452      the same, paused at that instant
     from=…&to=…                 a range of one's own; unix seconds or ISO 8601
     latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
-    page=why                    another page than the first; pages.py has their names
+    page=why                    which page (pages.py has their names); without it the first, or,
+                                where it names a latency or a request, that of requests
     baseline=…/…                what to compare with, as from and to; else the stretch before
     by=hour                     a promise's history by the hour, not by the day
 """
@@ -121,7 +122,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         notices.append(
             _refused("request", key, "a key this page has written", "showing none of its own")
         )
-    page = parameters.get("page", FIRST)
+    page = parameters.get("page", _implied_page(parameters))
     if page not in BY_KEY:
         instead = f"showing “{BY_KEY[FIRST].question}”"
         notices.append(_refused("page", page, ", ".join(BY_KEY), instead))
@@ -149,8 +150,6 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
 def parameters(view: View) -> dict[str, str]:
     """The inverse of `parse`; defaults are left out, but the range is always written."""
     written: dict[str, str] = {}
-    if view.page != FIRST:
-        written["page"] = view.page
     if view.last is not None:
         written["last"] = view.last
     elif view.from_unix_ns is not None:
@@ -168,7 +167,15 @@ def parameters(view: View) -> dict[str, str]:
         written["baseline"] = "/".join(_seconds_text(end) for end in ends)
     if view.by != STEPS[0]:
         written["by"] = view.by
+    if view.page != _implied_page(written):
+        written["page"] = view.page
     return written
+
+
+def _implied_page(parameters: Mapping[str, str]) -> str:
+    """The page of an address that names none: links that were sent before there were several
+    speak of requests."""
+    return "requests" if {"latency", "request"} & set(parameters) else FIRST
 
 
 def _range(parameters: Mapping[str, str], notices: list[str]) -> View:

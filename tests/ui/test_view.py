@@ -123,3 +123,20 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
     paused = live.paused_at(NOW)
     assert paused.window(NOW + SECOND_NS) == live.window(NOW)
     assert paused.following("5m") == live
+
+
+@pytest.mark.parametrize(
+    ("parameters", "page"),
+    [
+        ({}, "hurt"),
+        ({"last": "1h"}, "hurt"),
+        ({"latency": "queue"}, "requests"),
+        ({"request": f"{NOW}-ab-cd"}, "requests"),
+        ({"latency": "queue", "page": "why"}, "why"),
+    ],
+)
+def test_links_that_name_no_page_open_where_they_always_did(
+    parameters: dict[str, str], page: str
+) -> None:
+    """Those of dashboards and of messages that were sent speak of requests."""
+    assert views.parse(parameters)[0].page == page
