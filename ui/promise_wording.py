@@ -88,7 +88,7 @@ def windows(each: Standing) -> str:
     """What each pair of windows says: it alerts where both burn faster than its factor."""
     head = "<tr><th></th><th>over</th><th>burns</th><th>alerts above</th><th></th></tr>"
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
-    return f"<table class='told windows'>{head}{rows}</table>"
+    return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
 
 
 def _window(each: Standing, pair: Pair, state: State) -> str:

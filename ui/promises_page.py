@@ -216,9 +216,9 @@ def _lint(tried: InForce) -> None:
     rows = "".join(_finding(error) for error in tried.wrong)
     number = wording.counted(len(tried.wrong), "mistake")
     st.html(
-        f"<p class='notice'><b>{number}</b></p><table class='told lint'>"
+        f"<p class='notice'><b>{number}</b></p><div class='scrolling'><table class='told lint'>"
         f"<tr><th>line</th><th>key</th><th>what is wrong, and what is allowed</th></tr>{rows}"
-        "</table>"
+        "</table></div>"
     )
 
 

@@ -168,7 +168,7 @@ def parameters(view: View) -> dict[str, str]:
     if view.by != STEPS[0]:
         written["by"] = view.by
     if view.page != _implied_page(written):
-        written["page"] = view.page
+        return {"page": view.page, **written}
     return written
 
 

@@ -95,8 +95,9 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
     page.goto(f"{explorer(url)}/?from={start_s}&to={start_s + 1_200}")
     page.locator(".answer.hurt", has_text="chat burns its budget").wait_for()
     page.locator(".st-key-chart_traffic .js-plotly-plot").wait_for()
+    settle(page)
     with page.expect_download() as started:
-        page.locator(".st-key-csv_traffic button").click()
+        page.locator(".st-key-csv_traffic button").first.click()
     assert started.value.suggested_filename == "tailspan-traffic.csv"
     assert Path(started.value.path()).read_text().startswith("series,time,value,told\n")
     page.get_by_role("link", name="Why is it slow?").click()

@@ -118,7 +118,7 @@ def test_words_around_a_promise_change_nothing(
     assert "<b>talk</b> is new" in markup(test)
 
 
-@pytest.mark.parametrize("text", ["", "a: [", "kind: SLO", "x" * 300_000, "\u202e: <script>"])
+@pytest.mark.parametrize("text", ["", "x" * 300_000, "\u202e: <script>"])
 def test_any_text_is_judged_harmlessly(
     page: Open, database: Database, one_request: Any, mine: Path, text: str
 ) -> None:
