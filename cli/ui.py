@@ -1,6 +1,7 @@
 """`tailspan ui`: the pages alone, on a database that a collector elsewhere writes."""
 
 import os
+from pathlib import Path
 
 import click
 
@@ -35,11 +36,26 @@ Examples:
     "  [default: TAILSPAN_DATABASE_URL, else sqlite:///var/tailspan.db]",
 )
 @click.option(
+    "--objectives",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="OpenSLO files or folders in force, as for `tailspan up`; may be repeated."
+    "  [default: those that come along]",
+)
+@click.option(
     "--insecure-bind",
     is_flag=True,
     help="Listen on an address that others can reach: the pages have no login of their own.",
 )
-def ui(host: str, port: int, base_path: str, database: str | None, insecure_bind: bool) -> None:
+def ui(
+    host: str,
+    port: int,
+    base_path: str,
+    database: str | None,
+    objectives: tuple[Path, ...],
+    insecure_bind: bool,
+) -> None:
     """Run the pages alone, until Ctrl-C.
 
     They read the database and write nothing. Before a proxy that asks who comes, on loopback.
@@ -60,7 +76,11 @@ def ui(host: str, port: int, base_path: str, database: str | None, insecure_bind
     except ListenError as error:
         raise Unreachable(str(error)) from error
     start = launch(
-        host=host, port=port, base_path=base_path, database_url=database or default_url(os.environ)
+        host=host,
+        port=port,
+        base_path=base_path,
+        database_url=database or default_url(os.environ),
+        objectives=objectives,
     )
     path = base_path.strip("/")
     under = f"{path}/" if path else ""

@@ -28,6 +28,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "-narrow": {"viewport": {"width": 400, "height": 850}, "color_scheme": "light"},
 }
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+MORE = {"promises": "&by=hour"}
 SETTLES_MS = 1_500
 
 
@@ -38,8 +39,10 @@ def take(
     context = browser.new_context(**LOOKS[look])
     tab = context.new_page()
     tab.set_default_timeout(60_000)
-    paused = "" if at_s is None else f"&to={at_s}"
-    tab.goto(f"{address}/?last=1h{paused}" + ("" if page == FIRST else f"&page={page}"))
+    more = "" if at_s is None else f"&to={at_s}"
+    if page != FIRST:
+        more += f"&page={page}{MORE.get(page, '')}"
+    tab.goto(f"{address}/?last=1h{more}")
     tab.locator(".headline").first.wait_for()
     tab.wait_for_selector(READY)
     if page == "promises":

@@ -242,7 +242,8 @@ def _meant(engine: Engine, promised: InForce, tried: InForce, window: Window, zo
     start, end = (wording.clock(each, zone) for each in (judged.from_unix_ns, judged.to_unix_ns))
     newest = "" if judged == window else f": the newest {trial.MOST_JUDGED:,} requests in view"
     st.html(
-        f"<p><b>What it would have meant</b> from {start} to {end}{newest}</p>{trial.lines(counts)}"
+        f"<div class='why'><p><b>What it would have meant</b> from {start} to {end}{newest}</p>"
+        f"{trial.lines(counts)}</div>"
     )
 
 

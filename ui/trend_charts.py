@@ -17,6 +17,9 @@ HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
 """With three bands nobody could tell which is whose."""
 
+STILL_RUNNING: Final = 3
+"""Newest bins of which most requests may not have ended yet."""
+
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
     "client left": (Outcome.ABORT,),
@@ -230,11 +233,16 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
-    # Of a bin that is cut short a few requests would be a peak.
-    whole = trend.seen_s >= trend.bins.width_s / 2
-    share: FloatArray = np.where(
-        (every > 0) & whole, trend.ended(*outcomes) / np.maximum(every, 1), np.nan
-    )
+    known = every > 0
+    # Who is refused is told of at once, who is answered once that is over: in the newest bins the
+    # few that ended are not like the rest, and of a bin that is cut short a few would be a peak.
+    enough = np.median(every[known]) / 2 if known.any() else 0.0
+    for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
+        if every[place] >= enough:
+            break
+        known[place] = False
+    known &= trend.seen_s >= trend.bins.width_s / 2
+    share: FloatArray = np.where(known, trend.ended(*outcomes) / np.maximum(every, 1), np.nan)
     return share
 
 

@@ -88,4 +88,4 @@ def _kept(objective: Objective, counts: Counts) -> str:
 
 def lines(found: Sequence[tuple[Change, Counts | None, Counts | None]]) -> str:
     """A sentence for each."""
-    return "".join(f"<p class='note'>{sentence(*each)}</p>" for each in found)
+    return "".join(f"<p>{sentence(*each)}</p>" for each in found)

@@ -121,6 +121,21 @@ def test_the_charts_show_what_is_usual_promised_and_burned(
     assert "P99,2025-11-20 01:01:00" in text
 
 
+def test_the_newest_bins_wait_until_most_requests_have_ended(
+    opened: Callable[..., Engine], one_request: Any
+) -> None:
+    """Who is refused is told of at once: alone in a bin he would be all of it."""
+    rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
+    last = START_NS + 590 * NS
+    rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))
+    now = trends.read(opened(rows), WINDOW, {}, 60 * NS)
+    failures = trend_charts.failures(now, None, [], UTC, colours.LIGHT)
+    refused = next(trace for trace in failures.data if trace.name == "refused")
+    assert refused.y[0] == 0
+    assert refused.y[-1] is None
+    assert max(each for each in refused.y if each is not None) == 0
+
+
 def test_an_empty_stretch_is_drawn_empty(opened: Callable[..., Engine]) -> None:
     """Gaps, not zeros, where a share is of nothing."""
     now = trends.read(opened([]), WINDOW, {})
