@@ -130,8 +130,7 @@ def cost(
     own engines pay; energy and CO₂ where GPUs tell of it.
     """
     from alerts.errors import AlertsError
-    from alerts.openslo import load
-    from cli.slo import OBJECTIVES
+    from alerts.openslo import OBJECTIVES, load
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
 
