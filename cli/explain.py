@@ -8,10 +8,10 @@ import click
 from click.core import ParameterSource
 
 from alerts.openslo import OBJECTIVES
-from cli import explain_incident, times
+from cli import explain_incident, explain_request, times
 from cli.explain_incident import incident_explained
-from cli.explaining import explained, question_of, request_explained
-from cli.explanation_text import of_explanation, of_request
+from cli.explaining import explained, question_of
+from cli.explanation_text import of_explanation
 from cli.options import Question as Asked
 from cli.options import ask, nothing_found, question_options
 from diagnosis.explanation import Explanation, Verdict
@@ -74,7 +74,8 @@ Examples:
     "--request",
     "request_id",
     metavar="ID",
-    help="One request: its parts, and who delayed it; looks at the whole database.",
+    help="One request: its parts, and who delayed it. An id of its server or of its trace, or"
+    " TRACE/SPAN; looks at the whole database.",
 )
 def explain(
     form: str,
@@ -93,6 +94,9 @@ def explain(
     the numbers that speak for it, and what to change. Where the tail has not grown, or there
     are too few requests to know, the answer says so.
 
+    With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request tells the
+    link to the request's page, too.
+
     Exit status 1: it has grown.
     """
     _refuse_together(incident, objectives)
@@ -102,13 +106,7 @@ def explain(
         why = incident_explained(question.engine, incident, objectives or (OBJECTIVES,), chosen)
         _tell(why.told, form, question, why.incident)
     elif request_id is not None:
-        found = request_explained(question.engine, request_id)
-        if found is None:
-            raise click.UsageError(
-                f"--request {request_id!r}: no such request in the database;"
-                " `tailspan requests` lists their ids"
-            )
-        click.echo(json.dumps(found) if form == "json" else "\n".join(of_request(found)))
+        click.echo(explain_request.told(question.engine, request_id, form))
     else:
         asked_about = question_of(metric, question.window, _baseline(baseline))
         _tell(explained(question.engine, asked_about, question.equals), form, question)

@@ -107,7 +107,7 @@ def request_table(
         if limit < 0:
             raise ValueError(f"limit must be 0 or more, not {limit}")
         statement = statement.limit(limit)
-    return _fetch(engine, statement, request_schema(wanted))
+    return fetched(engine, statement, request_schema(wanted))
 
 
 def known_columns(given: Sequence[str] | None) -> Sequence[str]:
@@ -214,13 +214,27 @@ def _samples(
     columns: Sequence[str] | None,
 ) -> pa.Table:
     wanted = _known(columns, table.columns.keys())
-    statement = (
-        select(*(table.c[name] for name in wanted))
-        .where(_in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(noun)))
-        .order_by(table.c.at_unix_ns)
+    statement = select_samples(table, noun, window, equals, wanted).order_by(table.c.at_unix_ns)
+    return fetched(engine, statement, sample_schema(noun, wanted))
+
+
+def select_samples(
+    table: Table,
+    noun: type,
+    window: Window,
+    equals: Mapping[str, str | None],
+    columns: Sequence[str],
+) -> Select[Any]:
+    """Some columns of a window's samples of engines or GPUs, in no order; errors as above."""
+    wanted = _known(columns, table.columns.keys())
+    return select(*(table.c[name] for name in wanted)).where(
+        _in(window, table.c.at_unix_ns), *_conditions(table, equals, labels_of(noun))
     )
-    schema = pa.schema([(name, arrow_type(name, noun)) for name in wanted])
-    return _fetch(engine, statement, schema)
+
+
+def sample_schema(noun: type, wanted: Sequence[str]) -> pa.Schema:
+    """Columns of a sample as Arrow has them."""
+    return pa.schema([(name, arrow_type(name, noun)) for name in wanted])
 
 
 def request_count(
@@ -228,7 +242,7 @@ def request_count(
 ) -> int:
     """How many requests were received in a window; arguments as above."""
     statement = select(func.count()).where(
-        *_requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
+        *requests_in(window), *_conditions(REQUESTS, equals, REQUEST_LABELS)
     )
     with reading(engine) as connection:
         return connection.scalar(statement) or 0
@@ -242,7 +256,7 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     """
     _known([label], REQUEST_LABELS, "label")
     column = REQUESTS.c[label]
-    statement = select(column).distinct().where(*_requests_in(window), column.is_not(None))
+    statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
     # Sorted here, because databases differ in how they sort text.
@@ -311,12 +325,17 @@ def _in(window: Window, instant: ColumnElement[int]) -> ColumnElement[bool]:
     return and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
 
 
-def _requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
+def requests_in(window: Window) -> tuple[ColumnElement[bool], ...]:
     """The rows of a window, each request once."""
     return (
         _in(window, REQUESTS.c.received_unix_ns),
         counts(window.from_unix_ns, window.to_unix_ns),
     )
+
+
+def conditions_of(equals: Mapping[str, str | None]) -> list[ColumnElement[bool]]:
+    """That requests bear these labels; arguments and errors as for `request_table`."""
+    return _conditions(REQUESTS, equals, REQUEST_LABELS)
 
 
 def _conditions(
@@ -347,7 +366,7 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _fetch(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Table:
+def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Table:
     """Run a query and turn its rows to columns, batch by batch."""
     batches = []
     with reading(engine) as connection:

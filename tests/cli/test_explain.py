@@ -122,6 +122,52 @@ def test_one_request_tells_its_parts_and_who_delayed_it(
     assert "large" in run("explain", "--request", "victim").stdout
 
 
+def test_the_link_to_its_page_is_told_where_the_explorer_is_known(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    run: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only who put it there knows by which name people reach it."""
+    row = request_row(1, request_id="mine", e2e_s=1.0)
+    fill(row)
+    assert "Look at it" not in run("explain", "--request", "mine").stdout
+    monkeypatch.setenv("TAILSPAN_EXPLORER_URL", "https://tailspan.example.org/x/")
+    key = f"{row.trace_id}/{row.span_id}"
+    link = f"https://tailspan.example.org/x/?page=request&request={key}"
+    assert f"Look at it: {link}" in run("explain", "--request", "mine").stdout
+    told = json.loads(run("explain", "--request", key, "--format", "json").stdout)
+    assert (told["link"], told["request_id"]) == (link, "mine")
+
+
+def test_an_id_that_several_bear_lists_their_keys(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    run: Callable[..., Result],
+) -> None:
+    """Rather than the account of one of them."""
+    rows = [request_row(number, trace_id="ab" * 16, e2e_s=1.0) for number in (1, 2)]
+    fill(*rows)
+    result = run("explain", "--request", "ab" * 16)
+    assert result.exit_code == 2
+    said = result.stderr.replace("\n", " ")
+    assert "2 requests are called so; give one of" in said
+    assert all(f"{row.trace_id}/{row.span_id}" in said for row in rows)
+
+
+def test_one_that_was_cut_short_has_an_account_too(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    run: Callable[..., Result],
+) -> None:
+    """What it waited for did happen; no part is negative."""
+    fill(request_row(1, request_id="left", outcome="abort", e2e_s=1.5, frontend_s=0.5, queue_s=1.0))
+    told = json.loads(run("explain", "--request", "left", "--format", "json").stdout)
+    assert {each["part"]: each["seconds"] for each in told["parts"]} == pytest.approx(
+        {"frontend": 0.5, "queue_unsplit": 1.0}
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,0 +1,93 @@
+"""Which requests somebody means by an id: one that was typed, pasted, or stands in a link.
+
+    TRACE/SPAN        that row, as links have it
+    32 hex digits     all requests of that trace
+    anything else     the server's id; or the client's, before which vLLM puts `chatcmpl-`
+
+A row that another source tells of better is left out, unless it is asked for by its own name.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Engine, func, select
+
+from store.queries import request_schema
+from store.reaching import reading
+from store.schema import REQUESTS
+from store.sources import same_request
+from telemetry.requests import Source
+
+COLUMNS: Final = (
+    *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
+    *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
+)
+"""What is told of each, for a reader to choose by."""
+
+MOST: Final = 50
+LONGEST: Final = 300
+"""Characters of an id that are looked for; no server makes longer ones."""
+
+_RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
+_PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")
+_TRACE: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def named(engine: Engine, words: str) -> pa.Table:
+    """The requests meant, earliest first, at most `MOST`; none where nothing is called so.
+
+    Looks at the whole store; of a server's id at every row, for which there is no index.
+
+    Args:
+        engine: from `open_database`.
+        words: as above; blanks around it do not count.
+    """
+    words = words.strip()
+    rows: list[dict[str, Any]] = []
+    if pair := _PAIR.fullmatch(words.lower()):
+        rows = _rows(engine, REQUESTS.c.trace_id == pair[1], REQUESTS.c.span_id == pair[2])
+    elif words and len(words) <= LONGEST:
+        if _TRACE.fullmatch(words.lower()):
+            rows = _best(_rows(engine, REQUESTS.c.trace_id == words.lower()))
+        rows = rows or _best(_rows(engine, REQUESTS.c.request_id.in_(_spellings(words))))
+    return pa.Table.from_pylist(rows, schema=request_schema(COLUMNS))
+
+
+def oldest_request_unix_ns(engine: Engine) -> int | None:
+    """When the earliest request that is still there was received; None where there is none."""
+    with reading(engine) as connection:
+        return connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
+
+
+def _spellings(words: str) -> Sequence[str]:
+    """A client that sends X-Request-Id knows less of the id than vLLM tells."""
+    return (words, f"chatcmpl-{words}", f"cmpl-{words}", f"cmpl-{words}-0", f"{words}-0")
+
+
+def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
+    statement = (
+        select(*(REQUESTS.c[name] for name in COLUMNS))
+        .where(*conditions)
+        .order_by(REQUESTS.c.received_unix_ns)
+        .limit(MOST)
+    )
+    with reading(engine) as connection:
+        return [dict(row._mapping) for row in connection.execute(statement)]
+
+
+def _best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if not any(_tells_better(other, row) for other in rows)]
+
+
+def _tells_better(other: dict[str, Any], row: dict[str, Any]) -> bool:
+    if _rank(other) >= _rank(row):
+        return False
+    if row["request_id"] is None or other["request_id"] is None:
+        return bool(other["trace_id"] == row["trace_id"])
+    return same_request(row["request_id"], other["request_id"])
+
+
+def _rank(row: dict[str, Any]) -> int:
+    return _RANK.get(row["source"], 0)
