@@ -57,6 +57,8 @@ REPLICAS = 4
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 ANSWER = ".headline"
+RANGED = [page.key for page in PAGES if page.of_a_range]
+"""The pages of which another range can be chosen."""
 
 
 def fill(url: str, number: int, end_s: int) -> None:
@@ -267,7 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
+    parser.add_argument("--page", choices=RANGED, action="append")
     parser.add_argument("--database", type=Path, help="keep it there, and use it again")
     given = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -291,7 +293,7 @@ def main() -> None:
             warm = browser.new_page()
             warm.goto(address)
             warm.locator("h1").first.wait_for()
-            for page in given.page or [each.key for each in PAGES]:
+            for page in given.page or RANGED:
                 measure(address, cpu, browser, page, end_s, given.rounds)
         browser.close()
 

@@ -58,7 +58,8 @@ def named(engine: Engine, words: str) -> pa.Table:
 def oldest_request_unix_ns(engine: Engine) -> int | None:
     """When the earliest request that is still there was received; None where there is none."""
     with reading(engine) as connection:
-        return connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
+        oldest: int | None = connection.scalar(select(func.min(REQUESTS.c.received_unix_ns)))
+        return oldest
 
 
 def _spellings(words: str) -> Sequence[str]:

@@ -191,7 +191,7 @@ def sample_peaks(
     )
     names = ("replica", "engine", "at_unix_ns", *known)
     schema = pa.schema([(name, arrow_type(name, EngineSample)) for name in names])
-    return _fetch(engine, statement, schema)
+    return fetched(engine, statement, schema)
 
 
 def gpu_table(

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from diagnosis.arrow import REQUEST_COLUMNS, requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
+from diagnosis.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
@@ -20,6 +21,9 @@ from store.evidence import evidence
 from store.queries import Window, newest_unix_ns
 from ui.reading import made_up, told
 from ui.view import LATENCIES
+
+SLOWEST = 8
+"""Requests that are listed below an answer."""
 
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
@@ -50,6 +54,17 @@ class Material:
             question = _question(metric, self.window, self.baseline)
             self._answers[metric] = explain(self.requests, self.servers, question)
         return self._answers[metric]
+
+    def slowest_unix_ns(self, latency: str) -> list[int]:
+        """When the slowest of the window by one latency were received, slowest first."""
+        inside = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
+        values = latency_s(inside, METRICS[latency])
+        known = np.flatnonzero(np.isfinite(values))
+        if known.size > SLOWEST:
+            known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
+        ordered = known[np.argsort(-values[known], kind="stable")]
+        found: list[int] = inside.received_unix_ns[ordered].tolist()
+        return found
 
 
 def read(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import plotly.graph_objects as go
@@ -16,6 +17,9 @@ def csv_of(figure: go.Figure) -> str:
     lines = csv.writer(written)
     lines.writerow(["series", _title(figure.layout.xaxis) or "time", "value", "told"])
     for trace in figure.data:
+        if isinstance(trace, go.Heatmap):
+            lines.writerows(_grid(trace))
+            continue
         if trace.name is None and trace.showlegend is False and _lying(trace) is False:
             continue  # it only carries what is told when pointed at
         across, along = (trace.y, trace.x) if _lying(trace) else (trace.x, trace.y)
@@ -26,6 +30,15 @@ def csv_of(figure: go.Figure) -> str:
             if y is not None:
                 lines.writerow([_cell(trace.name), _cell(x), y, _cell(said)])
     return written.getvalue()
+
+
+def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
+    """A line for each cell of which something is known; its series is the row's own name."""
+    names = trace.y if trace.meta is None else trace.meta
+    for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
+        for x, value, said in zip(trace.x, values, told, strict=True):
+            if value is not None:
+                yield _cell(name), _cell(x), value, _cell(said)
 
 
 def _lying(trace: Any) -> bool:

@@ -20,11 +20,7 @@ def show(
     zone: tzinfo,
 ) -> None:
     """Data as of when, live or paused; over simulated data a band that never scrolls off."""
-    if simulated:
-        st.html(
-            "<div class='band' role='status'>"
-            "Simulated data: no real server stands behind these numbers</div>"
-        )
+    band(simulated)
     state = "live" if view.live else "paused"
     parts = [f"<span class='{state}'>{state}</span>"]
     if newest_unix_ns is not None:
@@ -33,3 +29,12 @@ def show(
         if view.live and now_unix_ns - newest > STALE_S * SECOND_NS:
             parts.append(f"nothing new for {wording.span((now_unix_ns - newest) / SECOND_NS)}")
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
+
+
+def band(simulated: bool) -> None:
+    """Over simulated data, in sight wherever the reader is."""
+    if simulated:
+        st.html(
+            "<div class='band' role='status'>"
+            "Simulated data: no real server stands behind these numbers</div>"
+        )

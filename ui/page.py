@@ -18,9 +18,11 @@ from store.queries import Window
 from ui import (
     controls,
     emptiness,
+    fleet_page,
     hurt_page,
     promises_page,
     reading,
+    request_page,
     requests_page,
     why_page,
 )
@@ -36,6 +38,8 @@ BODIES: Final[Mapping[str, Body]] = {
     "hurt": hurt_page.body,
     "requests": requests_page.body,
     "why": why_page.body,
+    "fleet": fleet_page.body,
+    "request": request_page.body,
     "promises": promises_page.body,
 }
 
@@ -59,7 +63,8 @@ def show() -> None:
     st.session_state["now_unix_ns"] = now
     try:
         engine = _engine(default_url())
-        controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
+        if page.of_a_range:
+            controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
     except DatabaseMissing:
         st.fragment(_waiting_for_database, run_every=WATCHED_S["15m"])()
         return
@@ -68,7 +73,8 @@ def show() -> None:
         st.fragment(_try_again, run_every=WATCHED_S["1h"])()
         return
     controls.write_address(view)
-    every = page.refresh_s[view.last] if view.live and view.last else None
+    moves = page.of_a_range and view.live
+    every = page.refresh_s[view.last] if moves and view.last else None
     st.fragment(BODIES[page.key], run_every=every)(engine, zone)
 
 

@@ -26,6 +26,8 @@ class Page:
     """Whether the reader chooses of which requests it speaks."""
     compares: bool = False
     """Whether the reader chooses what to compare with."""
+    of_a_range: bool = True
+    """Whether it speaks of a stretch of time and of what passes the filters."""
 
 
 WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
@@ -53,6 +55,19 @@ PAGES: Final = (
         READ_S,
         by_latency=True,
         compares=True,
+    ),
+    Page(
+        "fleet",
+        "Fleet",
+        "What is the fleet doing?",
+        WATCHED_S,
+    ),
+    Page(
+        "request",
+        "One request",
+        "What happened to this request?",
+        READ_S,  # nothing of it moves by itself
+        of_a_range=False,
     ),
     Page("promises", "Promises", "What is being promised?", READ_S, filters=False),
 )

@@ -1,9 +1,10 @@
 """What a page reads from the store, and how what goes wrong there is told.
 
-Only this module of the explorer talks to the store, `rolled` for it, and `answering`.
+Only this module of the explorer talks to the store, `rolled` for it, and the three that read
+for one page: `answering`, `story`, `fleet_reading`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -143,13 +144,25 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
     """The whole row of one request; None where the store does not have it."""
-    instant = Window(key.received_unix_ns, key.received_unix_ns + 1)
+    at = key.received_unix_ns
+    instant = EVER if at is None else Window(at, at + 1)
     with told():
         found = request_table(
             engine, instant, equals={"trace_id": key.trace_id, "span_id": key.span_id}, limit=1
         )
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
+
+
+def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
+    """The requests that were received at some instants and pass the filters, in that order."""
+    with told():
+        found = [
+            request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)
+            for at in dict.fromkeys(at_unix_ns)
+        ]
+        nothing = request_table(engine, Window(0, 0), columns=COLUMNS)
+    return without_ttft_of_whole_answers(pa.concat_tables([nothing, *found]))
 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:

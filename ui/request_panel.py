@@ -10,7 +10,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from ui import charts, controls, reading, waterfall, wording
-from ui.view import RequestKey
+from ui.view import RequestKey, link
 
 WIDE: Final = 22
 """Characters beyond which a fact takes two columns."""
@@ -25,10 +25,16 @@ def show(engine: Engine, key: RequestKey, zone: tzinfo) -> None:
         else:
             name = wording.for_html(row["request_id"] or row["trace_id"], 80)
             at = wording.clock(row["received_unix_ns"], zone, date=True)
-            st.html(f"<p class='headline'><b>{name}</b> received {at}</p>")
+            st.html(f"<p class='headline'><b class='name'>{name}</b> received {at}</p>")
             figure = charts.waterfall(waterfall.bars(row), row["ttft_s"])
             st.plotly_chart(figure, key="waterfall", config=charts.CONFIG)
-            _details(row)
+            _inside(row)
+            facts(row)
+            whole = replace(controls.current(), page="request", request=key)
+            st.html(
+                f"<p class='note'><a href='{html.escape(link(whole))}' target='_self'>"
+                "What happened to this request?</a> Who was with it, and what its server did.</p>"
+            )
         st.button(
             "Close",
             key="close",
@@ -36,15 +42,19 @@ def show(engine: Engine, key: RequestKey, zone: tzinfo) -> None:
         )
 
 
-def _details(row: Mapping[str, Any]) -> None:
+def _inside(row: Mapping[str, Any]) -> None:
     if inside := waterfall.parts(row):
         listed = " · ".join(
             f"<i class='swatch' style='background:{colour}'></i>{html.escape(name)} {duration}"
             for name, colour, duration in inside
         )
         st.html(f"<p class='note'>Inside prefill and decode: {listed}</p>")
-    facts = "".join(_fact(*fact) for fact in waterfall.facts(row))
-    st.html(f"<div class='facts'>{facts}</div>")
+
+
+def facts(row: Mapping[str, Any]) -> None:
+    """What is known of a request beside its phases."""
+    listed = "".join(_fact(*fact) for fact in waterfall.facts(row))
+    st.html(f"<div class='facts'>{listed}</div>")
 
 
 def _fact(what: str, value: str, why: str) -> str:

@@ -121,10 +121,10 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
         slowest_table.show(
             slowest.shown_rows(table, matrix, view.latency, zone, length_s),
             slowest.shown_columns(view.latency),
-            str(view.request) if view.request else "",
+            str(view.request) if isinstance(view.request, RequestKey) else "",
             on_chosen=_chosen,
         )
-    if view.request is not None:
+    if isinstance(view.request, RequestKey):
         request_panel.show(engine, view.request, zone)
 
 

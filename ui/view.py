@@ -9,6 +9,8 @@ falls back to the default, and a notice says so.
     latency=ttft  model=… replica=… tenant=… route=… outcome=…  request=…
     page=why                    which page (pages.py has their names); without it the first, or,
                                 where it names a latency or a request, that of requests
+    page=request&request=…      one request: TRACE/SPAN, an id of its server, or of its trace
+    measure=…                   of the fleet, what is drawn side by side
     baseline=…/…                what to compare with, as from and to; else the stretch before
     by=hour                     a promise's history by the hour, not by the day
 """
@@ -18,9 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
 
+from store.named import LONGEST as LONGEST_ID
 from store.queries import Window
 from telemetry.requests import Outcome
+from ui.measures import FIRST_MEASURE, MEASURES
 from ui.pages import BY_KEY, FIRST
 from ui.wording import plain
 
@@ -43,18 +48,23 @@ LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One request, with the instant of its receipt so that it is found without a search."""
+    """One request, with the instant of its receipt where that is known: then a database that
+    is sorted by time need not search for it."""
 
-    received_unix_ns: int
+    received_unix_ns: int | None
     trace_id: str
     span_id: str
 
     def __str__(self) -> str:
+        if self.received_unix_ns is None:
+            return f"{self.trace_id}/{self.span_id}"
         return f"{self.received_unix_ns}-{self.trace_id}-{self.span_id}"
 
     @staticmethod
     def parse(text: str) -> "RequestKey | None":
         """The inverse of str; None for anything else."""
+        if match := re.fullmatch(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})", text):
+            return RequestKey(None, match[1], match[2])
         match = re.fullmatch(r"([0-9]{1,19})-([0-9a-f]{1,32})-([0-9a-f]{1,16})", text)
         if match is None or int(match[1]) >= LATEST_UNIX_S * SECOND_NS:
             return None
@@ -74,10 +84,12 @@ class View:
     to_unix_ns: int | None = None
     latency: str = "ttft_s"
     equals: Mapping[str, str] = field(default_factory=dict)
-    request: RequestKey | None = None
+    request: RequestKey | str | None = None
+    """The one that is open; words where the reader typed an id, on its own page alone."""
     page: str = FIRST
     baseline: Window | None = None
     by: str = STEPS[0]
+    measure: str = FIRST_MEASURE
 
     @property
     def live(self) -> bool:
@@ -116,12 +128,6 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
     if "outcome" in equals and equals["outcome"] not in set(Outcome):
         refused = equals.pop("outcome")
         notices.append(_refused("outcome", refused, ", ".join(Outcome), "showing all"))
-    key = parameters.get("request")
-    request = RequestKey.parse(key) if key else None
-    if key and request is None:
-        notices.append(
-            _refused("request", key, "a key this page has written", "showing none of its own")
-        )
     page = parameters.get("page", _implied_page(parameters))
     if page not in BY_KEY:
         instead = f"showing “{BY_KEY[FIRST].question}”"
@@ -131,7 +137,16 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
     if by not in STEPS:
         notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
         by = STEPS[0]
-    known = {"last", "from", "to", "latency", "request", "page", "baseline", "by", *LABELS}
+    measure = parameters.get("measure", FIRST_MEASURE)
+    if measure not in MEASURES:
+        notices.append(
+            _refused("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
+        )
+        measure = FIRST_MEASURE
+    known = {
+        *("last", "from", "to", "latency", "request", "page", "baseline", "by", "measure"),
+        *LABELS,
+    }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
         notices.append(f"The address says {names}, which this page does not know: ignored.")
@@ -139,10 +154,11 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         view,
         latency=LATENCIES[latency],
         equals=equals,
-        request=request,
+        request=_request(parameters, page, notices),
         page=page,
         baseline=_baseline(parameters, notices),
         by=by,
+        measure=measure,
     )
     return view, notices
 
@@ -160,8 +176,10 @@ def parameters(view: View) -> dict[str, str]:
     if name != "ttft":
         written["latency"] = name
     written.update(view.equals)
-    if view.request is not None:
+    if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
         written["request"] = str(view.request)
+    if view.measure != FIRST_MEASURE:
+        written["measure"] = view.measure
     if view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(_seconds_text(end) for end in ends)
@@ -176,6 +194,38 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
     """The page of an address that names none: links that were sent before there were several
     speak of requests."""
     return "requests" if {"latency", "request"} & set(parameters) else FIRST
+
+
+def link(view: View) -> str:
+    """An address, relative to any of the explorer's own, that opens this view.
+
+    A filter's value that no address should hold is left out of it.
+    """
+    written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
+    return f"?{urlencode(written, quote_via=quote)}"
+
+
+def pasted(text: str) -> RequestKey | str | None:
+    """What somebody means who pastes this: a link of the explorer's, a key of its, or words."""
+    text = text.strip()
+    if text.startswith(("http://", "https://", "?")):
+        _, _, asked = text.partition("?")
+        text = dict(parse_qsl(asked)).get("request", text).strip()
+    return RequestKey.parse(text.lower()) or text[:LONGEST_ID] or None
+
+
+def _request(
+    parameters: Mapping[str, str], page: str, notices: list[str]
+) -> RequestKey | str | None:
+    text = parameters.get("request", "").strip()
+    if not text or (key := RequestKey.parse(text.lower())) is not None:
+        return key if text else None
+    if page == "request":
+        return text[:LONGEST_ID]
+    notices.append(
+        _refused("request", text, "a key this page has written", "showing none of its own")
+    )
+    return None
 
 
 def _range(parameters: Mapping[str, str], notices: list[str]) -> View:

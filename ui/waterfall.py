@@ -89,6 +89,8 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
         ("Prompt", _tokens(row), "Tokens of the prompt; those the prefix cache already held."),
         ("Answer", _counted(row["output_tokens"]), "Tokens of the answer."),
+        ("Cost", _cost(row), "Its share of the GPUs’ price, by the time they worked for it."),
+        ("GPU time", _billed(row), "Seconds of the engine billed to it; wasted: computed twice."),
         ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
         ("On arrival", _arrival(row), "The engine's state when the request came."),
         ("Model", row["model"], ""),
@@ -119,6 +121,22 @@ def _arrival(row: Mapping[str, Any]) -> str:
         (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
     )
     return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    cost_usd = row.get("cost_usd")
+    if cost_usd is None:
+        return ""
+    by_tokens = ", by its tokens" if row.get("priced_by") == "tokens" else ""
+    return f"{wording.usd(cost_usd)}{by_tokens}"
+
+
+def _billed(row: Mapping[str, Any]) -> str:
+    billed_s, wasted_s = row.get("billed_s"), row.get("wasted_s")
+    if billed_s is None:
+        return ""
+    wasted = f", {wording.seconds(wasted_s)} more wasted" if wasted_s else ""
+    return f"{wording.seconds(billed_s)}{wasted}"
 
 
 def _counted(tokens: int | None) -> str:

@@ -1,6 +1,7 @@
 """The page "Why is it slow?": the sentence, the reason, the evidence, the way out."""
 
 import time
+from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
 
@@ -9,13 +10,24 @@ from sqlalchemy import Engine
 
 from diagnosis.explanation import Explanation, Verdict
 from store.errors import StoreError
-from ui import answering, controls, emptiness, freshness, growth, why_wording
+from ui import (
+    answering,
+    controls,
+    emptiness,
+    freshness,
+    growth,
+    phases,
+    reading,
+    slowest,
+    slowest_table,
+    why_wording,
+)
 from ui.answering import Material
 from ui.chapters import chapter, chart
 from ui.pages import BY_KEY
 from ui.reading import Unreadable
 from ui.sharing import shared, window_of
-from ui.view import RANGES_S, View
+from ui.view import RANGES_S, SECOND_NS, RequestKey, View
 
 PAGE: Final = BY_KEY["why"]
 
@@ -33,6 +45,8 @@ HITS_HELP: Final = (
 def body(engine: Engine, zone: tzinfo) -> None:
     """All that moves with time; runs again by itself while the page is live."""
     view = controls.current()
+    if view.page != "why":  # a request was chosen below: the frame shows another page now
+        st.rerun()
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
@@ -48,6 +62,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
             emptiness.nothing_in_view(engine, found.window, view, zone)
         else:
             _answer(told, view, zone)
+            _slowest(engine, found, view, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
 
@@ -92,6 +107,24 @@ def _details(told: Explanation) -> None:
             for place, cause in enumerate(told.causes):
                 with st.expander(why_wording.title(cause), key=f"cause_{cause.id}"):
                     st.html(why_wording.evidence(cause, with_levers=place > 0))
+
+
+def _slowest(engine: Engine, found: Material, view: View, zone: tzinfo) -> None:
+    """Each a way to the page that says what happened to it."""
+    table = reading.received_at(engine, found.slowest_unix_ns(view.latency), view.equals)
+    length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / SECOND_NS
+    with chapter("The slowest of them", "Choose one to see what happened to it."):
+        slowest_table.show(
+            slowest.shown_rows(table, phases.layers(table), view.latency, zone, length_s),
+            slowest.shown_columns(view.latency),
+            "",
+            on_chosen=_chosen,
+        )
+
+
+def _chosen(text: str) -> None:
+    if (key := RequestKey.parse(text)) is not None:
+        controls.change(replace(controls.current(), page="request", request=key))
 
 
 def _growth(told: Explanation) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,3 +135,51 @@ def test_the_causes_of_an_incident_open_from_a_link(
     page.locator(".cause").wait_for()
     assert page.url == link
     assert page.locator(".headline").inner_text() == said
+
+
+def test_one_request_and_the_fleet_open_on_a_narrow_page(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+    one_request: Any,
+) -> None:
+    """From the fleet to a replica's requests, from there to one of them and who was with it;
+    from an answer to the slowest of it. Nothing scrolls sideways, hostile names stay text."""
+    rows, samples = fleet(1000, recent(), 600)
+    hostile = [
+        one_request(
+            2000 + number,
+            received_unix_ns=recent(100),
+            **dict.fromkeys(("request_id", "tenant", "replica", "model", "route"), HOSTILE),
+            prefill_others_prefill_s=0.05,
+        )
+        for number in range(2)
+    ]
+    address = explorer(
+        database([*rows, *hostile], [*samples, replace(samples[-1], replica=HOSTILE)])
+    )
+    page = tab(viewport={"width": 400, "height": 800})
+
+    def settled() -> None:
+        page.locator(".js-plotly-plot").first.wait_for()
+        assert page.locator(".stException").count() == 0
+        assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+        assert page.title() == "Tailspan"
+        assert page.locator("img[src=x]").count() == 0
+
+    page.goto(f"{address}/?page=fleet&last=15m")
+    link = page.locator("td a", has_text="<img").first
+    link.wait_for()
+    settled()
+    link.click()
+    page.locator("button[data-key]").first.click()
+    page.get_by_text("What happened to this request?").last.click()
+    page.locator("a", has_text="<img src=x").first.wait_for()
+    settled()
+    assert "page=request" in page.url
+    page.goto(f"{address}/?page=why&last=15m")
+    page.locator("button[data-key]").first.click()
+    page.wait_for_url("**page=request**")
+    page.get_by_text("Where its time went").wait_for()
+    settled()

@@ -30,3 +30,20 @@ def test_no_cell_is_a_formula() -> None:
     figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
     lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
     assert [line[0] for line in lines] == ["'=1+1", "'+x", "'-x", "'@x", "fine"]
+
+
+def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
+    """By the name of its row, as it is drawn."""
+    figure = go.Figure(
+        go.Heatmap(
+            x=["10:00", "10:01"],
+            y=["000", "001"],
+            z=[[1.0, None], [None, 2.0]],
+            customdata=[["one", "–"], ["–", "two"]],
+            meta=["r1", "=r2"],
+        )
+    )
+    assert list(csv.reader(csv_of(figure).splitlines()))[1:] == [
+        ["r1", "10:00", "1.0", "one"],
+        ["'=r2", "10:01", "2.0", "two"],
+    ]

@@ -1,13 +1,17 @@
 """The page's address: a link reproduces the view, a hostile one falls back."""
 
+from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.named import LONGEST
 from store.queries import Window
 from ui import view as views
+from ui.measures import MEASURES
 from ui.pages import BY_KEY
 from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, STEPS, RequestKey, View
 
@@ -15,7 +19,7 @@ NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
 Keys = st.builds(
     lambda at, trace, span: RequestKey(at, f"{trace:032x}", f"{span:016x}"),
-    Instants,
+    st.none() | Instants,
     st.integers(1, 2**128 - 1),
     st.integers(1, 2**64 - 1),
 )
@@ -35,6 +39,7 @@ def the_views(draw: Any) -> View:
         page=draw(st.sampled_from(list(BY_KEY))),
         baseline=draw(st.none() | Baselines),
         by=draw(st.sampled_from(STEPS)),
+        measure=draw(st.sampled_from(list(MEASURES))),
     )
     start = draw(Instants)
     reached = (
@@ -56,7 +61,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
         st.sampled_from(
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
-                *("page", "baseline", "by"),
+                *("page", "baseline", "by", "measure"),
             ]
         ),
         st.text(max_size=40),
@@ -140,3 +145,45 @@ def test_links_that_name_no_page_open_where_they_always_did(
 ) -> None:
     """Those of dashboards and of messages that were sent speak of requests."""
     assert views.parse(parameters)[0].page == page
+
+
+KEY = RequestKey(None, "ab" * 16, "cd" * 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        (f" {KEY} ", KEY),
+        (str(KEY).upper(), KEY),
+        (f"https://host/base/?last=1h&page=request&request={'ab' * 16}%2F{'cd' * 8}", KEY),
+        ("?page=request&request=chatcmpl-1", "chatcmpl-1"),
+        ("https://host/without", "https://host/without"),
+        (" chatcmpl-1\n", "chatcmpl-1"),
+        ("x" * 10_000, "x" * LONGEST),
+        ("  ", None),
+    ],
+)
+def test_what_is_pasted_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
+    """Whatever somebody has at hand."""
+    assert views.pasted(text) == meant
+
+
+def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
+    """On another they are not understood, and are not written."""
+    asked = {"request": "chatcmpl-1", "page": "request"}
+    view, notices = views.parse(asked)
+    assert (view.request, notices) == ("chatcmpl-1", [])
+    assert views.parameters(view) == {**asked, "last": "15m"}
+    assert "request" not in views.parameters(replace(view, page="why"))
+    view, notices = views.parse({"request": "chatcmpl-1", "page": "why"})
+    assert view.request is None
+    assert "request is “chatcmpl-1”" in notices[0]
+
+
+def test_a_link_opens_the_view_and_leaves_out_what_is_too_long() -> None:
+    """No server takes an address of any length."""
+    view = View(page="request", request=KEY, equals={"tenant": "a&b", "model": "w" * 10_000})
+    link = views.link(view)
+    assert len(link) < 200
+    reached, notices = views.parse(dict(parse_qsl(link.removeprefix("?"))))
+    assert (reached, notices) == (replace(view, equals={"tenant": "a&b"}), [])

@@ -1,0 +1,134 @@
+"""What the page of one request reads from the store.
+
+A request that is there does not change; who was with it may still be on the way. What was read
+is kept for a minute, for all who look at it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Engine
+
+from diagnosis.account import Account, account
+from diagnosis.arrow import REQUEST_COLUMNS, requests_of
+from store.named import named, oldest_request_unix_ns
+from store.neighbours import neighbours, place_of
+from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
+from store.standing import LATENCIES, Standing, standings
+from telemetry.requests import Outcome
+from ui import company, reading, strips
+from ui.company import Company
+from ui.reading import told
+from ui.sharing import shared
+from ui.strips import Strip
+from ui.view import RequestKey
+
+LIKE: Final = ("model", "route")
+"""What a request has in common with those it is compared with."""
+KEPT_NS: Final = 60 * 10**9
+HALF_HOUR_NS: Final = 1_800 * 10**9
+APART_NS: Final = 16 * 10**9
+"""Two samples of an engine are at most so far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that is told of one request."""
+
+    row: Mapping[str, Any]
+    account: Account
+    company: Company
+    engine: Sequence[Strip]
+    gpus: Sequence[Strip]
+    throttled: str | None
+    standings: Mapping[str, Standing]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What can be said where nothing is called so: what the store has at all."""
+
+    oldest_unix_ns: int | None
+    newest_unix_ns: int | None
+
+
+def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+    """The requests that an id may mean, earliest first."""
+    try:
+        with told():
+            return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
+    except LookupError:
+        return []
+
+
+def read(engine: Engine, key: RequestKey) -> Story | None:
+    """One request's story; None where there is no such request."""
+    try:
+        with told():
+            return shared(engine, ("story", key, _minute()), lambda: _story(engine, key))
+    except LookupError:
+        return None
+
+
+def missing(engine: Engine) -> Missing:
+    """What there is instead."""
+    with told():
+        return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
+
+
+def _minute() -> int:
+    return time.time_ns() // KEPT_NS
+
+
+def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = named(engine, asked).to_pylist()
+    if not found:  # which is not kept: it may come at any moment
+        raise LookupError(asked)
+    return found
+
+
+def _story(engine: Engine, key: RequestKey) -> Story:
+    row = reading.one(engine, key)
+    if row is None:
+        raise LookupError(str(key))
+    received = int(row["received_unix_ns"])
+    end = received + int(row["e2e_s"] * 1e9)
+    table = neighbours(engine, row, [*REQUEST_COLUMNS, *company.COLUMNS])
+    place = place_of(table, row)
+    its_account = account(requests_of(table), place, table.num_rows)
+    around = Window(max(0, received - APART_NS), end + APART_NS)
+    replica, number = row["replica"], row["engine"]
+    engine_strips: list[Strip] = []
+    gpu_strips: list[Strip] = []
+    throttled = None
+    if replica is not None and row["outcome"] != Outcome.REJECTED:
+        its_engine = {"replica": replica, **({} if number is None else {"engine": str(number)})}
+        samples = sample_table(engine, around, equals=its_engine, columns=strips.ENGINE_COLUMNS)
+        gpus = gpu_table(engine, around, equals={"replica": replica}, columns=strips.GPU_COLUMNS)
+        engine_strips = strips.engine_strips(samples, received)
+        gpu_strips = strips.gpu_strips(gpus, received)
+        throttled = strips.throttled(gpus, received, end)
+    return Story(
+        row,
+        its_account,
+        company.company(table, place, its_account),
+        engine_strips,
+        gpu_strips,
+        throttled,
+        _standings(engine, row),
+        simulated(engine, Window(received, received + 1)),
+    )
+
+
+def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, Standing]:
+    received = int(row["received_unix_ns"])
+    values_s = {name: row[name] for name in LATENCIES if row[name] is not None}
+    if not Outcome(row["outcome"]).answered:
+        values_s.pop("e2e_s", None)
+    if row["streamed"] is False:
+        values_s.pop("ttft_s", None)
+    hour = Window(max(0, received - HALF_HOUR_NS), received + HALF_HOUR_NS)
+    return standings(engine, hour, {label: row[label] for label in LIKE}, values_s)
