@@ -182,12 +182,21 @@ class Case:
         """How the traffic changed."""
         return demand_of(
             self.before,
-            self.question.baseline.seconds,
+            self._heard_s,
             self.hot_requests,
             self.hot_s,
             self.victims,
             self.work,
         )
+
+    @property
+    def _heard_s(self) -> float:
+        """Seconds of the baseline since its first request: before that nobody may have listened,
+        and what is not known is no small traffic."""
+        whole = self.question.baseline
+        received = self.before.received_unix_ns
+        first = int(received.min()) if received.size else whole.from_unix_ns
+        return max((whole.to_unix_ns - first) / 1e9, 1.0)
 
     @cached_property
     def workload(self) -> Workload:

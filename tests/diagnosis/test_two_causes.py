@@ -13,7 +13,7 @@ from diagnosis.question import Metric
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from telemetry.starts import EngineStart, written
-from tests.diagnosis.making import STEP_S, WINDOW, S, asked, labels, later, quiet
+from tests.diagnosis.making import BASELINE, STEP_S, WINDOW, S, asked, labels, later, quiet
 
 REPLICAS = ("r0", "r1")
 
@@ -152,3 +152,13 @@ def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers_of(engines, None, [start])))
     assert max(found, key=lambda cause: found[cause]) == "kv_cache_exhausted"
+
+
+def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
+    """Nobody listened in its first half: as many requests a second came as ever."""
+    waited = later(quiet(), queue_seats_s=0.6)
+    heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
+    demand = "requests/s, all replicas"
+    found = asked(heard)
+    (evidence,) = [each for cause in found.causes for each in cause.evidence if each.what == demand]
+    assert evidence.now == pytest.approx(evidence.baseline, rel=0.1)
