@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 PIP_QUIET ?= --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -24,14 +25,18 @@ run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; AR
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
 test: $(STAMP) ## All that pip alone can test, in minutes
-	@$(BIN)/python -m pytest -m "not real" -n auto --maxprocesses 8 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -m "not real" $(SIDE_BY_SIDE) $(ARGS)
 
 test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"
 	@bash rig/debian.sh
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
 		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
-	@$(BIN)/python -m pytest -m real $(ARGS) || [ $$? -eq 5 ]  # 5: there was none to run
+	@status=0; \
+	$(BIN)/python -m pytest -m real --ignore=tests/real $(SIDE_BY_SIDE) $(ARGS) \
+		|| [ $$? -eq 5 ] || status=1; \
+	$(BIN)/python -m pytest -m real tests/real $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	exit $$status  # 5: there was none to run; a vLLM wants the machine for itself
 
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
