@@ -116,6 +116,7 @@ class Stack:
         forward: sends what is received on to another backend.
         gpus: which GPUs are sampled, and whose they are.
         prices: what engines cost, so that requests are told their cost.
+        price_file: where they are written, for the explorer; None for the environment's.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Stack:
         forward: Forwarder | None = None,
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
         prices: PriceList = PriceList(),  # noqa: B008 - frozen
+        price_file: Path | None = None,
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -148,6 +150,7 @@ class Stack:
         self._engine = engine
         self._database_url = database_url
         self._objective_paths = objective_paths
+        self._price_file = price_file
         self._ports = ports
         self._with_explorer = explorer
         self._explorer_port = ports.explorer
@@ -181,6 +184,7 @@ class Stack:
             objectives=counted(tuple(objectives)),
             targets={each.name: float(each.target) for each in objectives},
             notifications=self._notifying.counts if self._notifying else None,
+            usd_per_s=self._pricing.usd_per_s,
         )
         rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns)
         self._keep = keep
@@ -301,6 +305,7 @@ class Stack:
             port=self._explorer_port,
             database_url=self._database_url,
             objectives=self._objective_paths,
+            prices=self._price_file,
         )
         self.explorer = await children.start(
             "explorer", start.command, start.environment, self._logs / "explorer.log"

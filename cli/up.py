@@ -248,6 +248,7 @@ def up(
             forward=sent_on,
             gpus=gpu_setup,
             prices=priced_at,
+            price_file=prices,
         )
         await running.run(stack, vllm=vllm)
 

@@ -68,20 +68,24 @@ class Pricing:
 
     def price(self, requests: Iterable[RequestTimeline]) -> None:
         """Give each request its cost, where it has one."""
-        rates = self._usd_per_s
         for request in requests:
-            key = (request.replica, request.engine)
-            try:
-                usd_per_s = rates[key]
-            except KeyError:
-                usd_per_s = self._rate(key)
-                _remember(rates, key, usd_per_s)
+            usd_per_s = self.usd_per_s(request.replica, request.engine)
             if usd_per_s is None:
                 continue
             if request.billed_s is not None:
                 give_cost(request, request.billed_s * usd_per_s, PricedBy.LEDGER)
             elif (modelled_s := self._modelled_s(request)) is not None:
                 give_cost(request, modelled_s * usd_per_s, PricedBy.TOKENS)
+
+    def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
+        """What a second of an engine costs, all its GPUs together; None where nobody knows."""
+        key = (replica, engine)
+        try:
+            return self._usd_per_s[key]
+        except KeyError:
+            usd_per_s = self._rate(key)
+            _remember(self._usd_per_s, key, usd_per_s)
+            return usd_per_s
 
     def _rate(self, key: tuple[str | None, int | None]) -> float | None:
         replica, number = key

@@ -14,6 +14,8 @@ from prometheus_client.registry import CollectorRegistry
 
 from alerts.objectives import Goodput
 from exporters import series
+from exporters.costs import CostTotals, cost_families
+from exporters.engine_bills import EngineBills
 from exporters.engines import EngineTotals
 from exporters.families import (
     counter,
@@ -49,6 +51,7 @@ class PrometheusExporter(Families):
         objectives: by name, those to count good events of.
         targets: of those, the share that is to be good.
         notifications: attempts by channel and result; without it that series is absent.
+        usd_per_s: what a second of a replica's engine costs; None where nobody knows.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class PrometheusExporter(Families):
         objectives: Mapping[str, Goodput] | None = None,
         targets: Mapping[str, float] | None = None,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
+        usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
     ) -> None:
         self._report = report
         self._notifications = notifications
@@ -73,6 +77,10 @@ class PrometheusExporter(Families):
         self._tenants = TenantTotals()
         self._latencies = RecentLatencies()
         self._engines = EngineTotals(clock_unix_ns)
+        self._usd_per_s = usd_per_s
+        self._costs = CostTotals()
+        self._tenant_costs = CostTotals()
+        self._bills = EngineBills(clock_unix_ns, usd_per_s)
         self._gpus = GpuTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
         self._targets = targets or {}
@@ -115,6 +123,11 @@ class PrometheusExporter(Families):
                 (self._labels.held_model(view.model), replica, str(engine)): view
                 for (replica, engine), view in self._engines.view().items()
             }
+            costs, tenant_costs = self._costs.copy(), self._tenant_costs.copy()
+            bills = {
+                (self._labels.held_model(bill.model), replica, str(engine)): bill
+                for (replica, engine), bill in self._bills.view().items()
+            }
             gpus = self._gpus.view(self._labels)
             recent = self._latencies.counts(self._clock_unix_ns())
             slos = self._slos.copy()
@@ -124,6 +137,7 @@ class PrometheusExporter(Families):
         yield from tenant_families(tenants)
         yield from recent_families(recent)
         yield from engine_families(engines)
+        yield from cost_families(costs, tenant_costs, bills)
         yield from gpu_families(gpus)
         yield from slo_families(slos, self._targets)
         yield counter(
@@ -152,6 +166,10 @@ class PrometheusExporter(Families):
         tenant = self._labels.customer(pair[0], request.tenant, now_unix_ns)
         self._requests.add(pair, request)
         self._tenants.add(tenant, request)
+        if request.cost_usd is not None:
+            usd_per_s = self._usd_per_s(request.replica, request.engine)
+            self._costs.add(pair, request, usd_per_s)
+            self._tenant_costs.add(tenant, request, usd_per_s)
         self._latencies.add(pair, request, now_unix_ns, tenant)
         self._slos.add(request, now_unix_ns)
 
@@ -159,22 +177,25 @@ class PrometheusExporter(Families):
         self._simulated |= sample.simulated
         if self._labels.engine(sample.replica, sample.engine, now_unix_ns):
             self._engines.add(sample)
+            self._bills.add(sample)
         if sample.model is not None:
-            self._requests.expect(self._pair(sample.model, sample.replica, now_unix_ns))
+            pair = self._pair(sample.model, sample.replica, now_unix_ns)
+            self._requests.expect(pair)
+            if self._usd_per_s(sample.replica, sample.engine) is not None:
+                self._costs.expect(pair)
 
     def _pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> Pair:
         return self._labels.pair(model, replica, now_unix_ns)
 
     def _forget_what_made_way(self) -> None:
-        self._requests.forget(
-            {pair for pair in self._requests.pairs if not self._labels.holds_pair(pair)}
-        )
-        self._tenants.forget(
-            {pair for pair in self._tenants.pairs if not self._labels.holds_customer(pair)}
-        )
-        self._engines.forget(
-            {key for key in self._engines.keys if not self._labels.holds_engine(key)}
-        )
+        for totals in (self._requests, self._costs):
+            totals.forget({pair for pair in totals.pairs if not self._labels.holds_pair(pair)})
+        for customers in (self._tenants, self._tenant_costs):
+            customers.forget(
+                {pair for pair in customers.pairs if not self._labels.holds_customer(pair)}
+            )
+        for engines in (self._engines, self._bills):
+            engines.forget({key for key in engines.keys if not self._labels.holds_engine(key)})
 
 
 def _version() -> str:

@@ -17,6 +17,7 @@ from typing import Final
 
 from alerts import vocabulary
 from alerts.objectives import Goodput
+from exporters.cost_series import COST_SERIES
 from exporters.engine_series import (
     ENGINE_GAUGES,
     ENGINE_INFO,
@@ -374,6 +375,7 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     *ENGINE_TOTALS.values(),
     *ROOFLINES.values(),
     LAST_SAMPLE,
+    *COST_SERIES,
     *GPU_SERIES,
     SLO_EVENTS,
     SLO_TARGET,

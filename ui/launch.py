@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
 
 DEFAULT_PORT: Final = 8501
@@ -30,6 +31,7 @@ def launch(
     base_path: str = "",
     database_url: str | None = None,
     objectives: Sequence[Path] = (),
+    prices: Path | None = None,
 ) -> Launch:
     """The explorer's process.
 
@@ -39,6 +41,7 @@ def launch(
         base_path: the path under which a proxy serves the page, without slashes around it.
         database_url: a SQLAlchemy URL; None leaves the environment's, or the default.
         objectives: the files and folders of those in force; none for those that come along.
+        prices: the price file in force; None leaves the environment's, or the list prices.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL
@@ -64,6 +67,8 @@ def launch(
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}
     if objectives:
         environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
+    if prices is not None:
+        environment[PRICES_KEY] = str(prices.resolve())
     app = Path(__file__).with_name("app.py")
     return Launch(
         command=(

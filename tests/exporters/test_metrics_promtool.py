@@ -14,7 +14,7 @@ from exporters.gpu_series import GPU_GAUGES
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import RequestTimeline
+from telemetry.requests import PricedBy, RequestTimeline
 from tests.exporters.test_gpu_readers import State
 
 
@@ -25,8 +25,11 @@ def test_prometheus_finds_nothing_to_mend(
     """Names, types, units and reserved labels are as its linter wants them."""
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
-    exporter = PrometheusExporter(Counters().report, clock_unix_ns=clock)
-    exporter.on_stored([request_row() for _ in range(400)], [sample_row()])
+    exporter = PrometheusExporter(
+        Counters().report, clock_unix_ns=clock, usd_per_s=lambda replica, engine: 0.0005
+    )
+    told: dict[str, Any] = {"cost_usd": 0.001, "priced_by": PricedBy.LEDGER, "wasted_s": 0.1}
+    exporter.on_stored([request_row(**told) for _ in range(400)], [sample_row()])
     values: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 1)
     gpu = GpuSample(
         replica="r1",
@@ -43,6 +46,7 @@ def test_prometheus_finds_nothing_to_mend(
     exposition.write(openmetrics=False)
     text = exposition.write(openmetrics=False)
     assert b'tailspan_recent_ttft_seconds{model="llama",quantile="0.99",replica="r1"}' in text
+    assert b'tailspan_wasted_cost_usd_total{model="llama",replica="r1"} ' in text
     assert b'tailspan_gpu_power_watts{gpu="GPU-1",model_name="NVIDIA H100",replica="r1"} 1' in text
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -19,7 +19,7 @@ from exporters.prometheus import PrometheusExporter
 from exporters.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import QUEUE_PARTS, Outcome, RequestTimeline, Source
+from telemetry.requests import QUEUE_PARTS, Outcome, PricedBy, RequestTimeline, Source
 
 Row = Callable[..., RequestTimeline]
 Sample = Callable[..., EngineSample]
@@ -192,10 +192,12 @@ def test_only_the_vocabulary_is_told(clock: Any, request_row: Row, sample_row: S
         objectives={"chat": Goodput(None, parse("ttft_s <= 0.5", GOOD))},
         targets={"chat": 0.99},
         notifications=lambda: {("team", "dead"): 1},
+        usd_per_s=lambda replica, engine: 0.001,
     )
     given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]
     whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)
-    parts = dict.fromkeys((*QUEUE_PARTS, *COSTS), 0.04)
+    parts: dict[str, Any] = dict.fromkeys((*QUEUE_PARTS, *COSTS), 0.04)
+    parts["priced_by"] = PricedBy.LEDGER
     exporter.on_stored([request_row(**parts) for _ in range(400)], [sample_row(**whole)])
     gpu = dict.fromkeys(GPU_GAUGES, 1)
     exporter.on_gpus_stored(
