@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 DIMENSIONS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome", "hour")
 
-KEPT_S: Final = 300
-"""Stretches in which a rate is held against the objectives."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -169,56 +166,25 @@ def reckon(
     """The bill of a window and all that is held against it."""
     from cost.bill import bill
     from cost.energy import energy, together
-    from cost.managed import break_even
+    from cost.managed import break_even, tokens_by_model
     from store.accounts import accounts
+    from ui.reckoning import compared, kept
 
     read = accounts(engine, window, [name for name in by if name != "hour"])
     found = bill(read, prices, by)
-    compared, missing = _compared(read, prices)
-    whole = bool(compared) and not missing and not found.unpriced
+    held, missing = compared(tokens_by_model(read.cells), prices)
+    whole = bool(held) and not missing and not found.unpriced
+    stretch = Window(read.from_unix_ns, read.to_unix_ns)
     return Cost(
         accounts=read,
         bill=found,
-        compared=compared,
+        compared=held,
         not_compared=missing,
-        break_even=break_even(found.usd_per_hour, compared, _kept(engine, read, objectives))
+        break_even=break_even(found.usd_per_hour, held, kept(engine, stretch, objectives))
         if whole
         else None,
         energy=together(energy(read, prices, found.seen).values()),
     )
-
-
-def _compared(read: "Accounts", prices: "PriceList") -> "tuple[list[Comparison], list[str]]":
-    from cost.managed import NoManagedPrice, compare, tokens_by_model
-
-    compared, missing = [], []
-    for model, tokens in tokens_by_model(read.cells).items():
-        try:
-            compared.append(compare(model, tokens, prices))
-        except NoManagedPrice as error:
-            missing.append(str(error))
-    return compared, missing
-
-
-def _kept(engine: Engine, read: "Accounts", objectives: "Sequence[Objective]") -> float | None:
-    """The highest rate at which the objectives were all kept, as far as `tailspan up` counted."""
-    from alerts.objectives import Goodput
-    from cost.managed import Judged, kept_rps
-    from store.slo_counts import read_counts
-
-    start_s, end_s = read.from_unix_ns // 10**9, read.to_unix_ns // 10**9
-    stretches: dict[int, list[Judged]] = {}
-    for objective in objectives:
-        if not isinstance(objective.indicator, Goodput):
-            continue
-        sums: dict[int, tuple[int, int]] = {}
-        for each in read_counts(engine, objective.indicator.digest, start_s, end_s):
-            at = (each.until_unix_s - 1) // KEPT_S
-            good, every = sums.get(at, (0, 0))
-            sums[at] = (good + each.good, every + each.good + each.bad)
-        for at, (good, every) in sums.items():
-            stretches.setdefault(at, []).append(Judged(good, every, objective.target))
-    return kept_rps(stretches.values(), KEPT_S)
 
 
 def as_json(found: Cost) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""All dashboards. Cost and GPU join once there are series of them."""
+"""All dashboards."""
 
 from typing import Final
 
-from dashboards import engine, fleet, objectives, requests
+from dashboards import cost, engine, fleet, gpu, objectives, requests
 from dashboards.panels import Board
 
 BOARDS: Final[tuple[Board, ...]] = (
@@ -10,4 +10,6 @@ BOARDS: Final[tuple[Board, ...]] = (
     objectives.BOARD,
     requests.BOARD,
     engine.BOARD,
+    gpu.BOARD,
+    cost.BOARD,
 )

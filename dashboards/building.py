@@ -102,9 +102,9 @@ def _panel(panel: Panel) -> Any:
         built.with_target(_target(query, "ABCDEFGH"[place], panel.kind))
     built.links(
         [
-            dashboard.DashboardLink("The requests behind this, in the explorer")
+            dashboard.DashboardLink("What is behind this, in the explorer")
             .type(models.DashboardLinkType.LINK)
-            .url(f"${{{EXPLORER}}}/?{_TIME}&latency={quote(panel.latency)}")
+            .url(f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}")
             .target_blank(True)
         ]
     )
@@ -132,7 +132,7 @@ def _panel(panel: Panel) -> Any:
             dashboard.DashboardLink("The requests of ${__series.name}, in the explorer")
             .type(models.DashboardLinkType.LINK)
             .url(
-                f"${{{EXPLORER}}}/?{_TIME}&latency={quote(panel.latency)}"
+                f"${{{EXPLORER}}}/?{_TIME}&{_page(panel)}"
                 "&model=${__field.labels.model}&replica=${__field.labels.replica}"
                 "&tenant=${__field.labels.tenant}&outcome=${__field.labels.outcome}"
             )
@@ -149,6 +149,10 @@ def _panel(panel: Panel) -> Any:
             ],
         )
     return built
+
+
+def _page(panel: Panel) -> str:
+    return f"page={quote(panel.page)}&latency={quote(panel.latency)}"
 
 
 def _target(query: Query, ref: str, kind: Kind) -> Any:

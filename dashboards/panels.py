@@ -21,6 +21,11 @@ class Unit(StrEnum):
     """Times as fast as can be afforded: a burn rate."""
     NUMBER = "short"
     CPUS = "CPUs"
+    BYTES_PER_S = "binBps"
+    WATTS = "watt"
+    JOULES = "joule"
+    HERTZ = "rothz"
+    USD = "currencyUSD"
 
     @property
     def grafana(self) -> str:
@@ -41,6 +46,11 @@ HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.TIMES: 1e4,
     Unit.NUMBER: 1e9,
     Unit.CPUS: 1e4,
+    Unit.BYTES_PER_S: 1e14,
+    Unit.WATTS: 1e6,
+    Unit.JOULES: 1e9,
+    Unit.HERTZ: 1e11,
+    Unit.USD: 1e7,
 }
 """Beyond it a value is no value of that unit; none is ever below 0."""
 
@@ -89,6 +99,8 @@ class Panel:
     """By legend, where series have colours of their own."""
     latency: str = "ttft"
     """Which latency the explorer shows that the panel leads to."""
+    page: str = "requests"
+    """Which page of the explorer it leads to."""
     most: float | None = None
     """The top of the scale, where there is one."""
 

@@ -10,6 +10,7 @@ INTERVAL: Final = "$__rate_interval"
 SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'
 TENANTS: Final = 'model=~"$model",tenant=~"$tenant"'
+GPUS: Final = 'replica=~"$replica"'
 OBJECTIVES: Final = 'slo=~"$slo"'
 
 

@@ -34,6 +34,20 @@ ENDINGS: Final = {
 }
 """How requests ended. They never share a chart with the phases."""
 
+PAID_FOR: Final = {
+    "answers": "#2a60b5",
+    "lost answers": "#734a9c",
+    "recomputed": "#c8242b",
+    "idle": "#c3c7cd",
+    "unbilled": "#e5aa1f",
+}
+"""What a bill went for. They never share a chart with the phases."""
+
+PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
+"""The dearest values of a label, in order."""
+OTHERS_PAY: Final = "#a3a8af"
+"""All the rest of them."""
+
 PROMISED: Final = "#2f8f5b"
 """The line of what is promised."""
 

@@ -28,7 +28,7 @@ def csv_of(figure: go.Figure) -> str:
         told = trace.customdata if trace.customdata is not None else [None] * len(across)
         for x, y, said in zip(across, along, told, strict=False):
             if y is not None:
-                lines.writerow([_cell(trace.name), _cell(x), y, _cell(said)])
+                lines.writerow([cell(trace.name), cell(x), y, cell(said)])
     return written.getvalue()
 
 
@@ -50,7 +50,7 @@ def _title(axis: Any) -> str | None:
     return text
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     """Text that a spreadsheet reads as text: what begins as a formula does is quoted."""
     text = "" if value is None else str(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

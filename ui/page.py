@@ -17,6 +17,7 @@ from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
 from ui import (
     controls,
+    cost_page,
     emptiness,
     fleet_page,
     hurt_page,
@@ -40,6 +41,7 @@ BODIES: Final[Mapping[str, Body]] = {
     "why": why_page.body,
     "fleet": fleet_page.body,
     "request": request_page.body,
+    "cost": cost_page.body,
     "promises": promises_page.body,
 }
 

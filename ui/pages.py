@@ -69,6 +69,7 @@ PAGES: Final = (
         READ_S,  # nothing of it moves by itself
         of_a_range=False,
     ),
+    Page("cost", "Cost", "Who pays for what?", READ_S),
     Page("promises", "Promises", "What is being promised?", READ_S, filters=False),
 )
 """In the order in which they are offered; the first opens where an address names none."""

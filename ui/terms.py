@@ -26,6 +26,13 @@ TERMS: Final[dict[str, str]] = {
     "kv": "Share of the KV cache, the GPU memory that holds the contexts, in use.",
     "budget": "The share of requests that may break the promise over its period: with 99 % "
     "promised, 1 %. Burning 1× it lasts exactly as long as the period.",
+    "recomputed": "Engine time that went into computing again what an eviction threw away.",
+    "idle": "Time in which an engine was up and between steps: paid for, and used for nothing.",
+    "unbilled": "Busy time that no request pays for: of requests that have not ended, or whose "
+    "account was lost. Below zero where requests were billed time in which their engine was not "
+    "seen.",
+    "wall": "An engine is billed while it is heard of: between two of its samples at most a "
+    "minute apart.",
     "p50": "Half of the requests were faster.",
     "p95": "95 of 100 requests were faster.",
     "p99": "99 of 100 requests were faster.",

@@ -13,6 +13,7 @@ falls back to the default, and a notice says so.
     measure=…                   of the fleet, what is drawn side by side
     baseline=…/…                what to compare with, as from and to; else the stretch before
     by=hour                     a promise's history by the hour, not by the day
+    per=model                   costs by another label than the tenant
 """
 
 import re
@@ -42,6 +43,8 @@ LATENCIES: Final = {
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """Of a promise's history."""
+PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
+"""What costs are told by."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
@@ -90,6 +93,7 @@ class View:
     baseline: Window | None = None
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
+    per: str = PAYERS[0]
 
     @property
     def live(self) -> bool:
@@ -137,6 +141,10 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
     if by not in STEPS:
         notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
         by = STEPS[0]
+    per = parameters.get("per", PAYERS[0])
+    if per not in PAYERS:
+        notices.append(_refused("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
+        per = PAYERS[0]
     measure = parameters.get("measure", FIRST_MEASURE)
     if measure not in MEASURES:
         notices.append(
@@ -144,7 +152,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         )
         measure = FIRST_MEASURE
     known = {
-        *("last", "from", "to", "latency", "request", "page", "baseline", "by", "measure"),
+        *("last", "from", "to", "latency", "request", "page", "baseline", "by", "measure", "per"),
         *LABELS,
     }
     if unknown := [name for name in parameters if name not in known]:
@@ -159,6 +167,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         baseline=_baseline(parameters, notices),
         by=by,
         measure=measure,
+        per=per,
     )
     return view, notices
 
@@ -185,6 +194,8 @@ def parameters(view: View) -> dict[str, str]:
         written["baseline"] = "/".join(_seconds_text(end) for end in ends)
     if view.by != STEPS[0]:
         written["by"] = view.by
+    if view.per != PAYERS[0]:
+        written["per"] = view.per
     if view.page != _implied_page(written):
         return {"page": view.page, **written}
     return written

@@ -106,6 +106,26 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def usd(value: float | None) -> str:
+    """Dollars: to the cent from $1 on, to three digits below."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    sign, size = ("−" if value < 0 else ""), abs(value)
+    if size >= 1_000:
+        return f"{sign}${size:,.0f}"
+    if size >= 0.995:
+        return f"{sign}${size:,.2f}"
+    if size < 5e-10:  # a sum's rounding
+        return "$0"
+    return f"{sign}${size:.{2 - math.floor(math.log10(size))}f}"
+
+
+def tick_usd(value: float) -> str:
+    """Dollars at an axis: a round value, without the zeros that say how exact it is."""
+    told = usd(value)
+    return told.rstrip("0").rstrip(".") if "." in told else told
+
+
 def span(duration_s: float) -> str:
     """A time range in words: 15 min, 1 h, 2 d 3 h."""
     left = round(duration_s)
