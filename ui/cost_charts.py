@@ -79,7 +79,7 @@ def waterfall(line: Line) -> go.Figure:
     low = min([0.0, *(part.from_usd + min(0.0, part.usd) for part in found)])
     ticks = charts.linear_ticks(high)
     figure.update_xaxes(
-        range=[low * 1.2, high * 1.42],
+        range=[low * 1.2, high * 1.62],
         tickvals=ticks,
         ticktext=[wording.tick_usd(tick) for tick in ticks],
         fixedrange=True,

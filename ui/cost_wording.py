@@ -23,6 +23,8 @@ MOST_ROWS: Final = 40
 MOST_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Of the bill, from which on idle time is worth a word."""
+NOTHING: Final = 0.005
+"""Of the bill: so little below zero is a rounding at the range's edges."""
 NOT_TOLD: Final = "not told"
 
 
@@ -120,7 +122,7 @@ def payers(groups: Sequence[Group], label: str, view: View) -> str:
     whole = sum(group.usd or 0.0 for group in groups)
     most = max((group.usd or 0.0 for group in groups), default=0.0)
     head = (
-        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>requests</th><th>each</th>"
+        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>requests</th><th>a request</th>"
         "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
     )
     rows = "".join(_row(each, label, view, whole, most) for each in groups[:MOST_ROWS])
@@ -184,9 +186,9 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
         for each in compared
     )
     return (
-        "<div class='wide-table'><table class='told'><tr><th>model</th><th>stands for it</th>"
-        "<th>tokens in</th><th>of them cached</th><th>out</th><th>requests’ cost here</th>"
-        f"<th>there</th></tr>{rows}</table></div>"
+        "<div class='wide-table'><table class='told payers'><tr><th>model</th>"
+        "<th>stands for it</th><th>tokens in</th><th>of them cached</th><th>out</th>"
+        f"<th>requests’ cost here</th><th>there</th></tr>{rows}</table></div>"
     )
 
 
@@ -308,4 +310,5 @@ def notes(found: Spending) -> list[str]:
 def _share(part: float | None, total: Line) -> str:
     if part is None or total.bill_usd <= 0:
         return wording.UNKNOWN
-    return wording.percent(part / total.bill_usd)
+    ratio = part / total.bill_usd
+    return wording.percent(0.0 if -NOTHING < ratio < 0 else ratio)

@@ -1,5 +1,6 @@
 """The page "Is anyone hurt?": promises, incidents, latencies against what is usual, traffic."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput
+from cost.errors import PriceError
+from cost.pricefile import prices_in_force
+from cost.prices import PriceList
 from store.errors import StoreError
 from store.queries import Window, newest_unix_ns
 from ui import (
@@ -25,6 +29,7 @@ from ui import (
     wording,
 )
 from ui.chapters import chapter, chart
+from ui.hourly import Hourly, hourly
 from ui.in_force import InForce, in_force, short
 from ui.pages import BY_KEY
 from ui.reading import Unreadable, told
@@ -56,6 +61,7 @@ class Seen:
     now: Trend
     before: Trend | None
     newest_unix_ns: int | None
+    hourly: Hourly | None
 
 
 def body(engine: Engine, zone: tzinfo) -> None:
@@ -93,10 +99,20 @@ def _read(engine: Engine, view: View, promised: InForce, now_unix_ns: int) -> Se
                 trend,
                 trends.before(engine, trend, view.equals, view.baseline),
                 newest_unix_ns(engine),
+                hourly(engine, window, view.equals, prices),
             )
 
+    prices = _prices()
     filters = tuple(sorted(view.equals.items()))
-    return shared(engine, ("hurt", window, view.baseline, filters, at_s, meant), read)
+    key = ("hurt", window, view.baseline, filters, at_s, meant, repr(prices))
+    return shared(engine, key, read)
+
+
+def _prices() -> PriceList:
+    try:
+        return prices_in_force(None, os.environ)
+    except PriceError:
+        return PriceList()  # the page of costs says what is wrong with them
 
 
 def _show(engine: Engine, found: Seen, promised: InForce, view: View, zone: tzinfo) -> None:
@@ -107,6 +123,8 @@ def _show(engine: Engine, found: Seen, promised: InForce, view: View, zone: tzin
         st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
     elif not found.standings:
         _no_objective(promised)
+    if found.hourly is not None:
+        st.html(f"<p class='note'>{hurt_wording.costs(found.hourly, view)}</p>")
     if found.standings:
         _promises(found.standings, zone)
     if found.now.number:

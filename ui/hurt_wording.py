@@ -3,8 +3,9 @@
 Pure. Returns HTML in which every foreign word has been escaped.
 """
 
+import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Final
 
@@ -12,7 +13,9 @@ from alerts import durations
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
 from ui import wording
+from ui.cost_wording import address
 from ui.headline import term
+from ui.hourly import Hourly
 from ui.promise_wording import SAYS
 from ui.standing import Standing
 from ui.trends import DAY_NS, Trend
@@ -174,6 +177,19 @@ def _name(objective: Objective) -> str:
 
 def _listed(found: Sequence[Standing]) -> str:
     return ", ".join(_name(each.objective) for each in found)
+
+
+def costs(found: Hourly, view: View) -> str:
+    """What the engines cost an hour, and the way to whom they cost it for."""
+    link = html.escape(address(replace(view, page="cost")))
+    engines = wording.counted(found.engines, "engine")
+    none = (
+        f", {wording.counted(found.unpriced, 'server')} without a price" if found.unpriced else ""
+    )
+    return (
+        f"Serving costs <b>{wording.usd(found.usd)} an hour</b> ({engines}{none})."
+        f" <a href='{link}'>Who pays for what?</a>"
+    )
 
 
 def held_against(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> str:

@@ -196,6 +196,15 @@ def test_long_ranges_are_told_by_the_day(page: Open, priced: Any) -> None:
     assert "Serving cost <b>$1.33</b>" in markup(test)
 
 
+def test_the_first_page_tells_what_an_hour_costs(page: Open, priced: Any) -> None:
+    """And leads here; without a price it says nothing of it."""
+    first = {**RANGE, "page": "hurt"}
+    said = markup(page(priced(), **first))
+    assert "Serving costs <b>$7.98 an hour</b> (2 engines)." in said
+    assert "page=cost" in said
+    assert "an hour</b>" not in markup(page(priced("Abacus 9000"), **first))
+
+
 def test_hostile_labels_are_text(page: Open, priced: Any) -> None:
     """In tables, charts and links."""
     url = priced(tenant=HOSTILE, route=HOSTILE, model=HOSTILE)

@@ -222,7 +222,7 @@ def test_every_page_is_one_press_away_and_keeps_the_range(
 ) -> None:
     """There and back, with the filters."""
     test = page(database(incident(START_S * 10**9)), **RANGE, tenant="acme")
-    for name in ("promises", "why", "requests", "hurt"):
+    for name in ("promises", "cost", "why", "requests", "hurt"):
         test.segmented_control("page").set_value(name).run()
         assert not test.exception, name
         assert {"from", "to", "tenant"} <= set(test.query_params)
