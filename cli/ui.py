@@ -44,6 +44,12 @@ Examples:
     "  [default: those that come along]",
 )
 @click.option(
+    "--prices",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="What your GPUs cost, as for `tailspan up`.  [default: TAILSPAN_PRICES, else list prices]",
+)
+@click.option(
     "--insecure-bind",
     is_flag=True,
     help="Listen on an address that others can reach: the pages have no login of their own.",
@@ -54,6 +60,7 @@ def ui(
     base_path: str,
     database: str | None,
     objectives: tuple[Path, ...],
+    prices: Path | None,
     insecure_bind: bool,
 ) -> None:
     """Run the pages alone, until Ctrl-C.
@@ -62,6 +69,8 @@ def ui(
     """
     from collector.errors import ListenError
     from collector.hosting import listen
+    from cost.errors import PriceError
+    from cost.pricefile import prices_in_force
 
     if not is_loopback(host) and not insecure_bind:
         raise click.UsageError(
@@ -69,6 +78,10 @@ def ui(
             " a proxy with one before them, or say with --insecure-bind that anybody there may"
             " read"
         )
+    try:
+        prices_in_force(prices, os.environ)
+    except PriceError as error:
+        raise click.UsageError(f"--prices: {error}") from error
     try:
         # Streamlit would not say which option is to be changed.
         with listen(host, port, "--port") as found:
@@ -81,6 +94,7 @@ def ui(
         base_path=base_path,
         database_url=database or default_url(os.environ),
         objectives=objectives,
+        prices=prices,
     )
     path = base_path.strip("/")
     under = f"{path}/" if path else ""

@@ -123,7 +123,7 @@ def _show(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
         chart(figure, "bill_over_time", "What engines cost an hour, by what it went for")
     _payers(engine, found, view, zone)
     _managed(found, total)
-    for said in cost_wording.notes(found):
+    for said in cost_wording.notes(found, zone):
         st.html(f"<p class='note'>{said}</p>")
 
 

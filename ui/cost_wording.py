@@ -6,6 +6,7 @@ Pure. Returns HTML in which every foreign word has been escaped.
 import html
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Final
 from urllib.parse import urlencode
 
@@ -290,12 +291,18 @@ def drawn(found: Energy) -> str:
     return f"Energy: {wording.number(found.kwh)} kWh in the GPUs, {idle} of it idle{how}{co2}."
 
 
-def notes(found: Spending) -> list[str]:
+def notes(found: Spending, zone: tzinfo) -> list[str]:
     """What the figures leave out."""
     said = []
     if found.bill.seen.gaps_s >= 1:
         gaps = wording.span(found.bill.seen.gaps_s)
         said.append(f"Not billed: {gaps} in which an engine was not heard of for over a minute.")
+    if found.engines_from_unix_ns > found.window.from_unix_ns:
+        at = wording.clock(found.engines_from_unix_ns, zone, date=True)
+        said.append(
+            f"Before {at} engines’ samples are gone (<code>tailspan up --keep-rows</code>): of"
+            " then the bill has requests and recomputation, and no idle time."
+        )
     if not found.apportioned:
         said.append(
             "Requests count where they were received: the rows that would tell how much of them"

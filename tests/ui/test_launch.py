@@ -48,3 +48,9 @@ def test_the_objectives_in_force_go_along(tmp_path: Path) -> None:
     assert started.environment == {
         "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
     }
+
+
+def test_the_prices_in_force_go_along(tmp_path: Path) -> None:
+    """Or the page of costs would have others than the collector."""
+    started = launch(prices=tmp_path / "prices.yaml")
+    assert started.environment == {"TAILSPAN_PRICES": str(tmp_path / "prices.yaml")}
