@@ -1,6 +1,6 @@
 """Pictures of the dashboards: each panel's queries, asked of a Prometheus, drawn as it says.
 
-    python -m rig.pictures docs/dashboards [--minutes 12]
+    python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
 A stand-in for Grafana's own drawing, for readers who have none before them. It starts a Tailspan,
 a simulated fleet with an incident and a Prometheus, and takes its minutes.
@@ -52,7 +52,15 @@ def _shown(value: float, unit: Unit) -> str:
         return f"{value * 100:.1f} %"
     if unit is Unit.SECONDS:
         return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
-    words = {Unit.REQUESTS_PER_S: "req/s", Unit.PER_S: "/s", Unit.NUMBER: ""}
+    if unit is Unit.USD:
+        return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
+    words = {
+        Unit.REQUESTS_PER_S: "req/s",
+        Unit.PER_S: "/s",
+        Unit.NUMBER: "",
+        Unit.WATTS: "W",
+        Unit.JOULES: "J",
+    }
     return f"{value:.3g} {words.get(unit, str(unit))}"
 
 
@@ -76,6 +84,11 @@ def _axis(panel: Panel) -> dict[str, Any]:
         axis["tickformat"] = words[Unit.SHARE]
     elif panel.unit is Unit.SECONDS:
         axis["ticksuffix"] = " s"
+    elif panel.unit is Unit.USD:
+        axis["tickprefix"] = "$"
+    elif panel.unit in (Unit.WATTS, Unit.JOULES, Unit.HERTZ, Unit.BYTES_PER_S):
+        words = {Unit.WATTS: " W", Unit.JOULES: " J", Unit.HERTZ: "Hz", Unit.BYTES_PER_S: "B/s"}
+        axis["ticksuffix"] = words[panel.unit]
     if panel.most is not None:
         axis["range"] = [0, panel.most * 1.02]
     return axis
@@ -221,6 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=int, default=12)
+    parser.add_argument("--board", choices=[board.uid for board in BOARDS], action="append")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, watched(Path(scratch), 5.0) as here:
         fleet = ("--replicas", "3")
@@ -230,6 +244,8 @@ def main() -> None:
         here.simulate("--backfill", "0", "--seed", "5", "--severity", "1.5", *fleet)
         time.sleep(asked.minutes * 30)
         for board in BOARDS:
+            if board.uid not in (asked.board or [board.uid]):
+                continue
             # Not its first moments, in which the past comes in all at once.
             print(picture(here, board, asked.folder, asked.minutes * 60 - BACKFILL_TAKES_S))
 
