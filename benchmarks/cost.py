@@ -3,7 +3,8 @@
     python benchmarks/cost.py [--requests 10000000]
 
 The day's requests go through the product's own rollup code, as in `query.py`; each engine's
-86,400 samples are rows. Then `tailspan cost`'s own questions are asked, in this process.
+86,400 samples are rows. Then `tailspan cost`'s own questions are asked, and those of the
+explorer's page, in this process.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from store.rollup_marks import begin  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
+from ui.spending import read  # noqa: E402
 
 SECOND_NS = 10**9
 ROUNDS = 3
@@ -92,10 +94,22 @@ def took_s(engine: Engine, by: Sequence[str], hours: int) -> float:
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
-        read = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
-        found = bill(read, load_prices(), by)
+        told = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
+        found = bill(told, load_prices(), by)
         took.append(time.perf_counter() - begun)
         assert found.total is not None
+    return statistics.median(took)
+
+
+def page_took_s(engine: Engine, hours: int) -> float:
+    """All that the explorer's page of costs reads, as for its first viewer."""
+    end = (query.FROM_S + query.DAY_S) * SECOND_NS
+    took = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        found = read(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, load_prices())
+        took.append(time.perf_counter() - begun)
+        assert found.bill.total is not None
     return statistics.median(took)
 
 
@@ -112,6 +126,8 @@ def main() -> None:
         for by, hours in (((), 24), (("tenant",), 24), (("tenant", "route"), 24), ((), 1)):
             name = f"{hours} h by {', '.join(by) or 'nothing'}"
             print(f"{name:<24} {took_s(engine, by, hours):6.2f} s", flush=True)
+        for hours in (1, 6, 24):
+            print(f"the page, {hours} h{'':<12} {page_took_s(engine, hours):6.2f} s", flush=True)
         engine.dispose()
 
 

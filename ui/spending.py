@@ -2,7 +2,7 @@
 
 Reads rollups and engines by the minute, so that ten million requests take as long as a few.
 The bill is of engines; of filters only the replica narrows it. All of them narrow whom it was
-for. Stretches of up to six hours are billed piece by piece, longer ones by the hour or day.
+for. Stretches of up to three hours are billed piece by piece, longer ones by the hour or day.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ DIMENSIONS: Final = PAYERS
 
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
-PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900), (21_600, 1_800))
+PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
 """A range of up to so many seconds is billed in pieces of so many."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are told by the day."""
