@@ -38,7 +38,7 @@ def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
     for name, values, told in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, said in zip(trace.x, values, told, strict=True):
             if value is not None:
-                yield _cell(name), _cell(x), value, _cell(said)
+                yield cell(name), cell(x), value, cell(said)
 
 
 def _lying(trace: Any) -> bool:

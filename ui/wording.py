@@ -150,17 +150,6 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
 
-def usd(value: float | None) -> str:
-    """Money: cents and above with two places, below that two digits that count."""
-    if value is None or not math.isfinite(value):
-        return UNKNOWN
-    size = abs(value)
-    if size == 0 or size >= 0.995:
-        return f"${value:,.2f}"
-    digits = max(2, 1 - math.floor(math.log10(size)))
-    return f"${value:.{digits}f}"
-
-
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Foreign text in one line of at most `length` characters, nothing in it unseen.
 
