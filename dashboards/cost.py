@@ -197,7 +197,7 @@ BOARD: Final = Board(
                     ),
                 ),
                 Panel(
-                    title="Idle",
+                    title="Idle, of each",
                     description="The share of time between steps. Absent where nobody tells busy"
                     " from idle.",
                     unit=Unit.SHARE,

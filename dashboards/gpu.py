@@ -15,7 +15,7 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import GPUS, SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_TOTALS
+from exporters.engine_series import ENGINE_TOTALS, ROOFLINES
 from exporters.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
 
 _LEGEND: Final = "{{replica}} {{gpu}}"
@@ -53,7 +53,7 @@ BOARD: Final = Board(
                     queries=_mean("dram_bandwidth_ratio"),
                 ),
                 Panel(
-                    title="Multiprocessors at work",
+                    title="Multiprocessors, all",
                     description="The share of time, the mean over GPUs. Low with long steps and"
                     " high bandwidth: bound by memory, not idle.",
                     unit=Unit.SHARE,
@@ -62,7 +62,7 @@ BOARD: Final = Board(
                     queries=_mean("sm_active_ratio"),
                 ),
                 Panel(
-                    title="Power",
+                    title="Power, all",
                     description="Of all GPUs together.",
                     unit=Unit.WATTS,
                     kind=Kind.NUMBER,
@@ -101,6 +101,50 @@ BOARD: Final = Board(
                     unit=Unit.BYTES_PER_S,
                     latency="tpot",
                     queries=_each("dram_bandwidth_bytes_per_s"),
+                ),
+            ),
+        ),
+        Row(
+            title="Measured and modelled",
+            panels=(
+                Panel(
+                    title="Bytes a second, of each GPU",
+                    description="As the devices measure it, and as the model's shape has it at"
+                    " most: weights, KV cache, activations. Measured far above modelled: somebody"
+                    " else's traffic, or a shape that is not this model's.",
+                    unit=Unit.BYTES_PER_S,
+                    page="why",
+                    latency="tpot",
+                    queries=(
+                        Query(
+                            "avg by (replica)"
+                            f" ({of(GPU_GAUGES['dram_bandwidth_bytes_per_s'], GPUS)})",
+                            "{{replica}} measured",
+                        ),
+                        Query(
+                            f"avg by (replica) ({of(ROOFLINES['modelled_bytes_per_s'], SERVERS)})",
+                            "{{replica}} modelled",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Of the peaks, while steps ran",
+                    description="What steps needed of memory bandwidth (MBU) and of arithmetic"
+                    " (MFU). The higher one is what bounds them; both low: CPU, launches or"
+                    " communication do.",
+                    unit=Unit.SHARE,
+                    page="why",
+                    latency="tpot",
+                    queries=(
+                        Query(
+                            f"avg by (replica) ({of(ROOFLINES['mbu'], SERVERS)})",
+                            "{{replica}} MBU",
+                        ),
+                        Query(
+                            f"avg by (replica) ({of(ROOFLINES['mfu'], SERVERS)})",
+                            "{{replica}} MFU",
+                        ),
+                    ),
                 ),
             ),
         ),

@@ -47,6 +47,13 @@ def test_every_panel_explains_itself(board: Board) -> None:
 
 
 @each_board
+def test_no_two_panels_have_one_title(board: Board) -> None:
+    """A link or a word about one of them would be about either."""
+    titles = [panel.title for panel in board.panels]
+    assert len(titles) == len(set(titles))
+
+
+@each_board
 def test_only_series_that_are_told_are_asked_for(board: Board) -> None:
     """By the names of the exporter and of the rules."""
     for panel in board.panels:
