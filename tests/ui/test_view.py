@@ -13,7 +13,7 @@ from store.queries import Window
 from ui import view as views
 from ui.measures import MEASURES
 from ui.pages import BY_KEY
-from ui.view import LABELS, LATENCIES, RANGES_S, SECOND_NS, STEPS, RequestKey, View
+from ui.view import LABELS, LATENCIES, PAYERS, RANGES_S, SECOND_NS, STEPS, RequestKey, View
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
@@ -40,6 +40,7 @@ def the_views(draw: Any) -> View:
         baseline=draw(st.none() | Baselines),
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),
+        per=draw(st.sampled_from(PAYERS)),
     )
     start = draw(Instants)
     reached = (
