@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
-from urllib.parse import urlencode
 
 from cost.bill import Bill, Group, Line, Unpriced
 from cost.energy import Energy
@@ -136,7 +135,7 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
     value = group.labels[0]
     name = NOT_TOLD if value is None else wording.for_html(value)
     if value is not None:
-        link = address(replace(view, page="requests", equals={**view.equals, label: value}))
+        link = views.link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(link)}'>{name}</a>"
     # Of a group that has a price for some alone, a price a token would be too low.
     partly = group.unpriced > 0
@@ -156,11 +155,6 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
     )
     bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
     return f"<tr><td>{name}{bar}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def address(view: View) -> str:
-    """A link to a view of the explorer."""
-    return f"?{urlencode(views.parameters(view))}"
 
 
 def how_priced(groups: Sequence[Group]) -> str:

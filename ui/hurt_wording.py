@@ -12,8 +12,8 @@ from typing import Final
 from alerts import durations
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
+from ui import view as views
 from ui import wording
-from ui.cost_wording import address
 from ui.headline import term
 from ui.hourly import Hourly
 from ui.promise_wording import SAYS
@@ -181,7 +181,7 @@ def _listed(found: Sequence[Standing]) -> str:
 
 def costs(found: Hourly, view: View) -> str:
     """What the engines cost an hour, and the way to whom they cost it for."""
-    link = html.escape(address(replace(view, page="cost")))
+    link = html.escape(views.link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
     none = (
         f", {wording.counted(found.unpriced, 'server')} without a price" if found.unpriced else ""
