@@ -148,6 +148,8 @@ def test_a_fetched_version_is_not_fetched_again(tmp_path: Path) -> None:
         (b"no archive", "was not read"),
         (_tar({"vllm-0.12.0/vllm/v1/request.py": MODULE * 99})[:70], "was not read"),
     ],
+    # An archive holds the time of its making, and a test's name must be the same to all workers.
+    ids=["another's", "none", "cut short"],
 )
 def test_an_archive_that_is_none_leaves_nothing(tmp_path: Path, content: bytes, why: str) -> None:
     """No half of a version may pass for a whole one."""
