@@ -19,6 +19,7 @@ from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from store.evidence import evidence
 from store.queries import Window, newest_unix_ns
+from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told
 from ui.view import LATENCIES
 
@@ -54,6 +55,24 @@ class Material:
             question = _question(metric, self.window, self.baseline)
             self._answers[metric] = explain(self.requests, self.servers, question)
         return self._answers[metric]
+
+    @property
+    def whole(self) -> Window:
+        """The window with what it is compared with."""
+        return Window(
+            min(self.window.from_unix_ns, self.baseline.from_unix_ns),
+            max(self.window.to_unix_ns, self.baseline.to_unix_ns),
+        )
+
+    def distribution(self, latency: str) -> Distribution | None:
+        """All requests by one latency and time; None where none has it."""
+        whole = self.whole
+        return distribution(
+            self.requests.received_unix_ns,
+            latency_s(self.requests, METRICS[latency]),
+            whole.from_unix_ns,
+            whole.to_unix_ns,
+        )
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """When the slowest of the window by one latency were received, slowest first."""

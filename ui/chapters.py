@@ -1,6 +1,6 @@
 """What every page is made of: chapters with a heading, and charts in them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import plotly.graph_objects as go
@@ -18,13 +18,20 @@ def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
         yield
 
 
-def chart(figure: go.Figure, key: str, alt: str | None = None) -> None:
+def chart(
+    figure: go.Figure,
+    key: str,
+    alt: str | None = None,
+    on_select: Callable[[], None] | None = None,
+) -> None:
     """A chart, with its numbers to take away.
 
     Args:
         figure: what is drawn.
         key: tells it from others of the same page, and names what is downloaded.
         alt: in words, for who does not see it.
+        on_select: called when the reader has dragged a box over it, which the session's state
+            then has under the key.
     """
     name = f"tailspan-{key}"
     with st.container(key=f"chart_{key}", gap=None):
@@ -33,6 +40,8 @@ def chart(figure: go.Figure, key: str, alt: str | None = None) -> None:
             key=key,
             config={**charts.CONFIG, "toImageButtonOptions": {"filename": name, "scale": 2}},
             alt=alt,
+            on_select=on_select or "ignore",
+            selection_mode="box",
         )
         st.download_button(
             "CSV",

@@ -48,6 +48,10 @@ PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3
 OTHERS_PAY: Final = "#a3a8af"
 """All the rest of them."""
 
+SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
+"""Of heatmaps: from nearly nothing, which lets either background through, by way of blue to
+orange."""
+
 PROMISED: Final = "#2f8f5b"
 """The line of what is promised."""
 

@@ -10,14 +10,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from store.queries import Window
-from ui import charts, wording
+from ui import charts, colours, wording
 from ui.fleet import Fleet, Replica
 from ui.fleet_table import MOST, top
 from ui.measures import MEASURES, Measure
 
 ROW_PX: Final = 22
-SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
-"""From nearly nothing, which lets either background through, by way of blue to orange."""
 
 
 def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
@@ -34,7 +32,7 @@ def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -
             y=rows,
             zmin=0,
             zmax=most,
-            colorscale=[list(stop) for stop in SCALE],
+            colorscale=[list(stop) for stop in colours.SCALE],
             xgap=0,
             ygap=2,
             meta=[wording.plain(replica.name, 200) for replica in shown],

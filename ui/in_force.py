@@ -1,12 +1,12 @@
 """The objectives in force, as their files say now, and what is wrong with those."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from alerts.errors import AlertsError
-from alerts.objectives import Objective
+from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, files_of, inspect_texts
 from alerts.policy import load_policy, wrong_with
 from ui.launch import OBJECTIVES_KEY
@@ -50,3 +50,16 @@ def short(file: str) -> str:
         if path.is_relative_to(folder):
             return str(path.relative_to(folder))
     return file
+
+
+def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
+    """What is promised of a latency, each value once."""
+    return sorted(
+        {
+            float(value)
+            for each in objectives
+            if isinstance(each.indicator, Goodput)
+            for name, value in each.indicator.thresholds()
+            if name == field
+        }
+    )

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from datetime import tzinfo
+from functools import partial
 from typing import Final
 
 import streamlit as st
@@ -10,23 +11,29 @@ from sqlalchemy import Engine
 
 from diagnosis.explanation import Explanation, Verdict
 from store.errors import StoreError
+from store.queries import Window
 from ui import (
     answering,
+    colours,
     controls,
     emptiness,
     freshness,
     growth,
     phases,
     reading,
+    shape_chart,
     slowest,
     slowest_table,
     why_wording,
 )
 from ui.answering import Material
 from ui.chapters import chapter, chart
+from ui.in_force import in_force, thresholds
 from ui.pages import BY_KEY
 from ui.reading import Unreadable
+from ui.server_state import state_lines
 from ui.sharing import shared, window_of
+from ui.terms import LATENCY_NAMES
 from ui.view import RANGES_S, SECOND_NS, RequestKey, View
 
 PAGE: Final = BY_KEY["why"]
@@ -34,6 +41,12 @@ PAGE: Final = BY_KEY["why"]
 GROWTH_HELP: Final = (
     "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
     "a request's life. The parts sum to the growth."
+)
+SHAPE_HELP: Final = (
+    "Each cell counts requests by when they were received and how long they took; below, what "
+    "the engines did meanwhile. Drag over a stretch of time to ask why it is slow: it is compared "
+    "with what was before it. A triangle is the start of an engine, the dashed line what is "
+    "promised."
 )
 HITS_HELP: Final = (
     "The risk ratio is how much likelier a request of this kind is to be slow than one that is "
@@ -45,7 +58,8 @@ HITS_HELP: Final = (
 def body(engine: Engine, zone: tzinfo) -> None:
     """All that moves with time; runs again by itself while the page is live."""
     view = controls.current()
-    if view.page != "why":  # a request was chosen below: the frame shows another page now
+    # A request was chosen below, or a stretch dragged over: the frame shows another page now.
+    if view.page != "why" or st.session_state.pop("dragged", False):
         st.rerun()
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
@@ -61,7 +75,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
         elif not found.number:
             emptiness.nothing_in_view(engine, found.window, view, zone)
         else:
-            _answer(told, view, zone)
+            _answer(told, found, view, zone)
             _slowest(engine, found, view, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
@@ -78,21 +92,69 @@ def _read(engine: Engine, view: View, now: int) -> Material:
     )
 
 
-def _answer(told: Explanation, view: View, zone: tzinfo) -> None:
+def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
     sentence = why_wording.sentence(told, view.latency, zone)
     st.html(
         f"<p class='headline'>{sentence}</p><p class='note'>{why_wording.compared(told, zone)}</p>"
     )
+    if told.causes or told.verdict is Verdict.INCIDENT:
+        st.html(why_wording.reason(told))
+    _shape(told, found, view, zone)
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         _wider(view)
     elif told.verdict is Verdict.NO_INCIDENT:
         with st.expander("How the parts compare", key="parts"):
             _growth(told)
     else:
-        st.html(why_wording.reason(told))
         _details(told)
     if told.doubts:
         st.html(why_wording.doubts(told))
+
+
+def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
+    """The whole distribution; what is dragged over is compared with what was before it."""
+    grid = found.distribution(view.latency)
+    if grid is None:
+        return
+    name = LATENCY_NAMES[view.latency]
+    window = found.window
+    # Another stretch is another chart: the box that led there is not on it.
+    key = f"shape_{view.latency}_{window.from_unix_ns}_{window.to_unix_ns}"
+    if view.live:
+        key = f"shape_{view.latency}_{view.last}"
+    figure = shape_chart.figure(
+        grid,
+        state_lines(found.servers.engines, grid.bins),
+        name=name,
+        window=window,
+        whole=found.whole,
+        onset_unix_ns=told.onset_unix_ns,
+        starts=found.servers.starts,
+        promised_s=thresholds(in_force().objectives, view.latency),
+        zone=zone,
+        ink=colours.ink(st.context.theme.type),
+    )
+    with chapter(f"Every request by {name}", SHAPE_HELP):
+        chart(
+            figure,
+            key,
+            f"Requests by time and {name}, and what the servers did",
+            on_select=partial(_dragged, key, found.whole, zone),
+        )
+
+
+def _dragged(key: str, whole: Window, zone: tzinfo) -> None:
+    stretch = shape_chart.dragged_over(st.session_state.get(key) or {}, zone)
+    if stretch is None:
+        return
+    view = controls.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
+    before = Window(whole.from_unix_ns, stretch.from_unix_ns)
+    # Of what is on the chart already the part before it, where that is as long at least.
+    long_enough = before.to_unix_ns - before.from_unix_ns >= (
+        stretch.to_unix_ns - stretch.from_unix_ns
+    )
+    controls.change(replace(view, baseline=before if long_enough else None))
+    st.session_state["dragged"] = True
 
 
 def _details(told: Explanation) -> None:

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
@@ -48,7 +50,9 @@ def test_an_incident_is_explained(page: Open, database: Database, incident: Any)
     assert "the KV cache is full" in said
     assert "--kv-cache-dtype fp8" in said
     assert said.index("rose from") < said.index("the KV cache is full") < said.index("Try:")
-    assert len(test.get("plotly_chart")) == 1
+    shape, growth = test.get("plotly_chart")
+    assert str(shape.key).startswith("shape_ttft_s_")
+    assert growth.key == "growth"
     assert [each.label for each in test.expander] == ["KV cache exhausted"]
     assert "Simulated data: no real server" in said
 
@@ -196,3 +200,32 @@ def test_a_strange_address_gives_no_traceback(
     test = page(database(incident(START_S * 10**9, number=5)), page="why", **parameters)
     assert not test.exception
     assert "<script" not in markup(test)
+
+
+def test_a_stretch_that_is_dragged_over_is_asked_about(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against what the chart shows before it; and the address says so."""
+    url = database(incident(START_S * 10**9))
+    begun, ended = START_S + 700, START_S + 1000
+    box = {"x": [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" for at in (begun, ended)]}
+    test = page(url, **LINK)
+    (key,) = [key for each in test.get("plotly_chart") if (key := str(each.key)) != "growth"]
+
+    def dragged(figure: Any, **about: Any) -> None:
+        if about["key"] == key:
+            monkeypatch.undo()
+            st.session_state[key] = {"selection": {"box": [box]}}
+            about["on_select"]()
+
+    monkeypatch.setattr(st, "plotly_chart", dragged)
+    monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
+    test.run().run()
+    assert not test.exception
+    asked = {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in test.query_params.items()
+    }
+    assert asked["from"] == str(begun)
+    assert asked["to"] == str(ended)
+    assert asked["baseline"] == f"{START_S}/{begun}"
