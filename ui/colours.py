@@ -70,12 +70,34 @@ class Ink:
     middle: str
     weak: str
     band: str
+    few: str
+    many: str
+    """Where a heatmap counts few, and where it counts most."""
 
 
-LIGHT: Final = Ink(strong="#22211f", middle="#6b6862", weak="#a19d95", band="rgba(34,33,31,0.10)")
-DARK: Final = Ink(strong="#f1efeb", middle="#aaa69e", weak="#75716a", band="rgba(241,239,235,0.14)")
+LIGHT: Final = Ink(
+    strong="#22211f",
+    middle="#6b6862",
+    weak="#a19d95",
+    band="rgba(34,33,31,0.10)",
+    few="#dbe9f8",
+    many="#123f7a",
+)
+DARK: Final = Ink(
+    strong="#f1efeb",
+    middle="#aaa69e",
+    weak="#75716a",
+    band="rgba(241,239,235,0.14)",
+    few="#1d3552",
+    many="#d6e8ff",
+)
 EITHER: Final = Ink(
-    strong="#85817a", middle="#85817a", weak="#85817a", band="rgba(133,129,122,0.16)"
+    strong="#85817a",
+    middle="#85817a",
+    weak="#85817a",
+    band="rgba(133,129,122,0.16)",
+    few="rgba(79,143,214,0.25)",
+    many="#e5641f",
 )
 """For when the browser hasn't said which background it shows."""
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ui.columns import FloatArray, IntArray
 from ui.timebins import Bins, bins_of_width
 
-COLUMNS: Final = 120
-ROWS: Final = 36
+COLUMNS: Final = 100
+ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
 LEAST_S: Final = 1e-4
 """What took less is counted as this: a logarithmic axis has no zero."""

@@ -63,7 +63,7 @@ def figure(
         row_heights=[HEIGHT, *(LINE_HEIGHT for _ in lines)],
     )
     at = charts.local(found.bins.middles_unix_ns, zone)
-    drawn.add_trace(_heatmap(found, at), row=1, col=1)
+    drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
     _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
     # A heatmap cannot be selected from; these points, which nobody sees, can.
     middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
@@ -94,9 +94,10 @@ def figure(
     return drawn
 
 
-def _heatmap(found: Distribution, at: Sequence[datetime]) -> go.Heatmap:
+def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
-    shown = np.where(counts > 0, np.log10(np.maximum(counts, 1)) + 0.15, np.nan)
+    # Between counts and their logarithms: one request is seen, and twice as many are, too.
+    shown = np.where(counts > 0, np.sqrt(counts), np.nan)
     bands = [
         f"{wording.seconds(low)} to {wording.seconds(high)}"
         for low, high in zip(found.edges_s[:-1].tolist(), found.edges_s[1:].tolist(), strict=True)
@@ -106,7 +107,7 @@ def _heatmap(found: Distribution, at: Sequence[datetime]) -> go.Heatmap:
         y=found.middles_s.tolist(),
         z=[charts.values_of(line) for line in shown],
         zmin=0,
-        colorscale=[list(stop) for stop in colours.SCALE],
+        colorscale=[[0, ink.few], [1, ink.many]],
         showscale=False,
         hoverongaps=False,
         customdata=[

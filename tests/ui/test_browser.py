@@ -137,6 +137,35 @@ def test_the_causes_of_an_incident_open_from_a_link(
     assert page.locator(".headline").inner_text() == said
 
 
+def test_a_stretch_that_is_dragged_over_is_asked_about(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+) -> None:
+    """With the mouse, over the second half of what is shown: the answer is of that, and the
+    address says so."""
+    start_s = int(time.time()) - 2_000
+    address = explorer(database(incident(start_s * 10**9)))
+    page = tab(viewport={"width": 1280, "height": 1400})
+    page.goto(f"{address}/?page=why&from={start_s + 600}&to={start_s + 1200}")
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    before = page.locator(".note").first.inner_text()
+    area = page.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
+    assert area is not None
+    height = area["y"] + area["height"] / 2
+    page.mouse.move(area["x"] + area["width"] * 0.55, height)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * 0.95, height + 20, steps=10)
+    page.mouse.up()
+    page.wait_for_url("**baseline=*")
+    page.wait_for_function(f"document.querySelector('.note').innerText != {before!r}")
+    asked = dict(part.split("=") for part in page.url.partition("?")[2].split("&"))
+    assert start_s + 630 < int(asked["from"]) < start_s + 690
+    assert start_s + 1110 < int(asked["to"]) < start_s + 1170
+    assert page.locator(".stException").count() == 0
+
+
 def test_one_request_and_the_fleet_open_on_a_narrow_page(
     explorer: Callable[[str], str],
     tab: Callable[..., Any],
