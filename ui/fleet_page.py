@@ -16,6 +16,7 @@ from ui import (
     emptiness,
     fleet_charts,
     fleet_reading,
+    fleet_roofline,
     fleet_table,
     fleet_wording,
     freshness,
@@ -40,6 +41,12 @@ TABLE_HELP: Final = (
     "one scale for all replicas."
 )
 SIDE_HELP: Final = "One measure of all replicas, in the order of the table."
+BOUND_HELP: Final = (
+    "What a step of each engine takes, beside what its bytes and its arithmetic would take at the "
+    "device's best: bound by memory (more requests a step cost little), by arithmetic (they make "
+    "each step longer), by neither (CPU, launches, communication), or idle. Bytes and FLOPs are "
+    "modelled from the model's shape and the step ledger; measured bandwidth is held against them."
+)
 CONFIG_HELP: Final = (
     "The arguments that each engine was last started with, by model; where replicas of one model "
     "differ, in which."
@@ -98,6 +105,8 @@ def _tell(found: Reading, view: View, zone: tzinfo) -> None:
         )
         _rest(fleet.replicas[fleet_table.MOST :])
     _one_measure(found, view, zone)
+    with chapter("What holds them back", BOUND_HELP):
+        st.html(fleet_roofline.as_html(found.bounds))
     with chapter("What they run with", CONFIG_HELP):
         st.html(fleet_wording.configurations(found.configs))
 

@@ -15,14 +15,17 @@ from store.starts import in_force, starts_between
 from store.thinned import Thinned, engine_samples, gpu_samples, requests
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
-from ui import fleet_configs, fleet_grid
+from ui import fleet_configs, fleet_grid, fleet_roofline
 from ui.columns import FloatArray, IntArray, instants
 from ui.fleet import Facts, Fleet, fleet, imbalance_of, traffic_of
 from ui.fleet_configs import Group
+from ui.fleet_roofline import Bound
 from ui.reading import made_up, told
 from ui.timebins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 
 MOST_BINS: Final = 96
+ENGINE_COLUMNS: Final = (*fleet_grid.ENGINE_COLUMNS, *fleet_roofline.ENGINE_COLUMNS)
+GPU_COLUMNS: Final = (*fleet_grid.GPU_COLUMNS, *fleet_roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
 
 
@@ -40,6 +43,7 @@ class Reading:
     simulated: bool
     scraped_replicas: int
     has_gpus: bool
+    bounds: Sequence[Bound]
     unheeded: Sequence[str]
     """Filters that engines know nothing of; requests pass them all the same."""
 
@@ -49,8 +53,8 @@ def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
     of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
     of_gpu = {label: value for label, value in equals.items() if label == "replica"}
     with told():
-        samples = engine_samples(engine, window, fleet_grid.ENGINE_COLUMNS, of_engine)
-        gpus = gpu_samples(engine, window, fleet_grid.GPU_COLUMNS, of_gpu)
+        samples = engine_samples(engine, window, ENGINE_COLUMNS, of_engine)
+        gpus = gpu_samples(engine, window, GPU_COLUMNS, of_gpu)
         asked = requests(engine, window, REQUEST_COLUMNS, equals)
         starts = (
             in_force(engine, window.from_unix_ns),
@@ -71,6 +75,7 @@ def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
         pretended,
         _scraped(samples.table),
         gpus.table.num_rows > 0,
+        fleet_roofline.bounds(samples.table, gpus.table, starts[2]),
         [label for label in equals if label not in of_engine],
     )
 
