@@ -31,6 +31,7 @@ def detect(case: Case) -> Claim | None:
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if fresh.mean() < 0.2:
         return None
+    felt = max(started, key=lambda start: int(around_starts(case, [start]).sum()))
     anyway = away_from_starts(case, started)
     # Who meets a restart with more work than usual shares its price with it.
     by_traffic = {term: share / 2.0 for term, share in grown_traffic(case).items()}
@@ -55,7 +56,7 @@ def detect(case: Case) -> Claim | None:
             Lever("a warm pool, or starting before the old server ends"),
             Lever("load faster", "--load-format runai_streamer"),
         ],
-        where={"replica": started[-1].replica},
+        where={"replica": felt.replica},
     )
 
 

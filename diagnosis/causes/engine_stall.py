@@ -7,7 +7,7 @@ from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.held import adapters_load
 from diagnosis.causes.machine import steady_surplus
-from diagnosis.causes.queueing import waiting
+from diagnosis.causes.queueing import OF_SEATS, waiting
 from diagnosis.causes.stalls import stalled_while_queued_s
 
 ID = "engine_stall"
@@ -19,19 +19,24 @@ def detect(case: Case) -> Claim | None:
     if steady_surplus(case) or adapters_load(case):
         return None
     standing = stalled_while_queued_s(case)
-    if case.grown_s("prefill_stall", "decode_stall") <= 0 and not (standing > 0).any():
+    seats = waiting(case, blame.STALL)
+    places = {term: seats.get(term, 0.0) for term in OF_SEATS}
+    met = case.grown_s("prefill_stall", "decode_stall") > 0 or (standing > 0).any()
+    if not met and not any(np.max(share) > 0 for share in places.values()):
         return None
     while_queued, while_handed = (
         np.minimum(standing / np.maximum(np.nan_to_num(case.slow.number(waited)), 1e-3), 1.0)
         for waited in ("queue_s", "handoff_s")
     )
-    seats = waiting(case, blame.STALL)
     return Claim(
         cause=ID,
         weights={
             **seats,
-            **{f"queue_{part}": while_queued for part in ("step", "seats", "budget", "unsplit")},
+            "queue_step": while_queued,
+            "queue_budget": while_queued,
             "handoff": while_handed,
+            # Who waits for the place of one that stood still may have come after that.
+            **{term: np.maximum(share, while_queued) for term, share in places.items()},
             "prefill_stall": 1.0,
             "decode_stall": 1.0,
         },

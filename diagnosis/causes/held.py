@@ -31,6 +31,13 @@ def adapters_load(case: Case) -> bool:
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
 
 
+def for_adapter(case: Case) -> FloatArray:
+    """(n,) 1 for slow requests that wait for their adapter, if for anything: who needs one and
+    fetches keys and values waits for these, where no adapter is being loaded."""
+    adapter = by_adapter(case)
+    return adapter if adapters_load(case) else adapter * (1.0 - by_fetched_kv(case))
+
+
 def by_fetched_kv(case: Case) -> FloatArray:
     """(n,) 1 for slow requests whose keys and values came from outside the engine."""
     return np.where(np.nan_to_num(case.slow.number("external_cached_tokens")) > 0, 1.0, 0.0)

@@ -2,7 +2,7 @@
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held import by_adapter, by_fetched_kv
+from diagnosis.causes.held import by_fetched_kv, for_adapter
 
 ID = "kv_transfer"
 SUMMARY = "requests wait for keys and values that another server or store sends"
@@ -17,7 +17,7 @@ def detect(case: Case) -> Claim | None:
         return None
     return Claim(
         cause=ID,
-        weights={"queue_held": 1.0 - by_adapter(case) if fetching else fetched},
+        weights={"queue_held": 1.0 - for_adapter(case) if fetching else fetched},
         evidence=[
             Evidence("requests fetching KV, mean", fetching_before, fetching_now),
             Evidence("seconds of transfer, per second", *case.rate("kv_transfer_s_total")),

@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence
-from diagnosis.causes.held import adapters_load, by_adapter
+from diagnosis.causes.held import adapters_load, for_adapter
 from diagnosis.causes.levers import lever
 
 ID = "lora_swap"
@@ -12,7 +12,7 @@ SUMMARY = "requests for rare adapters wait until theirs is loaded in another's p
 
 def detect(case: Case) -> Claim | None:
     """Claims the time held back of requests that need an adapter."""
-    adapter = by_adapter(case)
+    adapter = for_adapter(case)
     loading = adapters_load(case)
     if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None

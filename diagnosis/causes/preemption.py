@@ -4,17 +4,21 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.causes.queueing import OF_BLOCKS, waiting
 
 ID = "preemption"
 SUMMARY = "running requests lose their blocks to others and are computed again"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time spent evicted and computing again."""
-    if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
-        return None
+    """Claims the time spent evicted and computing again, and the wait for the evicted's places."""
     seats = waiting(case, blame.PREEMPTION)
+    if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
+        # Who waits for the place of an evicted one is not evicted himself; who waits for blocks
+        # waits for the memory that both lack.
+        seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
+        if not seats:
+            return None
     return Claim(
         cause=ID,
         weights={**seats, "prefill_preempted": 1.0, "decode_preempted": 1.0},
