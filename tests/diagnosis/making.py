@@ -1,24 +1,34 @@
-"""Requests as arrays, made for the tests: a quiet hour, and what is done to it."""
+"""Requests as arrays, made for the tests: a quiet hour, and what is done to it.
 
+And what servers told meanwhile, and how to read an answer.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation
+from diagnosis.explanation import Cause, Explanation
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import FloatArray, Labels, Requests
+from diagnosis.requests import BoolArray, FloatArray, Labels, Requests
 from diagnosis.servers import Servers
+from telemetry.starts import Argument, EngineStart, written
 
 S = 10**9
 BASELINE = Span(0, 900 * S)
 WINDOW = Span(900 * S, 1800 * S)
 
+REPLICAS = ("r0", "r1")
+
 ALPHA_S = 40e-6
 """Own prefill of a token."""
 STEP_S = 0.02
 """Own decode of a token."""
+EVERY_S = 5
+"""Between two samples of a server."""
 
 
 def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Requests:
@@ -62,7 +72,7 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
             {
                 "outcome": labels(["stop"] * number),
                 "tenant": labels(draw.choice(["acme", "globex", "hooli"], number).tolist()),
-                "replica": labels(draw.choice(["r0", "r1"], number).tolist()),
+                "replica": labels(draw.choice(REPLICAS, number).tolist()),
                 "config": labels(["c0"] * number),
             },
         )
@@ -103,8 +113,152 @@ def later(requests: Requests, **changed: Any) -> Requests:
     return summed(replace(requests, numbers=columns))
 
 
+def working(
+    requests: Requests, prompts: float = 1.0, outputs: float = 1.0, hits: float = 1.0
+) -> Requests:
+    """The window's prompts and answers so many times as long, and so many times the tokens found
+    in the cache: own work and what each token costs follow."""
+    numbers = requests.numbers
+    prompt = np.round(numbers["prompt_tokens"] * prompts)
+    cached = np.floor(numbers["cached_tokens"] * hits)
+    gaps = numbers["output_tokens"] - 1
+    longer = later(
+        requests,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        output_tokens=np.round(gaps * outputs) + 1,
+        prefill_own_s=lambda old: (
+            old + ALPHA_S * (prompt - cached - numbers["prompt_tokens"] + numbers["cached_tokens"])
+        ),
+    )
+    if outputs == 1.0:
+        return longer
+    decode = [name for name in numbers if name.startswith("decode_") and name != "decode_s"]
+    return later(longer, **{name: numbers[name] * outputs for name in decode})
+
+
+def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
+    """So much of every prompt is found in the cache, before and now."""
+    prompt = requests.numbers["prompt_tokens"]
+    cached = np.floor(prompt * ratio)
+    own_s = 0.005 + ALPHA_S * (prompt - cached)
+    numbers = {**requests.numbers, "cached_tokens": cached, "prefill_own_s": own_s}
+    return summed(replace(requests, numbers=numbers))
+
+
+def busier(requests: Requests, times: int, **who: str) -> Requests:
+    """The window's requests so many times over, at other instants of it; only those that bear
+    these labels."""
+    again = requests.received_unix_ns >= WINDOW.from_unix_ns
+    for name, value in who.items():
+        again &= requests.label(name).is_value(value)
+    rows = np.repeat(np.flatnonzero(again), times - 1)
+    at = np.random.default_rng(5).integers(WINDOW.from_unix_ns, WINDOW.to_unix_ns, rows.size)
+    received = np.concatenate([requests.received_unix_ns, at])
+    more = requests.rows(np.concatenate([np.arange(len(requests)), rows]))
+    in_time = np.argsort(received, kind="stable")
+    sorted_rows = replace(more, received_unix_ns=received).rows(in_time)
+    return replace(sorted_rows, numbers=dict(sorted_rows.numbers), labels=dict(sorted_rows.labels))
+
+
+def labelled(requests: Requests, name: str, before: str, now: str) -> Requests:
+    """All requests of the window bear this name, and those of the baseline that."""
+    late = requests.received_unix_ns >= WINDOW.from_unix_ns
+    names = labels(np.where(late, now, before).tolist())
+    return replace(requests, labels={**requests.labels, name: names})
+
+
+def at_replica(requests: Requests, *replicas: str) -> BoolArray:
+    """(n,) which requests these served."""
+    replica = requests.label("replica")
+    return np.isin(np.array(replica.values)[replica.codes], replicas)
+
+
+def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
+    """The window's own work takes longer at these replicas."""
+    requests = quiet()
+    factor = np.where(at_replica(requests, *replicas), times, 1.0)
+    return later(
+        requests, prefill_own_s=lambda old: old * factor, decode_own_s=lambda old: old * factor
+    )
+
+
+def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
+    """Everybody needs an adapter, of more kinds in the window, and answers may be longer."""
+    requests = quiet()
+    draw = np.random.default_rng(4)
+    late = requests.received_unix_ns >= WINDOW.from_unix_ns
+    number = np.where(late, draw.integers(0, kinds, late.size), draw.integers(0, 3, late.size))
+    with_adapters = Requests(
+        requests.received_unix_ns,
+        requests.numbers,
+        {**requests.labels, "lora": labels([f"a{each:02}" for each in number])},
+    )
+    held_s = draw.exponential(1.0, late.size)
+    outputs = requests.numbers["output_tokens"]
+    return later(
+        with_adapters,
+        queue_held_s=held_s,
+        output_tokens=np.round(outputs * longer),
+        decode_own_s=STEP_S * (np.round(outputs * longer) - 1),
+    )
+
+
+def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
+    """Samples of both replicas: the usual, and in the window what each is said to show.
+
+    A value may be a function of the second. What ends in `_total` is given per second and told as
+    its total.
+    """
+    rows, totals = [], dict[tuple[str, str], float]()
+    for second in range(0, 1800, EVERY_S):
+        for replica in REPLICAS:
+            late = now.get(replica, {}) if second * S >= WINDOW.from_unix_ns else {}
+            row: dict[str, Any] = {"at_unix_ns": second * S, "replica": replica}
+            for name, told in {**usual, **late}.items():
+                row[name] = told(second) if callable(told) else told
+                if name.endswith("_total"):
+                    row[name] = totals.get((replica, name), 0.0) + EVERY_S * row[name]
+                    totals[replica, name] = row[name]
+            rows.append(row)
+    return pa.Table.from_pylist(rows)
+
+
+def started(
+    at_s: float = 0.0, config: str = "c0", replica: str = "r0", **arguments: Argument
+) -> EngineStart:
+    """A start with these arguments, `__` for the dot in their names."""
+    return EngineStart(
+        replica=replica,
+        engine=0,
+        process=1,
+        at_unix_ns=int(at_s * S),
+        config=config,
+        arguments=written({name.replace("__", "."): value for name, value in arguments.items()}),
+    )
+
+
 def asked(
-    requests: Requests, metric: Metric = Metric.TTFT, servers: Servers | None = None
+    requests: Requests,
+    metric: Metric = Metric.TTFT,
+    servers: Servers | None = None,
+    window: Span = WINDOW,
 ) -> Explanation:
-    """The window against the baseline."""
-    return explain(requests, servers or Servers(), Question(metric, WINDOW, BASELINE))
+    """The window, or a part of it, against the baseline."""
+    return explain(requests, servers or Servers(), Question(metric, window, BASELINE))
+
+
+def shares(answer: Explanation) -> dict[str, float]:
+    """Of each cause named, the largest first."""
+    return {cause.id: cause.share for cause in answer.causes}
+
+
+def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
+    """Before and now, of the one evidence that begins with these words."""
+    (found,) = [each for each in cause.evidence if each.what.startswith(beginning)]
+    return found.baseline, found.now
+
+
+def flags(cause: Cause) -> dict[str | None, str]:
+    """The flags that a cause's levers turn, with what is said of each."""
+    return {lever.flag: lever.action for lever in cause.levers}

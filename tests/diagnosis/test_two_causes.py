@@ -1,48 +1,24 @@
 """Two causes at once: each gets its own, also where both wait in one queue."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from diagnosis.arrow import samples_of, servers_of
-from diagnosis.explanation import Explanation
 from diagnosis.question import Metric
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
-from telemetry.starts import EngineStart, written
-from tests.diagnosis.making import BASELINE, STEP_S, WINDOW, S, asked, labels, later, quiet
-
-REPLICAS = ("r0", "r1")
-
-
-def told_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str, Any]) -> pa.Table:
-    """Samples of both replicas: the usual, and in the window what each is said to show."""
-    rows = []
-    for second in range(0, 1800, 10):
-        for replica in REPLICAS:
-            late = now.get(replica, {}) if second * S >= WINDOW.from_unix_ns else {}
-            rows.append({"at_unix_ns": second * S, "replica": replica, **usual, **late})
-    return pa.Table.from_pylist(rows)
-
-
-def shares(answer: Explanation) -> dict[str, float]:
-    """Of each cause named."""
-    return {cause.id: cause.share for cause in answer.causes}
-
-
-def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
-    """The window's own work takes longer at these replicas."""
-    requests = quiet()
-    there = np.isin(
-        np.array(requests.label("replica").values)[requests.label("replica").codes], replicas
-    )
-    factor = np.where(there, times, 1.0)
-    return later(
-        requests, prefill_own_s=lambda old: old * factor, decode_own_s=lambda old: old * factor
-    )
+from tests.diagnosis.making import (
+    BASELINE,
+    REPLICAS,
+    asked,
+    asking_for_adapters,
+    later,
+    quiet,
+    shares,
+    slower_where,
+    started,
+    told_each_second,
+)
 
 
 def test_two_machines_are_slow_for_two_reasons() -> None:
@@ -99,27 +75,6 @@ def test_a_slower_front_end_alone_has_it_all() -> None:
     assert "longer_prompts" not in found
 
 
-def asking_for_adapters(kinds: int, longer: float) -> Requests:
-    """Everybody needs an adapter, of more kinds in the window, and answers may be longer."""
-    requests = quiet()
-    draw = np.random.default_rng(4)
-    late = requests.received_unix_ns >= WINDOW.from_unix_ns
-    number = np.where(late, draw.integers(0, kinds, late.size), draw.integers(0, 3, late.size))
-    with_adapters = Requests(
-        requests.received_unix_ns,
-        requests.numbers,
-        {**requests.labels, "lora": labels([f"a{each:02}" for each in number])},
-    )
-    held_s = draw.exponential(1.0, late.size)
-    outputs = requests.numbers["output_tokens"]
-    return later(
-        with_adapters,
-        queue_held_s=held_s,
-        output_tokens=np.round(outputs * longer),
-        decode_own_s=STEP_S * (np.round(outputs * longer) - 1),
-    )
-
-
 LOADING = {replica: {"waiting_loras": 3} for replica in REPLICAS}
 
 
@@ -140,14 +95,7 @@ def test_who_keeps_an_adapter_for_longer_shares_the_wait() -> None:
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
     """Fewer run at a time than before it, and still there are no blocks: that is no backlog's."""
-    start = EngineStart(
-        replica="r0",
-        engine=0,
-        process=1,
-        at_unix_ns=WINDOW.from_unix_ns + 60 * S,
-        config="c0",
-        arguments=written({}),
-    )
+    start = started(960.0)
     engines = told_each_second({each: {"running": 20} for each in REPLICAS}, {"running": 40})
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers_of(engines, None, [start])))

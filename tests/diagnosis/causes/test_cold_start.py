@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import numpy as np
+
+from diagnosis.arrow import servers_of
+from diagnosis.question import Span
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from tests.diagnosis.making import (
+    REPLICAS,
+    S,
+    asked,
+    at_replica,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    started,
+    told_each_second,
+)
+
+START_S = 1_500
+FIVE_MINUTES = Span(1_440 * S, 1_740 * S)
+
+
+def queued_at(begin_s: float) -> Requests:
+    """For a hundred seconds from then on, everybody at r0 waits for a place."""
+    requests = quiet(12_000)
+    at_s = requests.received_unix_ns / S
+    waits = at_replica(requests, "r0") & (at_s >= begin_s) & (at_s < begin_s + 100)
+    return later(requests, queue_seats_s=np.where(waits, 20.0, 0.0))
+
+
+def servers(*starts_s: float) -> Servers:
+    """Engines with a queue in the window, and these starts of r0."""
+    engines = told_each_second(
+        {each: {"waiting": 5, "running": 80} for each in REPLICAS}, {"waiting": 0, "running": 40}
+    )
+    return servers_of(engines, None, [started(0.0), *map(started, starts_s)])
+
+
+def test_a_queue_after_a_start_is_the_starts() -> None:
+    """It names the replica, and what keeps a cold one from its requests."""
+    first = asked(queued_at(START_S), servers=servers(START_S), window=FIVE_MINUTES).causes[0]
+    assert first.id == "cold_start"
+    assert first.share > 0.9
+    assert first.where == {"replica": "r0"}
+    assert evidence(first, "starts") == (0, 1)
+    assert (evidence(first, "share of slow requests")[1] or 0) > 0.9
+    assert "--load-format runai_streamer" in flags(first)
+
+
+def test_a_queue_without_a_start_is_not_a_starts() -> None:
+    """The server has been there all the time."""
+    found = shares(asked(queued_at(START_S), servers=servers(), window=FIVE_MINUTES))
+    assert found
+    assert "cold_start" not in found
+
+
+def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
+    """Past two minutes a server is warm."""
+    found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
+    assert shares(found)
+    assert "cold_start" not in shares(found)
+
+
+def test_of_two_starts_the_one_that_was_felt_is_named() -> None:
+    """The other replica's, later, made nobody wait."""
+    harmless = started(START_S + 150.0, replica="r1")
+    told = servers(START_S)
+    both = replace(told, starts=[*told.starts, harmless])
+    first = asked(queued_at(START_S), servers=both, window=FIVE_MINUTES).causes[0]
+    assert (first.id, first.where) == ("cold_start", {"replica": "r0"})

@@ -1,0 +1,76 @@
+from diagnosis.arrow import servers_of
+from diagnosis.question import Span
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from tests.diagnosis.making import (
+    REPLICAS,
+    S,
+    asked,
+    busier,
+    evidence,
+    labelled,
+    later,
+    quiet,
+    shares,
+    started,
+    told_each_second,
+)
+
+
+def deployed(requests: Requests) -> Requests:
+    """All that the window holds bears a new configuration."""
+    return labelled(requests, "config", "c0", "c1")
+
+
+def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
+    """What both replicas were started with, and what with just before the window; a queue till
+    then."""
+    starts = [
+        started(at_s, config, replica, scheduler__max_num_seqs=places)
+        for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))
+        for replica in REPLICAS
+    ]
+    usual = {"running": 40, "waiting": lambda second: 9 * (900 <= second < waiting_until_s)}
+    return servers_of(told_each_second({}, usual), None, starts)
+
+
+def test_a_queue_since_a_deploy_of_fewer_places_is_the_deploys() -> None:
+    """The argument is named with both its values, and the way back."""
+    slower = deployed(later(quiet(), queue_seats_s=1.0))
+    first = asked(slower, servers=fewer_places(256, 16)).causes[0]
+    assert first.id == "config_change"
+    assert first.share > 0.9
+    assert first.where == {"config": "c1"}
+    assert evidence(first, "scheduler.max_num_seqs") == (256, 16)
+    assert "scheduler.max_num_seqs: 256 → 16" in first.levers[0].action
+
+
+def test_a_queue_with_the_configuration_of_old_is_no_deploys() -> None:
+    """Nothing was changed."""
+    assert "config_change" not in shares(
+        asked(later(quiet(), queue_seats_s=1.0), servers=fewer_places(256, 256))
+    )
+
+
+def test_a_deploy_that_only_began_slowly_is_a_cold_start() -> None:
+    """Past its first minutes all is as before."""
+    slower = quiet(12_000)
+    at_start = slower.received_unix_ns < 1_000 * S
+    slower = deployed(later(slower, queue_seats_s=at_start * 20.0))
+    servers = fewer_places(256, 128, waiting_until_s=1_000)
+    found = shares(asked(slower, servers=servers, window=Span(900 * S, 1_200 * S)))
+    assert next(iter(found)) == "cold_start"
+    assert "config_change" not in found
+
+
+def test_a_deploy_is_not_blamed_for_blocks_that_it_does_not_bear_on() -> None:
+    """Fewer at a time need less memory: who waits for blocks waits for something else."""
+    found = shares(asked(deployed(later(quiet(), queue_kv_s=1.0)), servers=fewer_places(256, 128)))
+    assert next(iter(found)) == "kv_cache_exhausted"
+
+
+def test_a_load_that_comes_with_a_deploy_has_its_own() -> None:
+    """Four times the requests would have waited without it, too."""
+    slower = deployed(later(busier(quiet(), 4), queue_seats_s=1.0))
+    found = shares(asked(slower, servers=fewer_places(256, 128)))
+    assert next(iter(found)) == "load_exceeds_capacity"

@@ -1,0 +1,74 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diagnosis.arrow import samples_of
+from diagnosis.question import Metric
+from diagnosis.requests import Requests
+from diagnosis.servers import Servers
+from tests.diagnosis.making import (
+    REPLICAS,
+    S,
+    asked,
+    evidence,
+    later,
+    quiet,
+    shares,
+    told_each_second,
+)
+
+
+def standing_still() -> Requests:
+    """One of ten requests meets a pause of ten seconds."""
+    requests = quiet()
+    meets = np.random.default_rng(6).random(len(requests)) < 0.1
+    return later(requests, decode_stall_s=np.where(meets, 10.0, 0.0))
+
+
+def telling(stall_per_s: Any, **now: Any) -> Servers:
+    """Engines that are at work all the time."""
+    told = {"busy_s_total": 0.9, "stall_s_total": stall_per_s, "longest_step_s": 10.0, **now}
+    usual = {"busy_s_total": 0.6, "stall_s_total": 0.0, "longest_step_s": 0.1}
+    return Servers(samples_of(told_each_second(dict.fromkeys(REPLICAS, told), usual)))
+
+
+def at_times(second: int) -> float:
+    """A pause of two and a half seconds in a hundred."""
+    return 0.5 if second % 100 == 0 else 0.0
+
+
+@pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX])
+def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
+    """How long it stood still is told, and that nothing was evicted."""
+    answer = asked(standing_still(), metric, telling(at_times, preemptions_total=0.0))
+    first = answer.causes[0]
+    assert first.id == "engine_stall"
+    assert first.share > 0.8
+    assert evidence(first, "seconds that the engine stood still") == pytest.approx(
+        (0.0, 0.025), abs=0.01
+    )
+    assert evidence(first, "longest step") == (0.1, 10.0)
+    assert any("garbage collection" in lever.action for lever in first.levers)
+
+
+def test_steps_that_are_all_slower_are_no_stall() -> None:
+    """Half of every second's work is more than was known: that is the machine's pace."""
+    found = shares(asked(standing_still(), Metric.TPOT, telling(0.45)))
+    assert "engine_stall" not in found
+
+
+def test_who_waits_while_the_engine_stands_still_waits_for_its_stall() -> None:
+    """A queue in the very seconds, as the engine told them; no other queue."""
+    requests = quiet()
+    meets = requests.received_unix_ns // S % 100 >= 97
+    queued = later(requests, queue_step_s=np.where(meets, 2.0, 0.0))
+    assert shares(asked(queued, servers=telling(at_times)))["engine_stall"] > 0.8
+    assert not asked(queued, servers=telling(0.0)).causes
+
+
+@pytest.mark.parametrize("metric", [Metric.TTFT, Metric.E2E])
+def test_places_that_stalled_requests_keep_are_waited_for_by_the_stall(metric: Metric) -> None:
+    """They leave later; nobody else came for their places."""
+    queued = later(quiet(), decode_stall_s=20.0, queue_seats_s=8.0)
+    assert shares(asked(queued, metric))["engine_stall"] > 0.9

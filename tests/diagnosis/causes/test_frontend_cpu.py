@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnosis.arrow import servers_of
+from diagnosis.question import Metric
+from diagnosis.requests import Requests
+from tests.diagnosis.making import (
+    REPLICAS,
+    asked,
+    busier,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    told_each_second,
+)
+
+CPU = "process_cpu_s_total"
+
+
+def by_the_token(requests: Requests) -> Requests:
+    """A front end that takes as much for each token, before and now."""
+    frontend_s = 2e-6 * requests.numbers["prompt_tokens"]
+    return replace(requests, numbers={**requests.numbers, "frontend_s": frontend_s})
+
+
+def test_a_front_end_that_is_slower_for_the_same_prompts_is_to_blame() -> None:
+    """Its processor is busy, and there can be two of it."""
+    engines = told_each_second({each: {CPU: 1.0} for each in REPLICAS}, {CPU: 0.2})
+    slower = later(by_the_token(quiet()), frontend_s=lambda old: old * 300)
+    first = asked(slower, servers=servers_of(engines)).causes[0]
+    assert first.id == "frontend_cpu"
+    assert first.share > 0.9
+    assert evidence(first, "CPUs that the API server uses") == pytest.approx((0.2, 1.0))
+    before, now = evidence(first, "seconds before the engine")
+    assert (now or 0) > 50 * (before or 1)
+    assert "--api-server-count 2" in flags(first)
+
+
+def test_a_front_end_that_more_requests_queue_at_is_not_to_blame() -> None:
+    """It takes for each token what it took; a few still find nobody before them."""
+    requests = busier(by_the_token(quiet()), 3)
+    waits_s = np.random.default_rng(3).exponential(0.5, len(requests))
+    waits_s *= waits_s > 0.1
+    found = shares(asked(later(requests, frontend_s=lambda old: old + waits_s)))
+    assert next(iter(found)) == "load_exceeds_capacity"
+    assert "frontend_cpu" not in found
+
+
+def test_a_slow_client_is_no_slow_front_end() -> None:
+    """What is after the last token is not before the engine."""
+    found = shares(asked(later(quiet(), delivery_s=30.0), Metric.E2E))
+    assert "frontend_cpu" not in found

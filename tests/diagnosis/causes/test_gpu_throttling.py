@@ -1,0 +1,53 @@
+from typing import Any
+
+import pytest
+
+from diagnosis.arrow import samples_of
+from diagnosis.question import Metric
+from diagnosis.servers import Servers
+from tests.diagnosis.making import (
+    REPLICAS,
+    asked,
+    evidence,
+    quiet,
+    shares,
+    slower_where,
+    told_each_second,
+)
+
+COOL = {"gpu": "0", "sm_clock_hz": 1.98e9, "throttle_reasons": "", "power_w": 650.0}
+HOT = {"sm_clock_hz": 1.2e9, "throttle_reasons": "sw_thermal_slowdown", "power_w": 400.0}
+
+
+def gpus(**now: dict[str, Any]) -> Servers:
+    """One GPU each, and what they show in the window."""
+    return Servers(gpus=samples_of(told_each_second(now, COOL)))
+
+
+def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
+    """At the replica that shows it, with clock and power before and now."""
+    first = asked(slower_where(("r0",), 2.0), Metric.TPOT, gpus(r0=HOT)).causes[0]
+    assert first.id == "gpu_throttling"
+    assert first.share > 0.9
+    assert first.where == {"replica": "r0"}
+    assert evidence(first, "times longer") == pytest.approx((1.0, 2.0), rel=0.05)
+    assert evidence(first, "SM clock") == pytest.approx((1.98e9, 1.2e9))
+    assert evidence(first, "samples with a reason") == (0, 1)
+    assert any("nvidia-smi -pl" in lever.action for lever in first.levers)
+
+
+@pytest.mark.parametrize("one", [{"sm_clock_hz": 1.2e9}, {"throttle_reasons": "hw_slowdown"}])
+def test_clock_or_reason_alone_are_enough(one: dict[str, Any]) -> None:
+    """Not every driver tells both."""
+    slower = slower_where(REPLICAS, 2.0)
+    assert "gpu_throttling" in shares(asked(slower, Metric.TPOT, gpus(r0=one, r1=one)))
+
+
+def test_a_slower_machine_whose_clocks_are_as_ever_is_not_throttled() -> None:
+    """Something else makes it slow."""
+    assert not asked(slower_where(REPLICAS, 2.0), Metric.TPOT, gpus()).causes
+
+
+def test_a_lower_clock_that_slows_nobody_is_no_cause() -> None:
+    """A GPU with little to do may well rest."""
+    assert not asked(quiet(), Metric.TPOT, gpus(r0=HOT, r1=HOT)).causes

@@ -1,0 +1,46 @@
+import pytest
+
+from diagnosis.arrow import servers_of
+from tests.diagnosis.making import (
+    REPLICAS,
+    asked,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    started,
+    told_each_second,
+    working,
+)
+
+
+def test_a_queue_for_blocks_is_a_full_cache() -> None:
+    """The same traffic, half the blocks: fewer run, and what could be given up is told."""
+    engines = told_each_second(
+        {each: {"kv_usage_ratio": 0.99, "running": 20} for each in REPLICAS},
+        {"kv_usage_ratio": 0.8, "running": 40},
+    )
+    starts = [started(replica=each, model__max_model_len=32768) for each in REPLICAS]
+    first = asked(later(quiet(), queue_kv_s=0.5), servers=servers_of(engines, None, starts))
+    full = first.causes[0]
+    assert full.id == "kv_cache_exhausted"
+    assert full.share > 0.85
+    assert evidence(full, "KV cache in use") == pytest.approx((0.8, 0.99))
+    assert evidence(full, "requests running") == (40, 20)
+    assert "--kv-cache-dtype fp8" in flags(full)
+    assert flags(full)["--max-model-len"].endswith("(32768 → 16384)")
+
+
+def test_a_queue_for_places_is_no_full_cache() -> None:
+    """There are blocks enough."""
+    engines = told_each_second({}, {"kv_usage_ratio": 0.4})
+    found = shares(asked(later(quiet(), queue_seats_s=0.5), servers=servers_of(engines)))
+    assert "kv_cache_exhausted" not in found
+
+
+def test_who_takes_four_times_the_blocks_has_filled_the_cache() -> None:
+    """There are as many blocks as ever: longer prompts keep them."""
+    found = shares(asked(later(working(quiet(), prompts=4.0), queue_kv_s=2.0)))
+    assert next(iter(found)) == "longer_prompts"
+    assert found.get("kv_cache_exhausted", 0.0) < 0.2

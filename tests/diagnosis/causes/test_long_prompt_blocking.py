@@ -1,0 +1,53 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from diagnosis.requests import Requests
+from tests.diagnosis.making import ALPHA_S, asked, evidence, flags, later, quiet, shares, working
+
+
+def blocked(requests: Requests) -> Requests:
+    """Others' prefill is in everybody's way."""
+    return later(requests, prefill_others_prefill_s=2.0, queue_budget_s=1.0)
+
+
+def a_few_huge() -> Requests:
+    """One prompt of fifty has 30,000 tokens, and tells whom it stood beside."""
+    requests = quiet()
+    huge = np.random.default_rng(2).random(len(requests)) < 0.02
+    beside = {"others_prefill_tokens_max": np.full(len(requests), 900.0)}
+    requests = replace(requests, numbers={**requests.numbers, **beside})
+    return later(
+        requests,
+        prompt_tokens=lambda old: np.where(huge, 30_000.0, old),
+        cached_tokens=lambda old: np.where(huge, 0.0, old),
+        prefill_own_s=lambda old: np.where(huge, ALPHA_S * 30_000, old),
+        others_prefill_tokens_max=8_192.0,
+    )
+
+
+def test_a_few_huge_prompts_block_the_short_ones() -> None:
+    """The median prompt is as it was, the longest of a hundred is not."""
+    first = asked(blocked(a_few_huge())).causes[0]
+    assert first.id == "long_prompt_blocking"
+    assert first.share > 0.6
+    longest_before, longest_now = evidence(first, "prompt tokens, longest of a hundred")
+    assert longest_now == 30_000
+    assert (longest_before or 0) < 10_000
+    middle_before, middle_now = evidence(first, "prompt tokens, median")
+    assert middle_now == pytest.approx(middle_before, rel=0.1)
+    assert evidence(first, "prompt tokens of others in one step") == (900, 8_192)
+    assert "--long-prefill-token-threshold 2048" in flags(first)
+
+
+def test_prompts_that_are_all_longer_block_nobody() -> None:
+    """They are longer prompts, whoever waits for them."""
+    found = shares(asked(blocked(working(quiet(), prompts=4.0))))
+    assert next(iter(found)) == "longer_prompts"
+    assert "long_prompt_blocking" not in found
+
+
+def test_huge_prompts_that_nobody_waits_for_block_nobody() -> None:
+    """Their own prefill is their own."""
+    assert "long_prompt_blocking" not in shares(asked(a_few_huge()))

@@ -1,0 +1,48 @@
+import pytest
+
+from diagnosis.arrow import servers_of
+from diagnosis.question import Metric
+from tests.diagnosis.making import (
+    REPLICAS,
+    asked,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    started,
+    told_each_second,
+    well_cached,
+    working,
+)
+
+
+@pytest.mark.parametrize("metric", [Metric.TPOT, Metric.ITL_MAX])
+def test_longer_prompts_of_others_stretch_the_decodes(metric: Metric) -> None:
+    """The tokens they bring into a step are told, and the step can be made smaller."""
+    engines = told_each_second(
+        {each: {"prefill_tokens_total": 8e3} for each in REPLICAS}, {"prefill_tokens_total": 2e3}
+    )
+    starts = [started(replica=each, scheduler__max_num_batched_tokens=8192) for each in REPLICAS]
+    stretched = later(working(quiet(), prompts=4.0), decode_others_prefill_s=lambda old: old * 12)
+    first = asked(stretched, metric, servers_of(engines, None, starts)).causes[0]
+    assert first.id == "prefill_interference"
+    assert first.share > 0.9
+    assert evidence(first, "prompt tokens computed/s") == pytest.approx((2e3, 8e3))
+    before, now = evidence(first, "prompt tokens, mean")
+    assert now == pytest.approx(4 * (before or 0), rel=0.1)
+    assert flags(first)["--max-num-batched-tokens"].endswith("(8192 → 2048)")
+
+
+def test_decodes_that_stretch_each_other_are_no_interference() -> None:
+    """That is the batch's growth."""
+    stretched = later(quiet(), decode_others_decode_s=lambda old: old * 6)
+    assert list(shares(asked(stretched, Metric.TPOT))) == ["decode_batch_growth"]
+
+
+def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
+    """The prompts are as long as ever; more of each is computed."""
+    stretched = later(
+        working(well_cached(quiet()), hits=0.0), decode_others_prefill_s=lambda old: old * 12
+    )
+    assert list(shares(asked(stretched, Metric.TPOT))) == ["prefix_cache_miss"]

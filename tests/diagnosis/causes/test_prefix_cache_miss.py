@@ -1,0 +1,52 @@
+import pytest
+
+from diagnosis.arrow import servers_of
+from tests.diagnosis.making import (
+    REPLICAS,
+    asked,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    started,
+    told_each_second,
+    well_cached,
+    working,
+)
+
+TOKENS = "prefix_cache_queries_tokens_total"
+HITS = "prefix_cache_hits_tokens_total"
+
+
+def test_prompts_that_are_no_longer_found_are_misses() -> None:
+    """As long as ever, and all of each is computed; the cache can be turned on where it is off."""
+    engines = told_each_second({each: {HITS: 0.0} for each in REPLICAS}, {TOKENS: 1e3, HITS: 8e2})
+    starts = [started(replica=each, cache__enable_prefix_caching=False) for each in REPLICAS]
+    requests = working(well_cached(quiet()), hits=0.0)
+    first = asked(requests, servers=servers_of(engines, None, starts)).causes[0]
+    assert first.id == "prefix_cache_miss"
+    assert first.share > 0.9
+    assert evidence(first, "prompt tokens found") == pytest.approx((0.8, 0.0), abs=0.03)
+    assert evidence(first, "hits per query") == pytest.approx((0.8, 0.0))
+    assert flags(first)["--enable-prefix-caching"] == "turn the cache on"
+
+
+def test_a_cache_that_is_on_is_not_to_be_turned_on() -> None:
+    """Where nobody told its switch, neither."""
+    first = asked(working(well_cached(quiet()), hits=0.0)).causes[0]
+    assert "--enable-prefix-caching" not in flags(first)
+    assert "--kv-offloading-size" in flags(first)
+
+
+def test_longer_prompts_with_as_many_hits_are_no_misses() -> None:
+    """More tokens are computed, of more."""
+    found = shares(asked(working(well_cached(quiet()), prompts=4.0, hits=4.0)))
+    assert next(iter(found)) == "longer_prompts"
+    assert "prefix_cache_miss" not in found
+
+
+def test_what_others_misses_cost_is_the_misses_too() -> None:
+    """More of others' prefill is in the way."""
+    missed = later(working(well_cached(quiet()), hits=0.0), prefill_others_prefill_s=0.8)
+    assert shares(asked(missed))["prefix_cache_miss"] > 0.9
