@@ -103,14 +103,11 @@ def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
     after = next((start for start in reversed(starts) if start.config in configs), None)
     if after is None:
         return []
-    before = next(
-        (
-            start
-            for start in reversed(starts)
-            if start.config not in configs and start.replica == after.replica
-        ),
-        None,
-    )
-    if before is None:
-        return []
-    return differences(before.arguments, after.arguments)
+    others = [start for start in reversed(starts) if start.config not in configs]
+    own = [start for start in others if start.replica == after.replica]
+    # A deploy may bring replicas of new names: what ran the same model before was the old ones.
+    old = [
+        each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
+    ]
+    before = next(iter(own or old), None)
+    return differences(before.arguments, after.arguments) if before is not None else []

@@ -1,5 +1,7 @@
+from dataclasses import replace
+
 from diagnosis.arrow import servers_of
-from diagnosis.question import Span
+from diagnosis.question import Metric, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from tests.diagnosis.making import (
@@ -12,6 +14,7 @@ from tests.diagnosis.making import (
     later,
     quiet,
     shares,
+    slower_where,
     started,
     told_each_second,
 )
@@ -43,6 +46,19 @@ def test_a_queue_since_a_deploy_of_fewer_places_is_the_deploys() -> None:
     assert first.where == {"config": "c1"}
     assert evidence(first, "scheduler.max_num_seqs") == (256, 16)
     assert "scheduler.max_num_seqs: 256 → 16" in first.levers[0].action
+
+
+def test_replicas_of_new_names_are_held_against_those_they_replaced() -> None:
+    """A deploy may rename them all: the argument is named nevertheless."""
+    slower = deployed(slower_where(REPLICAS, 2.0))
+    renamed = labelled(slower, "replica", "r0", "r9")
+    told = fewer_places(256, 128)
+    starts = [
+        replace(start, replica="r9") if start.config == "c1" else start for start in told.starts
+    ]
+    first = asked(renamed, Metric.TPOT, replace(told, starts=starts)).causes[0]
+    assert first.id == "config_change"
+    assert evidence(first, "scheduler.max_num_seqs") == (256, 128)
 
 
 def test_a_queue_with_the_configuration_of_old_is_no_deploys() -> None:
