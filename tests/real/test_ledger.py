@@ -120,10 +120,10 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
-    while len(blamed) < 5:
+    while len(blamed) < 7:
         tries += 1
-        assert tries <= 15
-        victim = Call(prompt="the victim", max_tokens=400, begun=threading.Event())
+        assert tries <= 30
+        victim = Call(prompt="the victim", max_tokens=300, begun=threading.Event())
         alone = send(vllm.port, replace(victim, begun=None))
         with ThreadPoolExecutor(2) as pool:
             disturbed = pool.submit(send, vllm.port, victim)
@@ -138,7 +138,7 @@ def test_a_long_prefill_beside_it_accounts_for_what_a_request_lost(
         blamed.append(hurt["decode_others_prefill_s"])
         assert twin["others_prefill_tokens_max"] < 1000
         assert twin["decode_others_prefill_s"] < 0.01
-    # One pair is at the mercy of a busy machine; the middle of five is not.
+    # One pair is at the mercy of a busy machine; the middle of seven is not.
     ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
     assert 0.8 <= ratio <= 1.2, (excesses, blamed)
 

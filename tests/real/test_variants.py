@@ -274,8 +274,13 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     lines = re.findall(r"tailspan: this vLLM lacks .*", server.log.read_text())
     assert len(lines) == 1
     assert "_update_stats_from_finished" in lines[0]
-    time.sleep(2)
-    last = samples(tailspan, server)[-1]
     own = server.own_metrics()
+    deadline = time.monotonic() + 20
+    while True:
+        # The engine is found by its front end within some seconds.
+        last = samples(tailspan, server)[-1]
+        if last["steps_total"] is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
     assert last["decode_tokens_total"] == own["vllm:generation_tokens_total"]
     assert last["steps_total"] > 0
