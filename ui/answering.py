@@ -4,8 +4,9 @@ What was read is kept with its answers: another latency of the same stretch is a
 same columns, which takes a part of the time that reading them does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine
@@ -21,12 +22,20 @@ from store.evidence import evidence
 from store.queries import Window, newest_unix_ns
 from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told
+from ui.server_state import StateLine, state_lines
 from ui.view import LATENCIES
 
 SLOWEST = 8
 """Requests that are listed below an answer."""
 
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
+
+
+class Shape(NamedTuple):
+    """What is drawn of a stretch before it is explained."""
+
+    grid: Distribution
+    lines: Sequence[StateLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Material:
     newest_unix_ns: int | None
     simulated: bool
     _answers: dict[Metric, Explanation] = field(default_factory=dict)
+    _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -64,15 +74,22 @@ class Material:
             max(self.window.to_unix_ns, self.baseline.to_unix_ns),
         )
 
-    def distribution(self, latency: str) -> Distribution | None:
-        """All requests by one latency and time; None where none has it."""
+    def shape(self, latency: str) -> Shape | None:
+        """All requests by one latency and time, and the servers' state; None where none has it."""
+        metric = METRICS[latency]
+        if metric not in self._shapes:
+            self._shapes[metric] = self._shape(metric)
+        return self._shapes[metric]
+
+    def _shape(self, metric: Metric) -> Shape | None:
         whole = self.whole
-        return distribution(
+        grid = distribution(
             self.requests.received_unix_ns,
-            latency_s(self.requests, METRICS[latency]),
+            latency_s(self.requests, metric),
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
+        return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """When the slowest of the window by one latency were received, slowest first."""

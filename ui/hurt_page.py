@@ -30,7 +30,7 @@ from ui import (
 )
 from ui.chapters import chapter, chart
 from ui.hourly import Hourly, hourly
-from ui.in_force import InForce, in_force, short
+from ui.in_force import InForce, in_force, short, thresholds
 from ui.pages import BY_KEY
 from ui.reading import Unreadable, told
 from ui.sharing import shared, window_of
@@ -179,6 +179,7 @@ def _promises(found: Sequence[Standing], zone: tzinfo) -> None:
 
 def _trends(found: Seen, view: View, zone: tzinfo) -> None:
     ink = colours.ink(st.context.theme.type)
+    objectives = [each.objective for each in found.standings]
     now, before = found.now, found.before
     burned = [
         (one.row.began_unix_s * SECOND_NS, _end_ns(each, one.row.ended_unix_s))
@@ -190,7 +191,14 @@ def _trends(found: Seen, view: View, zone: tzinfo) -> None:
         shown = LATENCY_NAMES[name]
         with column, chapter(f"{shown} over time", f"{TERMS[name]}\n\n{LATENCY_HELP}"):
             figure = trend_charts.latency(
-                now, before, name, shown, _thresholds(found, name), burned, zone, ink
+                now,
+                before,
+                name,
+                shown,
+                thresholds(objectives, name),
+                burned,
+                zone,
+                ink,
             )
             chart(figure, name, f"P50, P95 and P99 of {shown} over time")
     left, right = st.columns(2, gap="medium")
@@ -206,13 +214,3 @@ def _trends(found: Seen, view: View, zone: tzinfo) -> None:
 
 def _end_ns(each: Standing, ended_s: int | None) -> int:
     return (each.status.at_s if ended_s is None else ended_s) * SECOND_NS
-
-
-def _thresholds(found: Seen, latency: str) -> list[float]:
-    return [
-        value
-        for each in found.standings
-        if isinstance(each.objective.indicator, Goodput)
-        for field, value in each.objective.indicator.thresholds()
-        if field == latency
-    ]

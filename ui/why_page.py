@@ -31,7 +31,6 @@ from ui.chapters import chapter, chart
 from ui.in_force import in_force, thresholds
 from ui.pages import BY_KEY
 from ui.reading import Unreadable
-from ui.server_state import state_lines
 from ui.sharing import shared, window_of
 from ui.terms import LATENCY_NAMES
 from ui.view import RANGES_S, SECOND_NS, RequestKey, View
@@ -113,8 +112,8 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
 
 def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
     """The whole distribution; what is dragged over is compared with what was before it."""
-    grid = found.distribution(view.latency)
-    if grid is None:
+    shape = found.shape(view.latency)
+    if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
     window = found.window
@@ -123,8 +122,8 @@ def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None
     if view.live:
         key = f"shape_{view.latency}_{view.last}"
     figure = shape_chart.figure(
-        grid,
-        state_lines(found.servers.engines, grid.bins),
+        shape.grid,
+        shape.lines,
         name=name,
         window=window,
         whole=found.whole,
