@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from cost.prices import PriceList
-from cost.seen import GAP_S, Seen
-from telemetry.accounts import Accounts, GpuMinutes
+from cost.seen import Seen
+from telemetry.accounts import GAP_S, Accounts, GpuMinutes
 
 MINUTE_S: Final = 60
 LEAST_MINUTES: Final = 10

@@ -12,10 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from telemetry.accounts import COEFFICIENTS, WORK, EngineMinutes, FloatArray
-
-GAP_S: Final = 60
-"""Samples come each second, or every few where /metrics is scraped."""
+from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineMinutes, FloatArray
 
 HOUR_S: Final = 3_600
 _NS: Final = 10**9

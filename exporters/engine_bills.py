@@ -1,6 +1,6 @@
 """What each engine cost while it was heard of, and how much of that was idle.
 
-The same rule as the bill's (`cost.seen`): between two samples at most GAP_NS apart the engine
+The same rule as the bill's (`cost.seen`): between two samples at most GAP_S apart the engine
 was there; a longer silence is neither billed nor idle, for nobody knows whether the machine was
 rented then. Several processes may report one engine: its time is the union of theirs, and busy
 the sum. Idle never goes back, though a long step is told only once it has ended.
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exporters.engines import STALE_NS, EngineKey
+from telemetry.accounts import GAP_S
 from telemetry.engines import EngineSample
 
-GAP_NS: Final = 60 * 10**9
+_GAP_NS: Final = GAP_S * 10**9
 MOST_PROCESSES: Final = 64
 """Of one engine; of more, the one heard of first is forgotten."""
 
@@ -97,7 +98,7 @@ class EngineBills:
         engine.model = sample.model or engine.model
         engine.usd_per_s = self._usd_per_s(*key)
         silence_ns = at - engine.newest_unix_ns
-        up_s = silence_ns / 1e9 if 0 < silence_ns <= GAP_NS else 0.0
+        up_s = silence_ns / 1e9 if 0 < silence_ns <= _GAP_NS else 0.0
         before = told or _Told(sample.started_unix_ns, 0.0)
         engine.spend(up_s, _grown(before, at, sample.busy_s_total))
         engine.newest_unix_ns = max(engine.newest_unix_ns, at)
@@ -138,6 +139,6 @@ def _grown(before: _Told, at_unix_ns: int, busy_s: float | None) -> float | None
     """Busy seconds since a process told last; None where it does not tell."""
     if busy_s is None:
         return None
-    if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= GAP_NS:
+    if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:
         return 0.0
     return max(0.0, busy_s - before.busy_s)

@@ -65,9 +65,7 @@ def engine_samples(
     most_rows: int = MOST_ROWS,
 ) -> Thinned:
     """Samples of engines; arguments and errors as for `queries.sample_table`."""
-    statement = select_samples(SAMPLES, EngineSample, window, equals, columns)
-    schema = sample_schema(EngineSample, columns)
-    return _read(engine, window, SAMPLES, SAMPLES.c.at_unix_ns, statement, schema, most_rows)
+    return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
 
 
 def gpu_samples(
@@ -79,9 +77,21 @@ def gpu_samples(
     most_rows: int = MOST_ROWS,
 ) -> Thinned:
     """Samples of GPUs; arguments and errors as for `queries.gpu_table`."""
-    statement = select_samples(GPUS, GpuSample, window, equals, columns)
-    schema = sample_schema(GpuSample, columns)
-    return _read(engine, window, GPUS, GPUS.c.at_unix_ns, statement, schema, most_rows)
+    return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
+
+
+def _samples(
+    engine: Engine,
+    window: Window,
+    table: Table,
+    noun: type,
+    columns: Sequence[str],
+    equals: Mapping[str, str | None],
+    most_rows: int,
+) -> Thinned:
+    statement = select_samples(table, noun, window, equals, columns)
+    schema = sample_schema(noun, columns)
+    return _read(engine, window, table, table.c.at_unix_ns, statement, schema, most_rows)
 
 
 def requests(

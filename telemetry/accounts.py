@@ -16,6 +16,10 @@ from telemetry.starts import EngineStart
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+GAP_S: Final = 60
+"""An engine was there between two samples that are at most so far apart; longer silence is
+neither billed nor idle. Samples come each second, or every few where /metrics is scraped."""
+
 WORK: Final = (
     "busy_s_total",
     "steps_total",
