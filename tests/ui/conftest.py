@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
 from store.queries import Window, request_table
@@ -27,9 +28,24 @@ from telemetry.requests import (
     RequestTimeline,
     Source,
 )
+from tests.ui.opening import APP, Open
 from ui.launch import launch
 
 SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open the explorer on a database, with an address."""
+
+    def open_page(url: str, **parameters: str) -> AppTest:
+        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
+        test = AppTest.from_file(str(APP), default_timeout=60)
+        for name, value in parameters.items():
+            test.query_params[name] = value
+        return test.run()
+
+    return open_page
 
 
 def make_request(number: int = 1, **changes: Any) -> RequestTimeline:

@@ -6,41 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
+from tests.ui.opening import Open, markup
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 SECOND_NS = 10**9
 START_S = 1_763_600_400
 RANGE = {"from": str(START_S), "to": str(START_S + 600), "page": "cost"}
 H100 = "NVIDIA H100 80GB HBM3"
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) $q$ \u202e" + "w" * 10_000
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the explorer on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in parameters.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page."""
-    return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def samples(replica: str, busy_share: float = 0.6, seconds: int = 600) -> list[EngineSample]:

@@ -5,7 +5,7 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,11 +18,10 @@ from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart, written
+from tests.ui.opening import Open, markup
 from ui import fleet_charts, fleet_reading, fleet_table
 from ui.measures import MEASURES
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 S = 1_000_000_000
 START_NS = 1_763_600_000 * S
@@ -31,23 +30,9 @@ HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" 
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the page on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in {"page": "fleet", **parameters}.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page but its style."""
-    said = (element.proto.body for element in test.get("html"))
-    return "\n".join(each for each in said if not each.startswith("<style"))
+def page(page: Open) -> Open:
+    """Open this page on a database, with an address."""
+    return partial(page, page="fleet")
 
 
 def table_of(test: AppTest) -> str:

@@ -8,37 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
+from tests.ui.opening import Open, markup
 from ui.launch import OBJECTIVES_KEY
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 START_S = 1_763_600_000
 RANGE = {"from": str(START_S), "to": str(START_S + 1200)}
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the explorer on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in parameters.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page."""
-    return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def keep(url: str, rows: Sequence[IncidentRow], slo: str = "chat") -> None:

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
+from tests.ui.opening import Open, markup
 from ui.hurt_wording import EXAMPLE
 from ui.launch import OBJECTIVES_KEY
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 START_S = 1_763_600_000
 RANGE = {"page": "promises", "from": str(START_S), "to": str(START_S + 1200)}
@@ -25,25 +23,6 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file.write_text(EXAMPLE)
     monkeypatch.setenv(OBJECTIVES_KEY, str(file))
     return file
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the explorer on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in parameters.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page."""
-    return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def test_objectives_are_shown_as_they_are_with_their_history(

@@ -4,7 +4,7 @@ import html
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -16,9 +16,8 @@ from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, Source
+from tests.ui.opening import Open, markup
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 S = 1_000_000_000
 START_NS = 1_763_600_000 * S
@@ -34,23 +33,9 @@ PARTS = {
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the page on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in {"page": "request", **parameters}.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page but its style."""
-    said = (element.proto.body for element in test.get("html"))
-    return "\n".join(each for each in said if not each.startswith("<style"))
+def page(page: Open) -> Open:
+    """Open this page on a database, with an address."""
+    return partial(page, page="request")
 
 
 def key(request: Any) -> str:

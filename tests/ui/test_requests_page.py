@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,17 @@ from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
 from store.rollups import settle
+from tests.ui.opening import Open, markup
 from ui import rolled
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \x00\u202e" + "w" * 10_000
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the page on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in {"page": "requests", **parameters}.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page."""
-    return "\n".join(element.proto.body for element in test.get("html"))
+def page(page: Open) -> Open:
+    """Open this page on a database, with an address."""
+    return partial(page, page="requests")
 
 
 def data_of(test: AppTest) -> str:

@@ -8,36 +8,15 @@ from typing import Any
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
+from tests.ui.opening import Open, markup
 from ui import answering
 
-APP = Path(__file__).parents[2] / "ui" / "app.py"
-Open = Callable[..., AppTest]
 Database = Callable[..., str]
 START_S = 1_763_600_000
 LINK = {"page": "why", "from": str(START_S + 600), "to": str(START_S + 1200)}
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
-
-
-@pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open the explorer on a database, with an address."""
-
-    def open_page(url: str, **parameters: str) -> AppTest:
-        monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
-        test = AppTest.from_file(str(APP), default_timeout=60)
-        for name, value in parameters.items():
-            test.query_params[name] = value
-        return test.run()
-
-    return open_page
-
-
-def markup(test: AppTest) -> str:
-    """All HTML on the page."""
-    return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def test_an_incident_is_explained(page: Open, database: Database, incident: Any) -> None:
