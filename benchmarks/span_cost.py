@@ -102,6 +102,7 @@ def ours(requests: int) -> float:
     from tailspan_vllm.metrics import EngineState
     from tailspan_vllm.otlp import encode
     from tailspan_vllm.parts import Parts, QueueParts
+    from tailspan_vllm.queueing import Waited
     from tailspan_vllm.settings import settings_from
     from tailspan_vllm.spans import span_of
     from tailspan_vllm.telling import Tell
@@ -120,7 +121,7 @@ def ours(requests: int) -> float:
         "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
     }
     parts, queue = Parts(0.1, 0.0, 0.0, 0.0, 0.0), QueueParts(0.0, 0.0, 0.0, 0.0, 0.1)
-    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, queue, 512)
+    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, Waited(0.5, queue), 512)
     settled = encode_account(0, "chatcmpl-8b84626539c86e03-1a2b3c4d", account)
     begun = time.process_time()
     for state in states:
@@ -139,7 +140,7 @@ def ours(requests: int) -> float:
         for tell in ended[first : first + 512]:
             record, told = tell(), decode(settled)
             assert isinstance(told, Settled)
-            record.queue_parts = told.account.queue
+            record.queue_parts = queue if told.account.waited is None else told.account.waited.parts
             record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
             record.others_prefill_tokens_max = told.account.others_prefill_tokens_max
             spans.append(span_of(record, resource))

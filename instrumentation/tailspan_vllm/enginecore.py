@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tailspan_vllm import guard, names
 from tailspan_vllm.billing import Chunk, Decoding
 from tailspan_vllm.fingerprint import arguments_of, fingerprint
-from tailspan_vllm.ledger import Ledger, Track
+from tailspan_vllm.ledger import Account, Ledger, Track
 from tailspan_vllm.link import (
     EngineEnd,
     Identity,
@@ -190,10 +190,9 @@ class EngineObserver:
     def freed(self, request_id: str) -> None:
         """A request has ended, by itself or by an abort."""
         self._prefilling.discard(request_id)
-        if self._queue is not None:
-            self._queue.left(request_id)
         track = self._tracks.pop(request_id, None)
         if track is None:
+            self._gave_up(request_id)
             return
         paid = self._last_planned(request_id)
         if self._in_update:
@@ -204,6 +203,15 @@ class EngineObserver:
             # Nothing may follow it for hours.
             self._unsettled.append(_Gone(track, self._last_step, self._last_step))
             self._catch_up()
+
+    def _gave_up(self, request_id: str) -> None:
+        """A request has left that never was in a step: what it waited for is all there is."""
+        waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
+        if waited is None:
+            return
+        self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
+        if not self._planned:
+            self._link.flush()  # no step may come for hours
 
     def _last_planned(self, request_id: str) -> int:
         """The last step under way that a request has a part in; where none is, that before."""

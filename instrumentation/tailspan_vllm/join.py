@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from tailspan_vllm import names
+from tailspan_vllm.ledger import Account
 from tailspan_vllm.link import FrontEnd, Identity, Settled, decode
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
@@ -81,14 +82,14 @@ class EngineJoin:
         account, record.engine = settled.account, settled.engine
         if account.bill is not None:
             record.billed_s, record.wasted_s = account.bill
-        if record.bill_alone:
-            return True
-        record.queue_parts = account.queue
+        record.queue_parts = account.waited.parts if account.waited else None
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
         record.others_prefill_tokens_max = account.others_prefill_tokens_max
         record.itl_max_s = account.itl_max_s
         record.external_cached_tokens = account.external_cached_tokens
-        if record.scheduled is None:
+        if record.left_unseen:
+            _tell_what_it_saw(record, account)
+        elif record.scheduled is None and account.scheduled is not None:
             # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
@@ -131,3 +132,23 @@ class EngineJoin:
             if state.engine in self._unclaimed:
                 state.gauges |= sample["state"]
             state.failures = sample.get("failures", {})
+
+
+def _tell_what_it_saw(record: RequestRecord, account: Account) -> None:
+    """The engine's instants, up to the one at which the client left.
+
+    The engine hears of that a moment later, and may have gone on with the request meanwhile.
+    """
+    if account.waited is None:
+        return
+    reached = max(record.received, record.handed or record.received)
+    for name, instant in (
+        ("queued", account.waited.queued),
+        ("scheduled", account.scheduled),
+        ("first_token", account.first_token),
+        ("last_token", account.last_token),
+    ):
+        if instant is None or instant > record.delivered:
+            break
+        reached = max(reached, instant)
+        setattr(record, name, reached)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tailspan_vllm.billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
-from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.parts import Parts
+from tailspan_vllm.queueing import Waited
 from tailspan_vllm.rangemax import RangeMax
 from tailspan_vllm.stepmodel import StepModel, Work
 
@@ -26,7 +27,7 @@ class Track:
 
     request_id: str
     scheduled: float
-    queue: QueueParts | None = None
+    waited: Waited | None = None
     """What it had waited for by then."""
     external_cached_tokens: int | None = None
     """Tokens of its prompt that came from outside the engine when it was first scheduled."""
@@ -49,13 +50,13 @@ class Track:
 class Account(NamedTuple):
     """One request's engine time, settled. None where the ledger cannot tell."""
 
-    scheduled: float
-    first_token: float | None
-    last_token: float | None
-    prefill: Parts | None
-    decode: Parts | None
-    itl_max_s: float | None
-    queue: QueueParts | None = None
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    prefill: Parts | None = None
+    decode: Parts | None = None
+    itl_max_s: float | None = None
+    waited: Waited | None = None
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
     bill: Bill | None = None
@@ -188,7 +189,7 @@ class Ledger:
             return None
         bill = self._billing.of(track.chunks, track.decodings, upto)
         if first_step > last:
-            return Account(track.scheduled, None, None, None, None, None, track.queue, bill=bill)
+            return Account(track.scheduled, waited=track.waited, bill=bill)
         if upto > last:
             track = track.until(last)
         prefill_end = track.decodings[0].first if track.decodings else last
@@ -208,7 +209,7 @@ class Ledger:
             if known and track.decodings
             else None,
             itl_max_s=self._longest_gap(track, last),
-            queue=track.queue,
+            waited=track.waited,
             others_prefill_tokens_max=self._most_prefill_of_others(track, last),
             external_cached_tokens=track.external_cached_tokens,
             bill=bill,

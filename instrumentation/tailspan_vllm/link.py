@@ -23,6 +23,7 @@ from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.machine import Machine
 from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.queueing import Waited
 
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 BACKLOG = 4096
@@ -32,7 +33,7 @@ RECENT = 512
 """Messages told again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<i23d")
+_ACCOUNT = struct.Struct("<i24d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -173,8 +174,9 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             engine,
             *(account.prefill or _UNKNOWN),
             *(account.decode or _UNKNOWN),
-            *(account.queue or _UNKNOWN),
-            account.scheduled,
+            *(account.waited.parts if account.waited else _UNKNOWN),
+            account.waited.queued if account.waited else _NAN,
+            _or_nan(account.scheduled),
             _or_nan(account.first_token),
             _or_nan(account.last_token),
             _or_nan(account.itl_max_s),
@@ -225,18 +227,19 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
     if message[:1] == b"A":
         engine, *values = _ACCOUNT.unpack_from(message, 1)
         known = [None if value != value else value for value in values]
-        first_token, last_token, itl_max_s, external, others, billed_s, _ = known[16:]
+        queued, scheduled, first_token, last_token = known[15:19]
+        itl_max_s, external, others, billed_s, wasted_s = known[19:]
         account = Account(
-            scheduled=values[15],
+            scheduled=scheduled,
             first_token=first_token,
             last_token=last_token,
             prefill=None if known[0] is None else Parts(*values[:5]),
             decode=None if known[5] is None else Parts(*values[5:10]),
             itl_max_s=itl_max_s,
-            queue=None if known[10] is None else QueueParts(*values[10:15]),
+            waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
             others_prefill_tokens_max=None if others is None else int(others),
             external_cached_tokens=None if external is None else int(external),
-            bill=None if billed_s is None else Bill(*values[21:23]),
+            bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
         )
         return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)
     if message[:1] == b"S":

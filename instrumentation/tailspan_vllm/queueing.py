@@ -11,6 +11,7 @@ Pure: the clock's readings come in as arguments, all of one monotonic clock.
 from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from tailspan_vllm.parts import QueueParts
 
@@ -22,6 +23,13 @@ class Obstacle(IntEnum):
     KV = 1
     BUDGET = 2
     HELD = 3
+
+
+class Waited(NamedTuple):
+    """A wait that is over, by admission or by leaving."""
+
+    queued: float
+    parts: QueueParts
 
 
 @dataclass(slots=True)
@@ -43,7 +51,7 @@ class Queue:
     def __init__(self) -> None:
         self._sums = [0.0] * len(Obstacle)
         self._obstacle: Obstacle | None = None
-        self._decided_at = 0.0
+        self._looked_at = 0.0
         self._waits: dict[str, _Wait] = {}
         self._new: list[_Wait] = []
         self._held: Set[str] = frozenset()
@@ -56,9 +64,12 @@ class Queue:
         wait = self._waits[request_id] = _Wait(at)
         self._new.append(wait)
 
-    def left(self, request_id: str) -> None:
-        """A request will wait no longer, and was not admitted."""
-        self._waits.pop(request_id, None)
+    def left(self, request_id: str, at: float) -> Waited | None:
+        """What a request waited for that gave up; None where its coming was not seen."""
+        if request_id not in self._waits:
+            return None
+        self._elapse(at)
+        return self._over(request_id, at)
 
     def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
         """The scheduler has decided; `admitted` is to follow for those whom it let in.
@@ -69,12 +80,8 @@ class Queue:
                 there are none of them.
             held: those who are not eligible themselves.
         """
-        sums = self._sums
-        if self._obstacle is not None:
-            # A new list: the one there is may be what somebody's wait began with.
-            sums = self._sums = sums.copy()
-            sums[self._obstacle] += at - self._decided_at
-        self._obstacle, self._decided_at = obstacle, at
+        self._elapse(at)
+        self._obstacle, sums = obstacle, self._sums
         for wait in self._new:
             wait.before = sums
         self._new.clear()
@@ -87,18 +94,31 @@ class Queue:
                     self._release(wait_of, at)
             self._held = held
 
-    def admitted(self, request_id: str, at: float) -> QueueParts | None:
+    def admitted(self, request_id: str, at: float) -> Waited | None:
         """What a request waited for; None where its coming was not seen."""
+        return self._over(request_id, at)
+
+    def _elapse(self, at: float) -> None:
+        """What has stood in the way since the last look has done so up to now."""
+        if self._obstacle is not None:
+            # A new list: the one there is may be what somebody's wait began with.
+            self._sums = self._sums.copy()
+            self._sums[self._obstacle] += at - self._looked_at
+        self._looked_at = at
+
+    def _over(self, request_id: str, at: float) -> Waited | None:
         wait = self._waits.pop(request_id, None)
         if wait is None:
             return None
         self._release(wait, at)
+        # Who came after the last decision has waited for the next one alone.
+        since = wait.before or self._sums
         seats, kv, budget, held = (
-            now - before for now, before in zip(self._sums, wait.before, strict=True)
+            now - before for now, before in zip(self._sums, since, strict=True)
         )
         held += wait.held_s
         step = at - wait.queued - seats - kv - budget - held
-        return QueueParts(seats, kv, budget, held, max(0.0, step))
+        return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
 
     def _release(self, wait: _Wait, at: float) -> None:
         """What stood in the way of others while it was not eligible is not its own."""

@@ -46,9 +46,9 @@ class RequestRecord:
     """The engine's own id, by which its account is joined; it does not leave the process."""
     awaits_account: bool = False
     """Whether the engine may have something to tell of it; likewise."""
-    bill_alone: bool = False
-    """Its client left before the front end saw anything of it in the engine: of an account only
-    the bill is taken, for the instants would not fit what was seen here."""
+    left_unseen: bool = False
+    """Its client left before the front end saw anything of it in the engine: how far it had come
+    by then is in its account."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -64,8 +64,8 @@ class Teller:
             record.awaits_account = True
         else:
             _tell_instants(record, flight, facts, facts.arrival_time)
-            record.bill_alone = record.scheduled is None and record.outcome == "abort"
-            record.awaits_account = record.scheduled is not None or record.bill_alone
+            record.left_unseen = record.scheduled is None and record.outcome == "abort"
+            record.awaits_account = record.scheduled is not None or record.left_unseen
         return record
 
     def unseen(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
@@ -147,6 +147,7 @@ def _tell_instants(
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
     record.preemptions = len(flight.preempted_at)
+    record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
     # The engine's monotonic clock is this process's own on one machine. From another
@@ -156,8 +157,7 @@ def _tell_instants(
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended
     shift = 0.0 if same_clock else ended - latest
     record.queued = max(record.arrived, facts.queued + shift)
-    if same_clock:
-        record.handed = min(max(record.received, flight.added), record.queued)
+    record.handed = min(record.handed, record.queued) if same_clock else None
     record.scheduled = _reached(facts.scheduled, shift)
     record.first_token = _reached(facts.first_token, shift)
     record.last_token = _reached(facts.last_token, shift)

@@ -283,9 +283,33 @@ def test_what_a_request_waited_for_is_in_its_account(
     server.add("third", 100)
     server.step()
     server.step(ending=["second", "third"])
-    parts = server.front.accounts["third"].queue
-    assert parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
-    assert server.front.accounts["first"].queue is None  # nobody saw it come
+    waited = server.front.accounts["third"].waited
+    assert waited is not None
+    assert waited.parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
+    assert server.front.accounts["first"].waited is None  # nobody saw it come
+
+
+def test_who_gives_up_in_the_queue_has_an_account_of_its_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once where no step is under way: none may come for hours."""
+    monkeypatch.setattr("tailspan_vllm.enginecore.time.monotonic", lambda: server.now)
+    for name in ("one", "other"):
+        server.add(name, 100)
+    server.observer.queued("late")
+    server.scheduler.waiting = Waiting([SimpleNamespace(request_id="late")])
+    server.scheduler.running = [None, None]
+    server.step()
+    flushes, joined = server.front.flushes, server.now - 0.01
+    server.observer.freed("late")
+    account = server.front.accounts["late"]
+    assert account.waited is not None
+    assert account.waited.queued == pytest.approx(joined)
+    assert account.waited.parts == pytest.approx(QueueParts(0.01, 0.0, 0.0, 0.0, 0.0))
+    assert (account.scheduled, account.bill) == (None, None)
+    assert server.front.flushes == flushes + 1
+    server.observer.freed("unseen")
+    assert "unseen" not in server.front.accounts
 
 
 def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
@@ -296,7 +320,7 @@ def test_a_session_that_goes_on_does_not_queue_anew(server: Server) -> None:
     server.observer.queued("session")
     assert not len(server.observer._queue or ())
     server.step(ending=["session"])
-    assert server.front.accounts["session"].queue is not None
+    assert server.front.accounts["session"].waited is not None
 
 
 def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> None:
@@ -309,7 +333,7 @@ def test_a_scheduler_that_does_not_fit_costs_the_queue_alone(server: Server) -> 
     server.step()
     server.step(ending=["one"])
     account = server.front.accounts["one"]
-    assert account.queue is None
+    assert account.waited is None
     assert account.decode is not None
     assert guard.failures["queue"] == before + 1
 

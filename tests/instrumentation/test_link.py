@@ -23,6 +23,7 @@ from tailspan_vllm.machine import Machine
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
 from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.queueing import Waited
 from tailspan_vllm.record import RequestRecord
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
@@ -34,7 +35,7 @@ ACCOUNT = Account(
     prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
     decode=None,
     itl_max_s=None,
-    queue=QueueParts(0.5, 0.0, 0.25, 0.0, 0.125),
+    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 0.0, 0.125)),
     others_prefill_tokens_max=512,
     bill=Bill(2.5, 0.125),
 )
@@ -77,7 +78,9 @@ def a_record(request_id: str) -> RequestRecord:
 
 def test_an_account_arrives_as_it_was_sent() -> None:
     """Unknown parts stay unknown on the way."""
-    assert decode(encode_account(3, "chatcmpl-é-1", ACCOUNT)) == ("chatcmpl-é-1", 3, ACCOUNT)
+    gave_up = Account(waited=ACCOUNT.waited)
+    for account in (ACCOUNT, gave_up, Account(scheduled=1.0, bill=Bill(0.0, 0.0)), Account()):
+        assert decode(encode_account(3, "chatcmpl-é-1", account)) == ("chatcmpl-é-1", 3, account)
     sample = {"engine": 1, "totals": {STEPS: 3}, "gauges": {}}
     assert decode(encode_sample(sample)) == sample
     with pytest.raises(ValueError, match="unknown message"):
@@ -144,15 +147,29 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
     join.read()
     assert join.apply(record)
     assert (record.prefill_parts, record.engine) == (ACCOUNT.prefill, 3)
-    assert (record.queue_parts, record.others_prefill_tokens_max) == (ACCOUNT.queue, 512)
+    assert ACCOUNT.waited is not None
+    assert (record.queue_parts, record.others_prefill_tokens_max) == (ACCOUNT.waited.parts, 512)
 
 
-def test_who_left_unseen_gets_the_bill_and_nothing_else(
-    engine: EngineEnd, join: EngineJoin
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (98.0, (None, None, None)),
+        (99.5, (99.125, None, None)),
+        (110.0, (99.125, 100.0, None)),
+        (120.0, (99.125, 100.0, 115.0)),
+    ],
+)
+def test_who_left_unseen_had_come_as_far_as_its_engine_says(
+    engine: EngineEnd,
+    join: EngineJoin,
+    left: float,
+    told: tuple[float | None, float | None, float | None],
 ) -> None:
-    """A client that leaves in the midst of a long prefill: its instants here know of no step."""
+    """Until its client left, though the engine heard of that later, and went on with it."""
     record = a_record("a")
-    record.outcome, record.scheduled, record.bill_alone = "abort", None, True
+    record.received, record.handed, record.delivered = 97.0, 97.5, left
+    record.outcome, record.scheduled, record.left_unseen = "abort", None, True
     assert not join.apply(record)
     engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
@@ -160,7 +177,24 @@ def test_who_left_unseen_gets_the_bill_and_nothing_else(
     assert join.apply(record)
     assert ACCOUNT.bill is not None
     assert (record.billed_s, record.wasted_s) == ACCOUNT.bill
-    assert (record.scheduled, record.prefill_parts, record.queue_parts) == (None, None, None)
+    assert (record.queued, record.scheduled, record.first_token) == told
+    assert record.delivered == left
+
+
+def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
+    engine: EngineEnd, join: EngineJoin
+) -> None:
+    """Its life is not the front end's: most of it was the queue."""
+    record = a_record("a")
+    record.received, record.handed, record.delivered = 97.0, 97.5, 99.75
+    record.outcome, record.scheduled, record.left_unseen = "abort", None, True
+    engine.put(encode_account(3, "a", Account(waited=ACCOUNT.waited)))
+    engine.flush()
+    join.read()
+    assert join.apply(record)
+    assert ACCOUNT.waited is not None
+    assert (record.queued, record.scheduled, record.billed_s) == (99.125, None, None)
+    assert record.queue_parts == ACCOUNT.waited.parts
 
 
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:

@@ -171,9 +171,15 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
-def test_preemption_is_told_with_its_seconds(start_vllm: Callable[..., Any], tailspan: Any) -> None:
+@pytest.fixture(scope="module")
+def crowded(start_vllm: Callable[..., Any]) -> Any:
+    """A server whose KV cache holds few requests."""
+    return start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
+
+
+def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> None:
     """Few KV blocks and long answers: evicted requests, and sums that still agree."""
-    server = start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
+    server = crowded
     before = server.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
     seen = send_all(server.port, calls, concurrency=8)
@@ -195,6 +201,34 @@ def test_preemption_is_told_with_its_seconds(start_vllm: Callable[..., Any], tai
         if row["decode_own_s"] is not None:
             assert preempted_s > 0
             assert row["itl_max_s"] >= 0.5 * preempted_s / row["preemptions"]
+
+
+def test_who_gives_up_in_the_queue_is_told_to_have_waited_there(
+    crowded: Any, tailspan: Any
+) -> None:
+    """Its client left before the engine began with it: its life is no front end's doing."""
+    busy = [
+        Call(prompt=f"request {index} ", max_tokens=900, begun=threading.Event())
+        for index in range(8)
+    ]
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(send, crowded.port, call) for call in busy]
+        assert busy[0].begun is not None
+        assert busy[0].begun.wait(60)
+        late = Call(prompt="no patience " * 20, max_tokens=500, abort_after_s=1.0)
+        seen = send_all(crowded.port, [late] * 4, concurrency=4)
+        for answer in answers:
+            answer.result()
+    rows = columns_of(tailspan, seen)
+    gave_up = [row for row in rows.values() if row["prefill_s"] is None]
+    assert len(rows) == 4
+    assert gave_up, rows
+    for row in gave_up:
+        assert row["outcome"] == "abort"
+        assert row["queue_s"] > 0.8 * row["e2e_s"]
+        assert sum(row[part] for part in QUEUE_PARTS) == pytest.approx(row["queue_s"], abs=1e-3)
+        assert row["queue_kv_s"] + row["queue_seats_s"] > 0.5 * row["queue_s"]
+        assert row["billed_s"] is None
 
 
 def test_two_api_servers_lose_and_double_nothing(
