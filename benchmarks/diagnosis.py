@@ -46,7 +46,8 @@ def judged(
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
     metric = alerted(requests, case.baseline, case.window)
     if symptom and causes:
-        metric = Metric(INJECTIONS[causes[0]].hurts.removesuffix("_s"))
+        hurt = INJECTIONS[causes[0]].hurt_by(case.config.faults[0], case.config)
+        metric = Metric(hurt.removesuffix("_s"))
     question = Question(metric, case.window, case.baseline)
     asked = time.monotonic()
     answer = explain(requests, servers, question)

@@ -10,17 +10,18 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case, case_of
-from diagnosis.causes.claim import Claim, settled
-from diagnosis.causes.registry import DETECTORS
+from diagnosis.causes.claim import Claim, Evidence, settled
 from diagnosis.dimensions import hardest_hit
 from diagnosis.doubts import doubts
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
+from diagnosis.hidden import Hidden, claims_of, hidden, wide_share
 from diagnosis.onset import onset_unix_ns
 from diagnosis.parts import PARTS, latency_s, split_s
 from diagnosis.question import Metric, Question
 from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Servers
 from diagnosis.tail import (
+    ENOUGH,
     FEW,
     Stretch,
     block_sums,
@@ -46,6 +47,10 @@ CHANCE: Final = 0.01
 MORE_SLOW: Final = 1.6
 MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
 """Times as many requests beyond where the baseline's tail begins; its slower quarter and half."""
+
+UNHEARD_OF: Final = 1.5
+"""Times the slowest of the baseline: as many requests as make a tail beyond that are no chance,
+though all of them were in one minute, which draws of minutes often leave out."""
 
 _MOST_HIT: Final = 0.10
 
@@ -123,11 +128,18 @@ def _explained(
     grown = now_s - baseline_s > enough_s and (
         interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
         or _many_more(slow, usual, share, drawn)
+        or int((slow.latency_s > UNHEARD_OF * usual.latency_s[0]).sum()) >= ENOUGH
     )
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown:
         causes, unexplained = _causes(case, usual, share, drawn)
+        wide = wide_share(slow, share)
+        if causes and wide is not None:
+            wider = case_of(question, servers, now, before, tails, wide, case.work)
+            named = [cause.id for cause in causes]
+            beneath = hidden(wider, slow, share, drawn[0], named[0], named)
+            causes, unexplained = _with_hidden(causes, unexplained, beneath, baseline_s)
     hits, tested = hardest_hit(now, _hit(now, slow, usual, share)) if grown else ([], 0)
     return Explanation(
         question=question,
@@ -187,7 +199,7 @@ def _causes(
     case: Case, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> tuple[list[Cause], float]:
     """The causes worth naming, largest first, and what no claim takes."""
-    claims = [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
+    claims = claims_of(case)
     terms = case.terms
     added = np.maximum(terms.mean(axis=0), 0.0)
     grew = added > 0
@@ -216,6 +228,27 @@ def _causes(
     ]
     named.sort(key=lambda cause: -cause.share)
     return named, float(1.0 - sum(cause.share for cause in named))
+
+
+def _with_hidden(
+    causes: Sequence[Cause], unexplained: float, beneath: Sequence[Hidden], baseline_s: float
+) -> tuple[list[Cause], float]:
+    """The causes with those that they hide, which take their shares of theirs alike."""
+    found = []
+    for each in beneath:
+        cause = _cause(each.claim, each.share, each.replicates)
+        if cause.low > 0 or cause.share >= LIKELY:
+            with_it_alone_s = baseline_s + each.alone_s
+            told = Evidence("slow requests' mean with it alone, s", baseline_s, with_it_alone_s)
+            found.append(replace(cause, evidence=(told, *cause.evidence)))
+    left = 1.0 - sum(cause.share for cause in found)
+    if not found or left <= 0:
+        return list(causes), unexplained
+    shown = [
+        replace(each, share=each.share * left, low=each.low * left, high=each.high * left)
+        for each in causes
+    ]
+    return sorted((*shown, *found), key=lambda cause: -cause.share), unexplained * left
 
 
 def _replicates(case: Case, columns: FloatArray, drawn: FloatArray) -> FloatArray:

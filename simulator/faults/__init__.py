@@ -77,7 +77,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts amid everyone's decodes",
-        hurts="itl_max_s",
+        # The longest gap is capped by a step's budget of tokens, and reaches it on quiet days.
+        hurts="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,
         where=by_the_first_tenant,

@@ -90,3 +90,10 @@ def test_a_load_that_comes_with_a_deploy_has_its_own() -> None:
     slower = deployed(later(busier(quiet(), 4), queue_seats_s=1.0))
     found = shares(asked(slower, servers=fewer_places(256, 128)))
     assert next(iter(found)) == "load_exceeds_capacity"
+
+
+def test_a_deploy_that_makes_everything_a_little_slower_is_lasting() -> None:
+    """The slowest move little where all requests take longer: their middle tells."""
+    slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
+    found = asked(slower, Metric.TTFT, fewer_places(256, 128))
+    assert found.causes[0].id == "config_change"

@@ -1,0 +1,151 @@
+"""Causes that a greater one hides: their requests are slow, but not among the slowest.
+
+Pure. The slowest requests are of the cause that slows most; another may have slowed many more,
+and nobody would know before the first is mended. So the claims are asked for again of a wider
+tail, and each is judged by what the slow requests' mean would be with it alone, and without it:
+what is taken from a request may bring others among the slowest, which no share of the slowest
+tells. One that is hidden adds little where it is, and much where it is alone; its share is the
+mean of both over what all add together.
+
+Source: the mean of both is Shapley's value (1953) of a game of two, the cause and all others.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.causes.claim import Claim, settled
+from diagnosis.causes.registry import DETECTORS
+from diagnosis.requests import FloatArray
+from diagnosis.tail import FEW, Stretch, tail_means
+
+WIDE: Final = 0.25
+"""How much of the window is looked at for causes that the slowest hide."""
+
+LEAST: Final = 0.08
+"""A share below this is not told: the wider a tail, the more of it is of nothing in particular."""
+
+_HERE: Final = 0.25
+"""What a hidden cause adds where it is, over what it would add alone, at most."""
+
+_SAME: Final = 0.3
+"""The share that the first cause of the slowest has in the wider tail, too, at least; else the
+two speak of different things, and the slowest go before."""
+
+
+class Hidden(NamedTuple):
+    """A claim that the slowest requests do not show."""
+
+    claim: Claim
+    share: float
+    replicates: FloatArray
+    """(replicates,) its share with the window's blocks drawn anew."""
+    alone_s: float
+    """What it alone would add to the slow requests' mean."""
+
+
+def wide_share(slow: Stretch, share: float) -> float | None:
+    """How much of a window to look at; None where its tail is no narrower."""
+    wide = min(WIDE, FEW / max(len(slow), 1))
+    return wide if wide > share else None
+
+
+def claims_of(case: Case) -> list[Claim]:
+    """What each detector says."""
+    return [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
+
+
+def hidden(
+    wide: Case,
+    slow: Stretch,
+    share: float,
+    drawn: FloatArray,
+    first: str,
+    named: Collection[str],
+) -> list[Hidden]:
+    """Find them.
+
+    Args:
+        wide: the question, of the window's and the baseline's wider tails.
+        slow: the window's requests.
+        share: how much of them is slow.
+        drawn: (replicates, blocks) how often each of the window's blocks is drawn.
+        first: the largest cause of the slow ones.
+        named: all causes that are named already.
+    """
+    claims = claims_of(wide)
+    game = _Game(wide, claims, slow, share)
+    both_s = game.whole_s - game.nothing_s
+    found = []
+    for place, claim in enumerate(claims):
+        if claim.cause != first and claim.cause in named:
+            continue
+        alone_s, here_s = game.adds_s(place)
+        of_all = (alone_s + here_s) / 2.0 / both_s if both_s > 0 else 0.0
+        if claim.cause == first:
+            if of_all < _SAME:
+                return []
+        elif of_all >= LEAST and here_s <= _HERE * alone_s:
+            found.append(Hidden(claim, of_all, game.replicates(place, drawn), alone_s))
+    return found if any(claim.cause == first for claim in claims) else []
+
+
+class _Game:
+    """The slow requests' mean, had some causes not been."""
+
+    def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
+        weights = settled(claims, len(wide.slow))
+        self._taken = np.einsum("cnt,nt->cn", weights, np.maximum(wide.terms, 0.0))
+        self._slow, self._share = slow, share
+        self._latency_s = slow.latency_s[: len(wide.slow)]
+        usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
+        # Who is not in the wider tail would be relieved likewise: nobody is below the usual.
+        self._least_s = min(usual_s, float(self._latency_s[-1]))
+        self._all = self._taken.sum(axis=0)
+        self.whole_s = self._mean(self._latency_s)
+        self.nothing_s = self._mean(self._without(self._all))
+
+    def adds_s(self, place: int) -> tuple[float, float]:
+        """What a cause adds alone, and what it adds to all others."""
+        alone, others = self._with_and_without(place)
+        return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
+
+    def replicates(self, place: int, drawn: FloatArray) -> FloatArray:
+        """(replicates,) a cause's share of what all add, with the blocks drawn anew."""
+        alone, others, whole, nothing = (
+            tail_means(self._stretch(each), self._share, drawn)
+            for each in (
+                *self._with_and_without(place),
+                self._latency_s,
+                self._without(self._all),
+            )
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = (alone - nothing + whole - others) / 2.0 / (whole - nothing)
+        return np.where(whole > nothing, shares, np.nan)
+
+    def _with_and_without(self, place: int) -> Iterator[FloatArray]:
+        mine = self._taken[place]
+        yield self._without(self._all - mine)
+        yield self._without(mine)
+
+    def _without(self, taken: FloatArray) -> FloatArray:
+        return np.asarray(np.maximum(self._latency_s - taken, self._least_s))
+
+    def _mean(self, latency_s: FloatArray) -> float:
+        number = self._slow.tail(self._share)
+        return float(np.partition(latency_s, -number)[-number:].mean())
+
+    def _stretch(self, latency_s: FloatArray) -> Stretch:
+        """The window's requests with the wider tail's latencies put in place of their own."""
+        count = latency_s.size
+        order = np.argsort(-latency_s, kind="stable")
+        rest = np.minimum(self._slow.latency_s[count:], latency_s[order[-1]])
+        return Stretch(
+            self._slow.rows,
+            np.concatenate([latency_s[order], rest]),
+            np.concatenate([self._slow.blocks[:count][order], self._slow.blocks[count:]]),
+            self._slow.block_count,
+        )
