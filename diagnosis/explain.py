@@ -171,8 +171,8 @@ def _many_more(
     if len(usual) <= FEW:
         levels = {**MORE_OF_ALL, **levels}
     for level, more in levels.items():
-        _, threshold_s = interval(tail_starts(usual, level, drawn[1]))
-        low, _ = interval(shares_over(slow, threshold_s, drawn[0]))
+        _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
+        low, _ = interval(shares_over(slow, threshold_s, drawn[0]), CHANCE)
         if low > more * level:
             return True
     return False

@@ -45,6 +45,9 @@ _FEWER_ACCEPTED: Final = 0.9
 _OF_RATE: Final = (LOAD, FLOOD, SKEW)
 _WAITS: Final = 0.1
 """Of the growth, how much is waiting where others wait."""
+_WAITED_FOR: Final = (
+    *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
+)
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
@@ -231,7 +234,7 @@ def flooded(case: Case) -> bool:
 
 def _others_wait(case: Case) -> bool:
     """A tenant's growth that nobody waits behind is a fuller batch, and no flood."""
-    waits = case.grown_s("queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit")
+    waits = case.grown_s(*_WAITED_FOR)
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
     before, now = case.mean("waiting")

@@ -34,3 +34,14 @@ def test_a_tenant_that_nobody_waits_behind_floods_nobody() -> None:
     """More of its requests, longer prompts of all, and no queue."""
     found = shares(asked(working(busier(quiet(), 5, tenant="acme"), prompts=4.0)))
     assert "tenant_flood" not in found
+
+
+def test_others_may_wait_in_the_front_end() -> None:
+    """The engine has nothing to wait for: the API server takes one after the other."""
+    requests = quiet()
+    a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
+    requests.numbers["frontend_s"][:] = a_token_s
+    late = later(busier(requests, 5, tenant="acme"), frontend_s=lambda old: 2.0 * old + 1.0)
+    found = shares(asked(late))
+    assert "load_exceeds_capacity" not in found
+    assert found["tenant_flood"] > 0.05
