@@ -144,7 +144,8 @@ def for_blocks(case: Case) -> Blame:
     if demand.log_victims > _NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_victims
-    logs[BLOCKS] = max(_log_of_fewer_blocks(case, more), _NOISE)
+    # More of the same than the cache can hold is what its exhaustion means.
+    logs[BLOCKS] = max(_log_of_fewer_blocks(case, more), _NOISE) + logs.pop(LOAD, 0.0)
     return _summing_to_one(logs)
 
 

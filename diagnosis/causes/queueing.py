@@ -29,6 +29,9 @@ OF_STEP: Final = ("handoff", "queue_step")
 OF_BLOCKS: Final = ("queue_kv",)
 """What memory must be free for first."""
 
+_MUCH_MORE: Final = 1.5
+"""Times: more requests at a time bring about as much of both."""
+
 OF_FRONTEND: Final = ("frontend",)
 """What the API server has to do first."""
 
@@ -72,5 +75,6 @@ def grown_traffic(case: Case) -> dict[str, float]:
 
 
 def mostly_prefills(case: Case) -> bool:
-    """Whether decodes are slower by others' prefills more than by others' decodes."""
-    return case.grown_s("decode_others_prefill") > max(case.grown_s("decode_others_decode"), 0.0)
+    """Whether decodes are slower by others' prefills much more than by others' decodes."""
+    prefills, decodes = (case.grown_s(f"decode_others_{work}") for work in ("prefill", "decode"))
+    return prefills > _MUCH_MORE * max(decodes, 0.0)

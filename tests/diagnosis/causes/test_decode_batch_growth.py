@@ -52,3 +52,18 @@ def test_prefills_that_stretch_the_steps_are_no_batch_growth() -> None:
 def test_more_requests_whose_tokens_are_as_quick_are_no_batch_growth() -> None:
     """There is room for them."""
     assert not asked(busier(quiet(), 3), Metric.TPOT, fuller()).causes
+
+
+def test_more_requests_bring_their_prefills_too() -> None:
+    """Prompts are as long as ever: what both add is the batch's growth."""
+    requests = together(busier(quiet(), 3))
+    gaps = requests.numbers["output_tokens"] - 1
+    found = shares(
+        asked(
+            later(requests, decode_others_prefill_s=lambda old: old + 0.022 * gaps),
+            Metric.TPOT,
+            fuller(),
+        )
+    )
+    assert found["decode_batch_growth"] > 0.9
+    assert "prefill_interference" not in found

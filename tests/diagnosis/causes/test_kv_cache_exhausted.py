@@ -4,6 +4,7 @@ from diagnosis.arrow import servers_of
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
+    busier,
     evidence,
     flags,
     later,
@@ -44,3 +45,10 @@ def test_who_takes_four_times_the_blocks_has_filled_the_cache() -> None:
     found = shares(asked(later(working(quiet(), prompts=4.0), queue_kv_s=2.0)))
     assert next(iter(found)) == "longer_prompts"
     assert found.get("kv_cache_exhausted", 0.0) < 0.2
+
+
+def test_more_requests_than_the_cache_can_hold_exhaust_it() -> None:
+    """There are places for them; it is memory that they wait for."""
+    found = shares(asked(later(busier(quiet(), 2), queue_kv_s=0.5)))
+    assert next(iter(found)) == "kv_cache_exhausted"
+    assert "load_exceeds_capacity" not in found
