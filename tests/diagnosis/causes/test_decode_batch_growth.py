@@ -56,14 +56,13 @@ def test_more_requests_whose_tokens_are_as_quick_are_no_batch_growth() -> None:
 
 def test_more_requests_bring_their_prefills_too() -> None:
     """Prompts are as long as ever: what both add is the batch's growth."""
-    requests = together(busier(quiet(), 3))
+    requests = busier(quiet(), 3)
     gaps = requests.numbers["output_tokens"] - 1
-    found = shares(
-        asked(
-            later(requests, decode_others_prefill_s=lambda old: old + 0.022 * gaps),
-            Metric.TPOT,
-            fuller(),
-        )
+    slower = later(
+        requests,
+        decode_others_decode_s=lambda old: old + 0.02 * gaps,
+        decode_others_prefill_s=lambda old: old + 0.025 * gaps,
     )
+    found = shares(asked(slower, Metric.TPOT, fuller()))
     assert found["decode_batch_growth"] > 0.9
     assert "prefill_interference" not in found
