@@ -40,9 +40,10 @@ _NOISE: Final = 0.08
 _FLOOD_SHARE: Final = 0.6
 _FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
+_OTHERS_GREW: Final = 1.3
+"""Times the baseline's rate: a flood comes in minutes, of which each is a little busier or not."""
 _FEWER_ACCEPTED: Final = 0.9
 """Times the baseline's acceptance."""
-_OF_RATE: Final = (LOAD, FLOOD, SKEW)
 _WAITS: Final = 0.1
 """Of the growth, how much is waiting where others wait."""
 _WAITED_FOR: Final = (
@@ -136,10 +137,8 @@ def for_blocks(case: Case) -> Blame:
     whole = sum(tokens.values())
     logs = {each: max(more, 0.0) * value / whole for each, value in tokens.items() if whole > 0}
     longer = _log_residence(case)
-    reasons = {name: share for name, share in for_seats(case).items() if name not in _OF_RATE}
-    kept = sum(reasons.values())
-    for name, share in reasons.items():
-        logs[name] = logs.get(name, 0.0) + longer * share / kept
+    for name, share in for_seats(case).items():
+        logs[name] = logs.get(name, 0.0) + longer * share
     logs = {name: value for name, value in logs.items() if value > _NOISE}
     if demand.log_victims > _NOISE:
         for name, share in _of_rate(case).items():
@@ -273,7 +272,22 @@ def _of_rate(case: Case) -> Blame:
     skew = 0.0
     if demand.log_skew > _SKEW and demand.log_victims > 0:
         skew = min(1.0, demand.log_skew / demand.log_victims)
-    return {SKEW: skew, FLOOD if flooded(case) else LOAD: 1.0 - skew}
+    if not flooded(case):
+        return {SKEW: skew, LOAD: 1.0 - skew}
+    of_all = _of_all_tenants(case)
+    return {SKEW: skew, FLOOD: (1.0 - skew) * (1.0 - of_all), LOAD: (1.0 - skew) * of_all}
+
+
+def _of_all_tenants(case: Case) -> float:
+    """Of the rate's growth, what the other tenants brought beside one's flood."""
+    demand, tenant = case.demand, case.demand.tenant
+    if tenant is None:
+        return 1.0
+    before = demand.fleet_before_per_s - tenant.before_per_s
+    now = demand.fleet_now_per_s - tenant.now_per_s
+    if before <= 0 or now <= _OTHERS_GREW * before:
+        return 0.0
+    return 1.0 - tenant.share_of_growth
 
 
 def _log_pace(pace: float | None) -> float:

@@ -52,3 +52,15 @@ def test_more_requests_than_the_cache_can_hold_exhaust_it() -> None:
     found = shares(asked(later(busier(quiet(), 2), queue_kv_s=0.5)))
     assert next(iter(found)) == "kv_cache_exhausted"
     assert "load_exceeds_capacity" not in found
+
+
+def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
+    """Three times the requests share each step: that they keep their blocks for longer is theirs,
+    though prompts are a little longer, too."""
+    more = working(busier(quiet(), 3), prompts=1.3)
+    each_s = 0.05 * (more.numbers["output_tokens"] - 1)
+    found = shares(
+        asked(later(more, queue_kv_s=0.5, decode_others_decode_s=lambda old: old + each_s))
+    )
+    assert found["kv_cache_exhausted"] > 0.68
+    assert found["longer_prompts"] < 0.32

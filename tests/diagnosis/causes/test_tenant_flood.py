@@ -45,3 +45,10 @@ def test_others_may_wait_in_the_front_end() -> None:
     found = shares(asked(late))
     assert "load_exceeds_capacity" not in found
     assert found["tenant_flood"] > 0.05
+
+
+def test_a_flood_amid_a_load_shares_with_it() -> None:
+    """All tenants send twice as much, and one of them five times that."""
+    found = shares(asked(queued(busier(busier(quiet(), 2), 5, tenant="acme"))))
+    assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
+    assert found["tenant_flood"] > found["load_exceeds_capacity"] > 0.1
