@@ -103,9 +103,11 @@ async def _announce(stack: Stack, vllm: str | None) -> None:
         say(await asyncio.to_thread(_first_look, stack, vllm))
     elif not stack.simulate:
         say(_how_to_connect(stack))
-        say(
-            "No GPU at hand? `make vllm` starts a real one on the CPU, or `tailspan up --simulate`."
-        )
+        if stack.explorer is not None:  # who looks around does so on the pages
+            say(
+                "No GPU at hand? `make vllm` starts a real one on the CPU, or"
+                " `tailspan up --simulate`."
+            )
     say("Ctrl-C stops it.")
 
 

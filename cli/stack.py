@@ -56,6 +56,8 @@ from ui.launch import launch
 EXPLORER_START_S = 60.0
 GRACE_S = 5.0
 MOST_NAMED = 16
+FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
+"""What `tailspan up --simulate` shows: an incident that pages, and under way (tests/cli)."""
 NAMELESS = "a server that gives no name (service.instance.id)"
 
 
@@ -316,7 +318,10 @@ class Stack:
         token = self.doors.own_token
         self.simulator = await children.start(
             "simulator",
-            children.ourselves("simulate", "--endpoint", self.http_endpoint),
+            children.ourselves(
+                *("simulate", "--endpoint", self.http_endpoint),
+                *(f"--{option}={value}" for option, value in FIRST_LOOK.items()),
+            ),
             {}
             if token is None
             else {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{token}"},

@@ -112,6 +112,7 @@ def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) 
     ]
     assert places == sorted(places)
     assert "Explorer" not in said
+    assert "No GPU at hand" not in said  # a collector beside servers is not where one looks around
 
 
 @pytest.mark.parametrize(
