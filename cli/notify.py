@@ -11,13 +11,14 @@ from typing import Any, Final
 import click
 
 from alerts.errors import AlertsError
-from alerts.notify.channels import Channel, Secret
+from alerts.notify.channels import Channel
 from alerts.notify.configuration import Configuration, load_configuration
 from alerts.notify.courier import RENDER
 from alerts.notify.example import example
 from alerts.notify.message import Message, Transition
 from alerts.notify.posting import Sender, Verdict
 from alerts.notify.webhook import SIGNATURE
+from alerts.secrets import Secret
 from cli import text
 
 HIDDEN: Final = "***"

@@ -7,21 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-class Secret:
-    """A text that is never shown: neither printed, nor logged, nor stored."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """The text, for who sends it."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
+from alerts.secrets import Secret
 
 
 class Kind(StrEnum):

@@ -14,13 +14,11 @@ from urllib.parse import urlsplit
 from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
 from alerts.notify import pagerduty
-from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.channels import Channel, Kind
 from alerts.policy import SEVERITIES
+from alerts.secrets import SOURCES, Secret, read_secret
 
-SOURCES: Final = ("", "_env", "_file")
-"""What is appended to a key: written out, in an environment variable, in a file."""
 MOST_CHANNELS: Final = 32
-LONGEST: Final = 4_096
 
 _SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ALERTMANAGER: ("url", "authorization"),
@@ -91,7 +89,7 @@ def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channe
             )
 
     def secret(key: str) -> Secret | None:
-        return _secret(reader, key, folder, environ)
+        return read_secret(reader, key, folder, environ)
 
     url = secret("url")
     if url is None and kind is Kind.PAGERDUTY:
@@ -109,39 +107,6 @@ def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channe
 def _missing(reader: Reader, key: str) -> DocumentError:
     either = ", ".join(f"{key}{source}" for source in SOURCES)
     return reader.error(key, f"is missing; give one of {either}")
-
-
-def _secret(reader: Reader, key: str, folder: Path, environ: Mapping[str, str]) -> Secret | None:
-    given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
-    if not given:
-        return None
-    if len(given) > 1:
-        raise reader.error(given[1], f"{given[0]} is given as well: give one of them")
-    (name,) = given
-    value = reader.text(name)
-    if name.endswith("_env"):
-        if value not in environ:
-            raise reader.error(name, f"{shown(value)}: there is no such environment variable")
-        value = environ[value]
-    elif name.endswith("_file"):
-        value = _content(reader, name, folder / value)
-    value = value.strip()
-    if not value:
-        raise reader.error(name, "what it holds is empty")
-    if len(value) > LONGEST or not (value.isascii() and value.isprintable()):
-        raise reader.error(name, f"must hold at most {LONGEST:,} printable ASCII characters")
-    return Secret(value)
-
-
-def _content(reader: Reader, name: str, path: Path) -> str:
-    try:
-        with path.open(encoding="ascii") as file:
-            return file.read(LONGEST + 64)
-    except OSError as error:
-        raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        # Not chained: the cause holds what is in the file.
-        raise reader.error(name, f"{shown(str(path))}: is no ASCII text") from None
 
 
 def _check_url(reader: Reader, url: Secret) -> None:

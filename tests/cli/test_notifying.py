@@ -10,11 +10,12 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Policy
 from alerts.notify import posting
-from alerts.notify.channels import Channel, Kind, Post, Secret
+from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.courier import Attempt, Result
 from alerts.notify.posting import Answer
 from alerts.openslo import OBJECTIVES, load
 from alerts.policy import load_policy
+from alerts.secrets import Secret
 from cli import notifying
 from cli.notifying import Notifying, sentence
 from store.database import open_database

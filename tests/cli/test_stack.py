@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.channels import Channel, Kind
 from alerts.notify.configuration import Configuration
 from alerts.openslo import OBJECTIVES, load
+from alerts.secrets import Secret
 from cli import children, probes
 from cli.children import ChildError
 from cli.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack

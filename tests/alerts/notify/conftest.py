@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
+from alerts.secrets import Secret
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import alerts.notify
 from alerts.notify import alertmanager, pagerduty, slack, webhook
-from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.channels import Channel, Kind
 from alerts.notify.courier import RENDER
 from alerts.notify.message import Message, Transition
+from alerts.secrets import Secret
 
 Make = Callable[..., Message]
 MakeChannel = Callable[..., Channel]

@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.evaluator import Evaluator
-from alerts.notify.channels import Channel, Kind, Secret
+from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import Message, loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
 from alerts.policy import load_policy
+from alerts.secrets import Secret
 from store.database import open_database
 from store.notifications import (
     Delivery,

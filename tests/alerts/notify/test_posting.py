@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from alerts.notify.channels import Channel, Kind, Post, Secret
+from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.posting import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
+from alerts.secrets import Secret
 
 POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]

@@ -1,0 +1,75 @@
+"""What a file of ours keeps secret: written out (`key`), or elsewhere (`key_env`, `key_file`)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from alerts.documents import Reader
+from alerts.errors import shown
+
+SOURCES: Final = ("", "_env", "_file")
+"""What is appended to a key: written out, in an environment variable, in a file."""
+LONGEST: Final = 4_096
+
+
+class Secret:
+    """A text that is never shown: neither printed, nor logged, nor stored."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The text, for who sends it."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+
+def read_secret(
+    reader: Reader, key: str, folder: Path, environ: Mapping[str, str]
+) -> Secret | None:
+    """What a key holds or refers to; None where it is not there in any of its forms.
+
+    Args:
+        reader: of the mapping that has the key.
+        key: without what is appended to it.
+        folder: what files are relative to.
+        environ: where `…_env` is looked up.
+
+    Raises:
+        DocumentError: more than one form is given, or what it refers to is not there; the message
+            never repeats a secret.
+    """
+    given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise reader.error(given[1], f"{given[0]} is given as well: give one of them")
+    (name,) = given
+    value = reader.text(name)
+    if name.endswith("_env"):
+        if value not in environ:
+            raise reader.error(name, f"{shown(value)}: there is no such environment variable")
+        value = environ[value]
+    elif name.endswith("_file"):
+        value = _content(reader, name, folder / value)
+    value = value.strip()
+    if not value:
+        raise reader.error(name, "what it holds is empty")
+    if len(value) > LONGEST or not (value.isascii() and value.isprintable()):
+        raise reader.error(name, f"must hold at most {LONGEST:,} printable ASCII characters")
+    return Secret(value)
+
+
+def _content(reader: Reader, name: str, path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(LONGEST + 64)
+    except OSError as error:
+        raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        # Not chained: the cause holds what is in the file.
+        raise reader.error(name, f"{shown(str(path))}: is no ASCII text") from None
