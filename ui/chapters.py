@@ -1,5 +1,6 @@
 """What every page is made of: chapters with a heading, and charts in them."""
 
+import html
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ from ui.downloads import csv_of
 def chapter(title: str, explanation: str | None = None) -> Iterator[None]:
     """A heading, which explains itself when pointed at, and what stands under it."""
     with st.container(gap=None):
-        st.subheader(title, anchor=False, help=explanation)
+        st.header(title, anchor=False, help=explanation)
         yield
 
 
@@ -43,13 +44,15 @@ def chart(
             on_select=on_select or "ignore",
             selection_mode="box",
         )
-        st.download_button(
-            "CSV",
-            data=lambda: csv_of(figure),
-            file_name=f"{name}.csv",
-            mime="text/csv",
-            key=f"csv_{key}",
-            type="tertiary",
-            help="What this chart shows, as a table",
-            on_click="ignore",
-        )
+        with st.container(key=f"take_{key}", horizontal=True, gap="xsmall", width="content"):
+            st.html(f"<button type='button' data-picture='{html.escape(key)}'>PNG</button>")
+            st.download_button(
+                "CSV",
+                data=lambda: csv_of(figure),
+                file_name=f"{name}.csv",
+                mime="text/csv",
+                key=f"csv_{key}",
+                type="tertiary",
+                help="What this chart shows, as a table",
+                on_click="ignore",
+            )

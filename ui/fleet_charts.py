@@ -57,7 +57,7 @@ def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -
             },
         )
     )
-    figure = charts.over_time(figure, window, zone, height=86 + ROW_PX * max(1, len(shown)))
+    figure = charts.over_time(figure, window, zone, height=98 + ROW_PX * max(1, len(shown)))
     figure.update_yaxes(
         autorange="reversed",
         showgrid=False,
@@ -65,7 +65,7 @@ def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -
         ticktext=[wording.for_plotly(replica.name, 14) for replica in shown],
         tickfont={"size": 11},
     )
-    figure.update_layout(hovermode="closest", margin={**charts.MARGIN, "l": 104, "t": 42})
+    figure.update_layout(hovermode="closest", margin={**charts.MARGIN, "l": 104, "t": 42, "b": 48})
     return figure
 
 

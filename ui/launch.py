@@ -61,7 +61,7 @@ def launch(
         "client.showErrorDetails": "none",
         "runner.magicEnabled": "false",
         "logger.level": "warning",
-        "theme.light.primaryColor": "#2f6fd0",
+        "theme.light.primaryColor": "#275fb8",
         "theme.dark.primaryColor": "#6ea3f0",
     }
     environment = {} if database_url is None else {ENVIRONMENT_KEY: database_url}

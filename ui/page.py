@@ -54,6 +54,10 @@ def show() -> None:
     """The whole page."""
     st.set_page_config(page_title="Tailspan", page_icon=str(HERE / "icon.svg"), layout="wide")
     st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
+    st.html(
+        f"<i class='unseen'></i><script>{(HERE / 'picture_button.js').read_text()}</script>",
+        unsafe_allow_javascript=True,
+    )
     view = controls.current()
     page = BY_KEY[view.page]
     controls.navigation(page)

@@ -86,7 +86,7 @@ def _lasts(each: Standing) -> str:
 
 def windows(each: Standing) -> str:
     """What each pair of windows says: it alerts where both burn faster than its factor."""
-    head = "<tr><th></th><th>over</th><th>burns</th><th>alerts above</th><th></th></tr>"
+    head = "<tr><th>alert</th><th>over</th><th>burns</th><th>above</th><th>says</th></tr>"
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
     return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
 

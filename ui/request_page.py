@@ -169,8 +169,8 @@ def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tz
     )
     st.html(
         f"<p class='headline'><b>{many} requests</b> are called “{wording.for_html(asked, 80)}”. "
-        "Which one?</p><table class='told'><thead><tr><th></th><th>received</th><th>model</th>"
-        f"<th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
+        "Which one?</p><table class='told'><thead><tr><th>request</th><th>received</th>"
+        f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 
 
@@ -248,7 +248,7 @@ def _delayers(costly: Sequence[company.Neighbour], view: View) -> str:
         for each in costly
     )
     return (
-        "<table class='told'><thead><tr><th></th><th>tenant</th><th>prompt tokens</th>"
+        "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
         f"<th>cost it</th></tr></thead><tbody>{listed}</tbody></table>"
     )
 

@@ -130,7 +130,7 @@ def parts(told: Account, whole_s: float) -> str:
         )
     )
     return (
-        "<table class='told'><thead><tr><th></th><th>time</th><th>share</th></tr></thead>"
+        "<table class='told'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
         f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
         "<td></td></tr></tbody></table>"
     )

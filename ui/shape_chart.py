@@ -208,6 +208,7 @@ def _marks(
         edges[window.to_unix_ns] = ("compared with", "dot")
     if onset_unix_ns is not None:
         edges[onset_unix_ns] = ("it began", "solid")
+    late_unix_ns = whole.from_unix_ns + (whole.to_unix_ns - whole.from_unix_ns) * 4 // 5
     for instant, (text, dash) in edges.items():
         (x,) = charts.local([instant], zone)
         drawn.add_shape(
@@ -226,7 +227,8 @@ def _marks(
             y=1,
             xref="x",
             yref="paper",
-            xanchor="left",
+            # At the right end there is no room beside the line but on its left.
+            xanchor="left" if instant < late_unix_ns else "right",
             yanchor="bottom",
             showarrow=False,
             font={"size": 11, "color": ink.strong},

@@ -164,7 +164,7 @@ def _details(told: Explanation) -> None:
         st.html(why_wording.hits(told))
     if told.causes:
         with st.container(gap="small"):
-            st.subheader("What speaks for it", anchor=False)
+            st.header("What speaks for it", anchor=False)
             for place, cause in enumerate(told.causes):
                 with st.expander(why_wording.title(cause), key=f"cause_{cause.id}"):
                     st.html(why_wording.evidence(cause, with_levers=place > 0))

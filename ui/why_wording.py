@@ -124,7 +124,7 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
     not told above."""
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     rows = "".join(_row(each) for each in known)
-    head = "<tr><th></th><th>before</th><th>now</th></tr>"
+    head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
     none = "<p class='note'>The growth of its parts alone: servers told no number of it.</p>"
     table = f"<table class='told'>{head}{rows}</table>" if rows else none
     levers = "".join(f"<p class='lever'><b>Try:</b> {_lever(one)}</p>" for one in cause.levers)
@@ -152,7 +152,7 @@ def hits(told: Explanation) -> str:
     tested = wording.counted(told.dimensions_tested, "kind") + " of request"
     if not shown:
         return f"<p class='note'>Nobody beyond chance; {tested} were tested.</p>"
-    head = "<tr><th></th><th>risk</th><th>95 %</th><th>requests</th></tr>"
+    head = "<tr><th>who</th><th>risk</th><th>95 %</th><th>requests</th></tr>"
     rows = "".join(
         f"<tr><td>{' · '.join(_who(hit))}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
         f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"

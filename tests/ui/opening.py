@@ -12,6 +12,6 @@ Open = Callable[..., AppTest]
 
 
 def markup(test: AppTest) -> str:
-    """All HTML on the page but its style."""
+    """All HTML on the page but its style and its script."""
     said = (element.proto.body for element in test.get("html"))
-    return "\n".join(each for each in said if not each.startswith("<style"))
+    return "\n".join(each for each in said if not each.startswith(("<style", "<i class='unseen'")))

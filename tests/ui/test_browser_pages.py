@@ -101,6 +101,15 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
         page.locator(".st-key-csv_traffic button").first.click()
     assert started.value.suggested_filename == "tailspan-traffic.csv"
     assert Path(started.value.path()).read_text().startswith("series,time,value,told\n")
+    page.locator("[data-picture=traffic]").focus()
+    with page.expect_download() as started:
+        page.keyboard.press("Enter")
+    assert started.value.suggested_filename == "tailspan-traffic.png"
+    assert Path(started.value.path()).read_bytes().startswith(b"\x89PNG")
+    page.keyboard.press("Tab")
+    with page.expect_download() as started:
+        page.keyboard.press("Enter")
+    assert started.value.suggested_filename == "tailspan-traffic.csv"
     page.get_by_role("link", name="Why is it slow?").click()
     page.locator(".cause", has_text="the KV cache is full").wait_for()
     page.wait_for_url(re.compile(f"baseline={began - 1_800}(%2F|/){began}"))

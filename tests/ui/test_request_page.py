@@ -252,6 +252,6 @@ def test_the_pages_that_list_requests_lead_here(
     }
     why = page(url, page="why", **window)
     assert not why.exception
-    assert "The slowest of them" in [each.value for each in why.subheader]
+    assert "The slowest of them" in [each.value for each in why.header]
     (component,) = why.get("bidi_component")
     assert "chatcmpl-" in str(component.proto)

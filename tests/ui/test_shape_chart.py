@@ -66,6 +66,13 @@ def test_onset_starts_and_promises_are_marked() -> None:
     assert not [trace for trace in drawn().data if trace.name == "starts"]
 
 
+@pytest.mark.parametrize(("at_s", "side"), [(START + 30, "left"), (START + 590, "right")])
+def test_a_mark_is_named_where_there_is_room(at_s: int, side: str) -> None:
+    """At the end of the axis on its left: words would leave the chart."""
+    named = drawn(onset_unix_ns=at_s * S).layout.annotations
+    assert [each.xanchor for each in named if each.text == "it began"] == [side]
+
+
 def test_a_box_is_a_stretch_of_time() -> None:
     """In the zone that the chart was drawn in, from whichever end it was dragged."""
     zone = timezone(timedelta(hours=2))
