@@ -264,15 +264,16 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("scrape", False, f"{name} does not tell its targets", mend)
 
 
-def explorer(host: str, port: int) -> Iterator[Finding]:
-    """Whether the pages are served."""
-    where = authority(host, port)
+def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
+    """Whether the pages are served, under a path where one is given."""
+    where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
     answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:
         yield Finding("explorer", True, f"http://{where} answers")
     else:
         found = f"http://{where}: {answer.why}"
-        mend = f"{_mend('--explorer-port')}; its log, explorer.log, lies beside the database"
+        option = _mend("--explorer-port, --base-path")
+        mend = f"{option}; its log, explorer.log, lies beside the database"
         yield Finding("explorer", False, found, mend)
 
 

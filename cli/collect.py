@@ -6,7 +6,7 @@ import click
 
 from cli.up import up
 
-_OF_UP = ("vllm", "simulate", "explorer_port", "no_explorer")
+_OF_UP = ("vllm", "simulate", "explorer_port", "no_explorer", "sign_in", "base_path")
 
 
 def _collect(**given: Any) -> None:

@@ -25,6 +25,7 @@ Examples:
 @click.option("--http-port", type=REMOTE_PORT, default=4318, show_default=True)
 @click.option("--metrics-port", type=REMOTE_PORT, default=9464, show_default=True)
 @click.option("--explorer-port", type=REMOTE_PORT, default=8501, show_default=True)
+@click.option("--base-path", default="", metavar="PATH", help="Of the pages, as for `tailspan up`.")
 @click.option("--no-explorer", is_flag=True, help="It was started without the pages.")
 @click.option(
     "--database",
@@ -54,6 +55,7 @@ def doctor(
     http_port: int,
     metrics_port: int,
     explorer_port: int,
+    base_path: str,
     no_explorer: bool,
     database: str | None,
     prices: Path | None,
@@ -77,7 +79,7 @@ def doctor(
         gpu_checks.local(),
     ]
     if not no_explorer:
-        looks.append(checks.explorer(host, explorer_port))
+        looks.append(checks.explorer(host, explorer_port, base_path))
     amiss = False
     for look in looks:
         for finding in look:

@@ -43,7 +43,7 @@ _OPTIONS = (
         "--insecure-bind",
         is_flag=True,
         help="Listen on an address that others can reach without tokens or without TLS,"
-        " with the pages, which have no login.",
+        " with the pages, where nobody has to sign in.",
     ),
     click.option(
         "--max-body",
@@ -109,8 +109,9 @@ def doors_of(
     max_body: float,
     max_peer_rate: float,
     max_rate: float,
+    signed_in: bool = False,
 ) -> Doors:
-    """What the options say.
+    """What the options say, and that readers of the pages sign in.
 
     Raises:
         click.UsageError: they contradict each other, a file is not what it should be, or an
@@ -151,5 +152,5 @@ def doors_of(
             max_bytes_per_s=max_rate * _MIB,
         ),
         own_token=given[0][0] if given else None,
-        explorer_host=None if local or insecure_bind else "127.0.0.1",
+        explorer_host=None if local or insecure_bind or signed_in else "127.0.0.1",
     )

@@ -52,6 +52,7 @@ from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import RequestTimeline, Source
 from ui.launch import launch
+from ui.sign_in_file import SignIn
 
 EXPLORER_START_S = 60.0
 GRACE_S = 5.0
@@ -119,6 +120,8 @@ class Stack:
         gpus: which GPUs are sampled, and whose they are.
         prices: what engines cost, so that requests are told their cost.
         price_file: where they are written, for the explorer; None for the environment's.
+        sign_in: how the explorer's readers sign in, and the file that says it; None for not at all.
+        base_path: under which a proxy serves the explorer, without slashes around it.
     """
 
     def __init__(
@@ -141,6 +144,8 @@ class Stack:
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
         prices: PriceList = PriceList(),  # noqa: B008 - frozen
         price_file: Path | None = None,
+        sign_in: tuple[Path, SignIn] | None = None,
+        base_path: str = "",
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -153,6 +158,8 @@ class Stack:
         self._database_url = database_url
         self._objective_paths = objective_paths
         self._price_file = price_file
+        self._sign_in = sign_in
+        self._base_path = base_path
         self._ports = ports
         self._with_explorer = explorer
         self._explorer_port = ports.explorer
@@ -308,6 +315,8 @@ class Stack:
             database_url=self._database_url,
             objectives=self._objective_paths,
             prices=self._price_file,
+            sign_in=self._sign_in,
+            base_path=self._base_path,
         )
         self.explorer = await children.start(
             "explorer", start.command, start.environment, self._logs / "explorer.log"
@@ -331,7 +340,7 @@ class Stack:
     async def explorer_answers(self) -> bool:
         """Wait until the explorer serves; False when it ended or took too long."""
         deadline = time.monotonic() + EXPLORER_START_S
-        url = f"{self.explorer_url}/_stcore/health"
+        url = f"{self._explorer_here}/_stcore/health"
         while self.explorer and self.explorer.running and time.monotonic() < deadline:
             if (await asyncio.to_thread(probes.get, url)).ok:
                 return True
@@ -340,8 +349,13 @@ class Stack:
 
     @property
     def explorer_url(self) -> str:
-        """Where a browser finds the explorer."""
-        return f"http://{authority(self._explorer_host, self._explorer_port)}"
+        """Where people find the explorer."""
+        return self._explorer_here if self._sign_in is None else self._sign_in[1].url
+
+    @property
+    def _explorer_here(self) -> str:
+        under = f"/{self._base_path}" if self._base_path else ""
+        return f"http://{authority(self._explorer_host, self._explorer_port)}{under}"
 
     @property
     def metrics_url(self) -> str:

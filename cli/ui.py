@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from cli.addresses import PORT, Host, authority, is_loopback
+from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 from store.database import default_url
 from ui.launch import DEFAULT_PORT, launch
@@ -17,18 +18,13 @@ Examples:
   tailspan ui
   tailspan ui --database postgresql+psycopg://reader@db/tailspan --port 8502
   tailspan ui --base-path tailspan     behind a proxy that serves https://HOST/tailspan/
+  tailspan ui --sign-in sign-in.yaml   for those who may, behind a proxy that speaks TLS
 """
 )
 @click.option(
     "--host", type=Host(), default="127.0.0.1", show_default=True, help="Address to listen on."
 )
 @click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="And the port.")
-@click.option(
-    "--base-path",
-    default="",
-    metavar="PATH",
-    help="Under which a proxy serves the pages.",
-)
 @click.option(
     "--database",
     metavar="URL",
@@ -52,31 +48,35 @@ Examples:
 @click.option(
     "--insecure-bind",
     is_flag=True,
-    help="Listen on an address that others can reach: the pages have no login of their own.",
+    help="Listen on an address that others can reach without --sign-in.",
 )
+@sign_in_options
 def ui(
     host: str,
     port: int,
-    base_path: str,
     database: str | None,
     objectives: tuple[Path, ...],
     prices: Path | None,
     insecure_bind: bool,
+    sign_in: Path | None,
+    base_path: str,
 ) -> None:
     """Run the pages alone, until Ctrl-C.
 
-    They read the database and write nothing. Before a proxy that asks who comes, on loopback.
+    They read the database and write nothing. On loopback for whoever is there; elsewhere for those
+    who sign in, or behind a proxy that asks who comes.
     """
     from collector.errors import ListenError
     from collector.hosting import listen
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
 
-    if not is_loopback(host) and not insecure_bind:
+    asked, base_path = sign_in_of(sign_in, base_path)
+    if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(
-            f"--host {host} can be reached from other machines, and the pages have no login: put"
-            " a proxy with one before them, or say with --insecure-bind that anybody there may"
-            " read"
+            f"--host {host} can be reached from other machines: say with --sign-in FILE who may"
+            " read, put a proxy with a login before it, or say with --insecure-bind that anybody"
+            " there may"
         )
     try:
         prices_in_force(prices, os.environ)
@@ -95,9 +95,12 @@ def ui(
         database_url=database or default_url(os.environ),
         objectives=objectives,
         prices=prices,
+        sign_in=asked,
     )
-    path = base_path.strip("/")
-    under = f"{path}/" if path else ""
-    click.echo(f"The pages are on http://{authority(host, port)}/{under}  (Ctrl-C ends)")
+    under = f"{base_path}/" if base_path else ""
+    where = f"http://{authority(host, port)}/{under}"
+    if asked is not None:
+        where = f"{asked[1].url}/, for those whom {asked[1].provider} knows"
+    click.echo(f"The pages are on {where}  (Ctrl-C ends)")
     # In its place rather than beside it: signals and its exit status are then its own.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -12,6 +12,7 @@ from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.doors import door_options, doors_of
 from cli.gpu_options import gpu_options, gpu_setup_of
+from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 
 if TYPE_CHECKING:  # it takes a while to import
@@ -52,6 +53,7 @@ Examples:
 )
 @click.option("--explorer-port", type=PORT, default=8501, show_default=True, help="The pages.")
 @click.option("--no-explorer", is_flag=True, help="Leave the pages out.")
+@sign_in_options
 @click.option(
     "--database",
     metavar="URL",
@@ -143,6 +145,8 @@ def up(
     metrics_port: int,
     explorer_port: int,
     no_explorer: bool,
+    sign_in: Path | None,
+    base_path: str,
     database: str | None,
     keep_rows: str,
     keep_minutes: str,
@@ -179,7 +183,8 @@ def up(
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
-    doors = doors_of(host, **door)
+    asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
+    doors = doors_of(host, **door, signed_in=asked is not None)
     if simulate and doors.tls:
         raise click.UsageError(
             "--simulate and --tls-cert: whose name is in the certificate is not known here;"
@@ -249,6 +254,8 @@ def up(
             gpus=gpu_setup,
             prices=priced_at,
             price_file=prices,
+            sign_in=asked,
+            base_path=base_path,
         )
         await running.run(stack, vllm=vllm)
 

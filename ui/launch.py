@@ -5,15 +5,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
 
+if TYPE_CHECKING:  # its library is only wanted where readers sign in
+    from ui.sign_in_file import SignIn
+
 DEFAULT_PORT: Final = 8501
+
+ENTRY: Final = "app.py"
+ENTRY_WITH_SIGN_IN: Final = "sign_in_app.py"
 
 OBJECTIVES_KEY: Final = "TAILSPAN_OBJECTIVES"
 """The environment's word for the files and folders of the objectives in force, as PATH has them."""
+
+SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"
+"""The environment's word for the file that says how readers sign in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ def launch(
     database_url: str | None = None,
     objectives: Sequence[Path] = (),
     prices: Path | None = None,
+    sign_in: tuple[Path, "SignIn"] | None = None,
 ) -> Launch:
     """The explorer's process.
 
@@ -42,6 +52,8 @@ def launch(
         database_url: a SQLAlchemy URL; None leaves the environment's, or the default.
         objectives: the files and folders of those in force; none for those that come along.
         prices: the price file in force; None leaves the environment's, or the list prices.
+        sign_in: the file that says how readers sign in, and what it says; None for nobody is
+            asked. The process reads the file itself: a secret is on no command line.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL
@@ -69,7 +81,12 @@ def launch(
         environment[OBJECTIVES_KEY] = os.pathsep.join(str(path.resolve()) for path in objectives)
     if prices is not None:
         environment[PRICES_KEY] = str(prices.resolve())
-    app = Path(__file__).with_name("app.py")
+    if sign_in is not None:
+        environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
+        # Who comes through a proxy comes by this name; without it Streamlit asks the internet
+        # for its own.
+        options["browser.serverAddress"] = sign_in[1].host
+    app = Path(__file__).with_name(ENTRY if sign_in is None else ENTRY_WITH_SIGN_IN)
     return Launch(
         command=(
             *(sys.executable, "-m", "streamlit", "run", str(app)),

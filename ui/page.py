@@ -25,6 +25,7 @@ from ui import (
     reading,
     request_page,
     requests_page,
+    sign_in,
     why_page,
 )
 from ui.pages import BY_KEY, WATCHED_S
@@ -58,6 +59,8 @@ def show() -> None:
         f"<i class='unseen'></i><script>{(HERE / 'picture_button.js').read_text()}</script>",
         unsafe_allow_javascript=True,
     )
+    if not sign_in.passes():
+        return
     view = controls.current()
     page = BY_KEY[view.page]
     controls.navigation(page)
@@ -81,7 +84,8 @@ def show() -> None:
     controls.write_address(view)
     moves = page.of_a_range and view.live
     every = page.refresh_s[view.last] if moves and view.last else None
-    st.fragment(BODIES[page.key], run_every=every)(engine, zone)
+    st.fragment(sign_in.kept(BODIES[page.key]), run_every=every)(engine, zone)
+    sign_in.way_out()
 
 
 @st.cache_resource(show_spinner=False)

@@ -85,6 +85,15 @@ def test_another_address_is_not_left_open_unawares(
     assert _doors(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
 
 
+def test_pages_that_ask_who_reads_need_not_stay_on_loopback(files: dict[str, Path]) -> None:
+    """The other doors keep their demands."""
+    given = _pick(files, "token_file", "tls_cert", "tls_key")
+    assert _doors("0.0.0.0", **given).explorer_host == "127.0.0.1"
+    assert _doors("0.0.0.0", **given, signed_in=True).explorer_host is None
+    with pytest.raises(click.UsageError, match="tokens"):
+        _doors("0.0.0.0", signed_in=True)
+
+
 def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -> None:
     """The pages, which have no login, stay on loopback."""
     doors = _doors("0.0.0.0", **_pick(files, "token_file", "tls_cert", "tls_key"))

@@ -200,3 +200,15 @@ def test_a_burn_in_the_store_is_told_and_counted(
     assert DELIVERED in asyncio.run(run())
     (row,) = read_notifications(engine, "chat")
     assert (row.severity, row.transition, row.state) == ("page", "firing", "delivered")
+
+
+def test_the_pages_are_found_under_their_path(engine: Engine, url: str) -> None:
+    """By us, to see that they are there, and in what messages link to."""
+
+    async def run() -> tuple[bool, str]:
+        async with Stack(engine, url, "127.0.0.1", FREE, base_path="ops/tail") as stack:
+            return await stack.explorer_answers(), stack.explorer_url
+
+    answered, where = asyncio.run(run())
+    assert answered
+    assert where.endswith("/ops/tail")

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from rig.ports import free_port
 from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
@@ -259,15 +259,16 @@ def request_rows(database: Callable[..., str]) -> Callable[..., pa.Table]:
 
 
 @pytest.fixture
-def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Start the explorer on a database, as `tailspan up` does; its address."""
+def explorer(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start the explorer on a database, as `tailspan up` does; its address.
+
+    What `launch` takes may be given beside the database's URL.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(database_url: str) -> str:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        wanted = launch(port=port, database_url=database_url)
+    def start(database_url: str, **more: Any) -> str:
+        wanted = launch(database_url=database_url, **{"port": free_port(), **more})
+        (port,) = (word.partition("=")[2] for word in wanted.command if "server.port" in word)
         with (tmp_path / "explorer.log").open("wb") as log:
             process = subprocess.Popen(
                 wanted.command,
@@ -277,7 +278,8 @@ def explorer(tmp_path: Path) -> Iterator[Callable[[str], str]]:
                 stderr=log,
             )
         started.append(process)
-        address = f"http://127.0.0.1:{port}"
+        under = f"/{more['base_path']}" if more.get("base_path") else ""
+        address = f"http://127.0.0.1:{port}{under}"
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             try:

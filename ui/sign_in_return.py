@@ -1,0 +1,122 @@
+"""The way back: who signs in to see a page sees that page, not the first one.
+
+Streamlit comes back to its own root, and a link from an alert says in its query what to show.
+So the query of the page that somebody left is kept in a cookie for the minutes this takes. Only
+a query is kept, never an address: it cannot lead anywhere else.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+FAILED: Final = "sign_in"
+"""In an address: the last try did not succeed."""
+COOKIE: Final = "tailspan_way_back"
+USER_COOKIE: Final = "_streamlit_user="
+KEPT_S: Final = 900
+LONGEST: Final = 2_000
+_REDIRECT, _BAD = 302, 400
+
+Change = Callable[[int, MutableHeaders], int]
+"""Takes an answer's status and headers, which it may change; the status to answer with."""
+
+
+class WayBack:
+    """Middleware around Streamlit.
+
+    Args:
+        app: Streamlit.
+        url: where people find the explorer, without a slash at its end.
+    """
+
+    def __init__(self, app: ASGIApp, url: str) -> None:
+        self._app = app
+        self._url = url
+        self._path = urlsplit(url).path
+        self._attributes = f"; Path={self._path or '/'}; HttpOnly; SameSite=Lax"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look at where a sign-in begins and where it ends; all else passes."""
+        path = scope.get("path") if scope["type"] == "http" else None
+        if path == f"{self._path}/auth/login":
+            send = self._changing(send, self._leaving(Headers(scope=scope)))
+        elif path == f"{self._path}/oauth2callback":
+            send = self._changing(send, self._coming(scope))
+        await self._app(scope, receive, send)
+
+    def _leaving(self, asked: Headers) -> Change:
+        where, _, left = asked.get("referer", "").partition("?")
+        query = _without_failure(left) if where.rstrip("/") == self._url else ""
+
+        def change(status: int, headers: MutableHeaders) -> int:
+            if status >= _BAD:  # the provider cannot be reached
+                headers["location"] = self._address(query, failed=True)
+                return _REDIRECT
+            headers.append("set-cookie", self._cookie(quote(query, safe=""), KEPT_S))
+            return status
+
+        return change
+
+    def _coming(self, scope: Scope) -> Change:
+        cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
+        query = _without_failure(unquote(cookies.get(COOKIE, "")))
+        asked = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        tried = not {"code", "error"}.isdisjoint(asked)  # else somebody has signed out
+
+        def change(status: int, headers: MutableHeaders) -> int:
+            if status == _REDIRECT:
+                cookies = headers.getlist("set-cookie")
+                known = any(
+                    each.startswith(USER_COOKIE) and "Max-Age=0" not in each for each in cookies
+                )
+                headers["location"] = self._address(query, failed=tried and not known)
+                headers.append("set-cookie", self._cookie("", 0))
+            return status
+
+        return change
+
+    def _changing(self, send: Send, change: Change) -> Send:
+        emptied = False
+
+        async def told(message: Message) -> None:
+            nonlocal emptied
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=[*message["headers"]])
+                status = change(message["status"], headers)
+                emptied = status != message["status"]
+                if emptied:
+                    headers["content-length"] = "0"
+                message = {**message, "status": status, "headers": self._secured(headers).raw}
+            elif emptied:
+                message = {"type": message["type"], "body": b""}
+            await send(message)
+
+        return told
+
+    def _secured(self, headers: MutableHeaders) -> MutableHeaders:
+        """Streamlit sends its cookies also in the clear, for it does not know of the proxy."""
+        if not self._url.startswith("https:"):
+            return headers
+        marked = [
+            (name, value + b"; Secure" if name == b"set-cookie" else value)
+            for name, value in headers.raw
+        ]
+        return MutableHeaders(raw=marked)
+
+    def _cookie(self, value: str, kept_s: int) -> str:
+        return f"{COOKIE}={value}; Max-Age={kept_s}{self._attributes}"
+
+    def _address(self, query: str, *, failed: bool) -> str:
+        said = "&".join(each for each in (query, urlencode({FAILED: "failed"}) * failed) if each)
+        return f"{self._url}/?{said}" if said else f"{self._url}/"
+
+
+def _without_failure(query: str) -> str:
+    """A query as we would write it: a few kilobytes of names and values."""
+    return urlencode(
+        [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote
+    )
