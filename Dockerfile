@@ -10,7 +10,7 @@ COPY instrumentation instrumentation
 RUN python -m venv /opt/tailspan \
     && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --constraint constraints.txt hatchling ./instrumentation \
-    && /opt/tailspan/bin/python -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" >needed.txt \
+    && /opt/tailspan/bin/python -c "import tomllib; its = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(its['dependencies'] + its['optional-dependencies']['sign-in']))" >needed.txt \
     && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --constraint constraints.txt --requirement needed.txt
 COPY alerts alerts

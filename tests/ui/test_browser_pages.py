@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
+from tests.ui.conftest import fill
 from ui.pages import FIRST, PAGES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -74,6 +76,57 @@ def test_every_page_opens_on_an_empty_store_and_on_one_that_goes_away(
         page.locator(".headline, .note").first.wait_for()
         settle(page)
         assert page.locator("[data-testid=stException]").count() == 0, each.key
+
+
+def test_every_page_opens_on_a_single_request(
+    explorer: Callable[..., str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    one_request: Any,
+) -> None:
+    """Of which little can be said, and that is said."""
+    row = one_request(1, received_unix_ns=time.time_ns() - 60 * 10**9)
+    address = explorer(database([row]))
+    page = tab(viewport={"width": 400, "height": 900})
+    for each in PAGES:
+        name = f"&request={row.trace_id}/{row.span_id}" if each.key == "request" else ""
+        page.goto(link(address, each.key, f"last=15m{name}"))
+        page.locator(".headline").first.wait_for()
+        settle(page)
+        assert page.locator("[data-testid=stException]").count() == 0, each.key
+        assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400, each.key
+
+
+@pytest.mark.parametrize("name", ["hurt", "requests", "fleet"])
+def test_a_store_that_goes_away_in_mid_view_is_told_and_waited_for(
+    explorer: Callable[..., str],
+    tab: Callable[..., Any],
+    fleet: Any,
+    postgresql: Any,
+    name: str,
+) -> None:
+    """An open page says it by itself, keeps its address and its controls, and goes on when the
+    store is back, without a hand."""
+    with psycopg.connect(postgresql.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA away_{name}")
+    url = postgresql.url(schema=f"away_{name}")
+    fill(url, *fleet(300, time.time_ns() - 290 * 10**9, 280))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(link(explorer(url), name, "last=5m&tenant=acme"))
+    page.locator(".js-plotly-plot").first.wait_for()
+    settle(page)
+    asked = page.url
+    postgresql.stop("immediate")
+    try:
+        page.locator(".headline", has_text="cannot be read just now").wait_for()
+        assert page.locator("[data-testid=stException]").count() == 0
+        assert page.url == asked
+    finally:
+        postgresql.start()
+    page.locator(".headline", has_text="cannot be read just now").wait_for(state="detached")
+    page.locator(".js-plotly-plot").first.wait_for()
+    assert page.url == asked
+    assert page.get_by_text("Filters · 1").count() == 1
 
 
 def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
