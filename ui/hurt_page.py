@@ -34,7 +34,7 @@ from ui.in_force import InForce, in_force, short, thresholds
 from ui.pages import BY_KEY
 from ui.reading import Unreadable, told
 from ui.sharing import shared, window_of
-from ui.standing import Standing, instant_s, standings
+from ui.standing import Standing, burning_since_ns, instant_s, standings
 from ui.terms import LATENCY_NAMES, TERMS
 from ui.trends import Trend
 from ui.view import SECOND_NS, View
@@ -93,11 +93,13 @@ def _read(engine: Engine, view: View, promised: InForce, now_unix_ns: int) -> Se
     def read() -> Seen:
         with told():
             trend = trends.read(engine, window, view.equals)
+            found = standings(engine, counted, window, at_s)
+            quiet_until_ns = burning_since_ns(found, window)
             return Seen(
                 window,
-                standings(engine, counted, window, at_s),
+                found,
                 trend,
-                trends.before(engine, trend, view.equals, view.baseline),
+                trends.before(engine, trend, view.equals, view.baseline, quiet_until_ns),
                 newest_unix_ns(engine),
                 hourly(engine, window, view.equals, prices),
             )

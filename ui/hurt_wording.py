@@ -211,8 +211,10 @@ def held_against(now: Trend, before: Trend | None, view: View, zone: tzinfo) -> 
     back_ns = now.window.from_unix_ns - before.window.from_unix_ns
     which = "what the address names"
     if view.baseline is None:
-        yesterday = back_ns == DAY_NS and before.window.to_unix_ns != now.window.from_unix_ns
-        which = "the same time a day before" if yesterday else "the same length of time before"
+        which = "the same length of time before"
+        if before.window.to_unix_ns != now.window.from_unix_ns:
+            yesterday = back_ns == DAY_NS
+            which = "the same time a day before" if yesterday else "as long a time before it burned"
     until = end[-5:] if start[:10] == end[:10] else end
     return (
         f"{of}Shaded is what is usual: {which}, {start} to {until},"

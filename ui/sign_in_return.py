@@ -42,7 +42,7 @@ class WayBack:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Look at where a sign-in begins and where it ends; all else passes."""
         path = scope.get("path") if scope["type"] == "http" else None
-        if path == f"{self._path}/auth/login":
+        if path in (f"{self._path}/auth/login", f"{self._path}/auth/logout"):
             send = self._changing(send, self._leaving(Headers(scope=scope)))
         elif path == f"{self._path}/oauth2callback":
             send = self._changing(send, self._coming(scope))
@@ -56,6 +56,8 @@ class WayBack:
             if status >= _BAD:  # the provider cannot be reached
                 headers["location"] = self._address(query, failed=True)
                 return _REDIRECT
+            if headers.get("location", "").rstrip("/") == self._path:  # out, and nowhere else to go
+                headers["location"] = self._address(query, failed=False)
             headers.append("set-cookie", self._cookie(quote(query, safe=""), KEPT_S))
             return status
 

@@ -154,6 +154,20 @@ def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[Inci
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 
 
+def burning_since_ns(found: Sequence[Standing], window: Window) -> int | None:
+    """When what burned in the stretch before a window, as long as that, began; None for nothing."""
+    length_s = (window.to_unix_ns - window.from_unix_ns) // SECOND_NS
+    from_s = window.from_unix_ns // SECOND_NS
+    began = [
+        one.row.began_unix_s
+        for each in found
+        for one in each.incidents
+        if one.row.began_unix_s < from_s
+        and (one.row.ended_unix_s is None or one.row.ended_unix_s > from_s - length_s)
+    ]
+    return min(began) * SECOND_NS if began else None
+
+
 def _causes(engine: Engine, slo: str) -> Mapping[tuple[str, int], str]:
     """What those who were told of an incident were told is its likely cause."""
     found: dict[tuple[str, int], str] = {}

@@ -117,25 +117,33 @@ def read(
 
 
 def before(
-    engine: Engine, now: Trend, equals: Mapping[str, str], baseline: Window | None = None
+    engine: Engine,
+    now: Trend,
+    equals: Mapping[str, str],
+    baseline: Window | None = None,
+    quiet_until_ns: int | None = None,
 ) -> Trend | None:
     """What a stretch is held against, in bins of the same width.
 
     The baseline that was asked for; else the same hours yesterday, where there was traffic
-    then; else the stretch before; None where neither had enough.
+    then; else the stretch before, or before `quiet_until_ns` where that is earlier: what burns
+    is not what is usual. None where neither had enough.
     """
     width_ns = now.bins.width_ns
-    for window in [baseline] if baseline else _comparable(now.window):
+    for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):
         found = read(engine, window, equals, width_ns)
         if found.number and (baseline or found.number >= ENOUGH_SHARE * now.number):
             return found
     return None
 
 
-def _comparable(window: Window) -> Sequence[Window]:
+def _comparable(window: Window, quiet_until_ns: int | None) -> Sequence[Window]:
     length_ns = window.to_unix_ns - window.from_unix_ns
+    until_ns = window.from_unix_ns
+    if quiet_until_ns is not None:
+        until_ns = min(until_ns, quiet_until_ns)
     found = []
-    for back_ns in (DAY_NS, length_ns):
+    for back_ns in (DAY_NS, window.to_unix_ns - until_ns):
         if length_ns <= back_ns <= window.from_unix_ns:
             found.append(Window(window.from_unix_ns - back_ns, window.to_unix_ns - back_ns))
     return found

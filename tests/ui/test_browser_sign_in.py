@@ -75,6 +75,7 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     other.goto(f"{address}/?page=fleet&last=5m")
     other.get_by_role("button", name="Sign out jane@example.org").click()
     other.get_by_role("heading", name="Who is looking?").wait_for()
+    assert other.url == f"{address}/?page=fleet&last=5m"
     other.goto(f"{address}/?page=fleet&last=5m")
     other.get_by_role("heading", name="Who is looking?").wait_for()
     assert page.locator("[data-testid=stException]").count() == 0

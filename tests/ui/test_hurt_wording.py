@@ -15,10 +15,11 @@ from alerts.openslo import inspect_texts
 from alerts.policy import load_policy
 from alerts.status import status_at
 from store.incidents import IncidentRow
+from store.queries import Window
 from ui.hurt_wording import EXAMPLE, answer
 from ui.incident_wording import happened, why_link
 from ui.promise_wording import card, windows
-from ui.standing import Happened, Standing, goes_on
+from ui.standing import Happened, Standing, burning_since_ns, goes_on
 
 DAY_S = 86_400
 NOW_S = 1_790_000_000 // DAY_S * DAY_S + 43_200
@@ -174,3 +175,23 @@ def test_hostile_names_are_text() -> None:
     """They come from files that somebody else may have written."""
     objective: Any = replace(CHAT, display_name=HOSTILE, description=HOSTILE)
     assert "<script" not in card(standing(objective=objective))
+
+
+@pytest.mark.parametrize(
+    ("length_s", "ended_s", "since_s"),
+    [
+        (900, None, NOW_S - 1_800),
+        (900, NOW_S - 1_000, NOW_S - 1_800),
+        (600, NOW_S - 1_300, None),
+        (3_600, None, None),
+    ],
+)
+def test_what_burned_just_before_is_not_usual(
+    length_s: int, ended_s: int | None, since_s: int | None
+) -> None:
+    """Of a burn that began in the range itself the stretch before is still what is usual; one
+    that ended before that stretch is over."""
+    found = standing(incidents=(Happened(row(ended_s=ended_s), None),))
+    window = Window((NOW_S - length_s) * 10**9, NOW_S * 10**9)
+    began_ns = burning_since_ns([found], window)
+    assert began_ns == (None if since_s is None else since_s * 10**9)

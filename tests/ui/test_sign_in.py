@@ -88,12 +88,12 @@ def test_whoever_has_not_signed_in_is_shown_nothing(
     assert not shown.exception
 
 
-def answers(status: int, *cookies: str) -> TestClient:
+def answers(status: int, *cookies: str, to: str = URL) -> TestClient:
     """What lies behind the way back answers all with this."""
 
     async def answer(_: Request) -> Response:
         if status == 302:
-            response: Response = RedirectResponse(URL, 302)
+            response: Response = RedirectResponse(to, 302)
         else:
             response = PlainTextResponse("Authentication error", status)
         for cookie in cookies:
@@ -116,6 +116,15 @@ def test_the_query_of_the_page_that_was_left_comes_back() -> None:
     back = client.get("/tail/oauth2callback?code=1&state=2")
     assert back.headers["location"] == f"{URL}/?page=why&tenant=a%20b"
     assert client.get("/tail/oauth2callback").headers["location"] == f"{URL}/"
+
+
+def test_who_signs_out_keeps_the_address() -> None:
+    """Where the provider has no end of session to go to, at once."""
+    out = answers(302, to="/tail/").get("/tail/auth/logout", headers=LEFT)
+    assert out.headers["location"] == f"{URL}/?page=why&tenant=a%20b"
+    provider = "https://login.example.org/logout"
+    out = answers(302, to=provider).get("/tail/auth/logout", headers=LEFT)
+    assert out.headers["location"] == provider
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,10 @@ def test_it_is_held_against_yesterday_where_there_was_traffic_then(
     found = trends.before(engine, now, {}, asked)
     assert found is not None
     assert found.window == asked
+    engine = opened([*today, *before])
+    found = trends.before(engine, now, {}, quiet_until_ns=START_NS - 300 * NS)
+    assert found is not None
+    assert found.window == Window(START_NS - 900 * NS, START_NS - 300 * NS)
 
 
 def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
