@@ -23,8 +23,12 @@ ENOUGH_SLOW: Final = 20
 """Slow requests there must be before one replica can be said to have more than its share."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
+CLEARLY: Final = 1.2
+"""Times as often as the others, at least: of many requests chance leaves less than that over."""
 QUEUEING: Final = 0.5
 """Of the time; a queue that is there for longer than it is not is a trouble."""
+LATELY: Final = 6
+"""The last sixth of a range: a queue there is one now, however long it was calm before."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
@@ -134,7 +138,8 @@ def fleet(
         mine = {measure: grid[row] for measure, grid in over_time.items()}
         all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
         told = facts.get(name, Facts())
-        troubles = tuple(_troubles(all_of_it, told, slow.get(name)))
+        lately = _lately(mine.get(WAITED))
+        troubles = tuple(_troubles(all_of_it, told, slow.get(name), lately))
         found.append(Replica(name, mine, all_of_it, traffic.get(name), told, troubles))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
     return Fleet(found, bins, imbalance)
@@ -144,6 +149,7 @@ def _troubles(
     whole: Mapping[str, float | None],
     told: Facts,
     hit: HardHit | None,
+    waited_lately: float | None,
 ) -> Sequence[Trouble]:
     found = []
     if told.silent_s is not None and told.silent_s > SILENT_S:
@@ -176,15 +182,25 @@ def _troubles(
     stall = whole.get("stall")
     if stall is not None and stall >= STALLING:
         found.append(Trouble("stalls", f"{wording.percent(stall)} of its busy time", 2))
-    waited = whole.get(WAITED)
-    if waited is not None and waited >= QUEUEING:
-        most = wording.count(whole.get("queue"))
-        found.append(Trouble("queue", f"{wording.percent(waited)} of the time, up to {most}", 1))
+    for waited, when in ((whole.get(WAITED), "time"), (waited_lately, "latest time")):
+        if waited is not None and waited >= QUEUEING:
+            most = wording.count(whole.get("queue"))
+            why = f"{wording.percent(waited)} of the {when}, up to {most}"
+            found.append(Trouble("queue", why, 1))
+            break
     if told.restarts:
         found.append(Trouble("restarted", wording.counted(len(told.restarts), "time"), 1))
     if told.odd:
         found.append(Trouble("other arguments", ", ".join(told.odd), 1))
     return found
+
+
+def _lately(values: FloatArray | None) -> float | None:
+    if values is None:
+        return None
+    last = values[-max(1, len(values) // LATELY) :]
+    known = last[np.isfinite(last)]
+    return float(known.mean()) if known.size else None
 
 
 def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
@@ -229,7 +245,7 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
     )
     hits, _ = hardest_hit(requests, slow)
     return Imbalance(
-        hits,
+        [hit for hit in hits if hit.low >= CLEARLY],
         int(values.size),
         int(slow.sum()),
         float(there.min() / there.sum()),

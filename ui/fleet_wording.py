@@ -43,7 +43,7 @@ def imbalance(found: Imbalance | None, replicas: int) -> str | None:
     if not found.hits:
         return (
             f"Even: no replica’s requests are among the slowest {wording.percent(SLOW_SHARE)} by "
-            f"{ttft} more often than chance would have it "
+            f"{ttft} clearly more often than the others’ "
             f"({wording.counted(found.requests, 'request')}). {shares}"
         )
     worst = found.hits[0]

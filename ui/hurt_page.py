@@ -173,7 +173,7 @@ def _promises(found: Sequence[Standing], zone: tzinfo) -> None:
         for each in found:
             st.html(promise_wording.card(each))
             key = f"windows_{each.objective.name}"
-            with st.expander("Burn, window by window", expanded=len(found) == 1, key=key):
+            with st.expander("Burn, window by window", key=key):
                 st.html(promise_wording.windows(each))
     with happening, chapter("Incidents", "Budgets that burned fast enough to alert."):
         st.html(incident_wording.happened(found, zone))

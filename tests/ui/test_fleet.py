@@ -66,6 +66,14 @@ def test_what_is_wrong_is_named_with_its_number_and_comes_first(
     assert f"1 of them in trouble: <b class='name'>c</b> ({what})" in fleet_wording.sentence(found)
 
 
+def test_a_queue_of_now_is_a_trouble_after_a_long_calm() -> None:
+    """Somebody looks while it is there; of an hour it may be a quarter yet."""
+    lately = [[0.0] * 9 + [0.1, 0.9, 1.0], [0.0] * 12, [1.0] * 2 + [0.0] * 10]
+    found = made({"waited": lately}, {"waited": [0.17, 0.0, 0.17]})
+    assert troubles(found) == {"a": ["queue"], "b": [], "c": []}
+    assert "95 % of the latest time" in found.replicas[0].troubles[0].why
+
+
 def test_what_nobody_told_is_no_trouble() -> None:
     """Unknown is not zero, and not full."""
     unknown = {name: [np.nan] * 3 for name in ("kv", "preemptions", "stall", "waited")}
@@ -101,6 +109,14 @@ def test_even_is_said_when_it_is_even() -> None:
     assert found is not None
     assert found.hits == []
     assert str(fleet_wording.imbalance(found, 2)).startswith("Even: no replica’s requests")
+
+
+def test_a_little_more_often_is_nobodys_trouble() -> None:
+    """Of a hundred thousand requests chance leaves hardly anything over, and who looks for what
+    is wrong is not helped by 1.1×."""
+    found = imbalance_of(*requests(0.006, 100_000))
+    assert found is not None
+    assert found.hits == []
 
 
 def test_too_few_requests_are_no_evenness() -> None:
