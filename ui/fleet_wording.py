@@ -19,7 +19,7 @@ def sentence(found: Fleet) -> str:
     number = wording.counted(len(found.replicas), "replica")
     troubled = found.troubled
     if not troubled:
-        return f"<b>{number}</b>, none of them in trouble."
+        return f"<b>{number}</b>, none of them in trouble of its own."
     named = "; ".join(_named(replica) for replica in troubled[:NAMED])
     rest = len(troubled) - NAMED
     more = f"; and {rest} more" if rest > 0 else ""

@@ -39,7 +39,7 @@ def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
     """And the sentence says that nothing is wrong."""
     found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
     assert [each.name for each in found.replicas] == ["b", "c", "a"]
-    assert fleet_wording.sentence(found) == "<b>3 replicas</b>, none of them in trouble."
+    assert fleet_wording.sentence(found) == "<b>3 replicas</b>, none of them in trouble of its own."
 
 
 @pytest.mark.parametrize(
