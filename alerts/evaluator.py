@@ -36,6 +36,7 @@ from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_
 from store.queries import newest_request_unix_ns
 from store.slo_counts import recount_from
 from telemetry.engines import EngineSample
+from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline
 
 LONGEST_PAUSE_S: Final = 6 * 3600
@@ -77,7 +78,7 @@ class Evaluator:
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Note how far back new requests reach; called from whichever thread stored them."""
-        began_s = self._fresh.hear(requests)
+        began_s = self._fresh.hear(RequestRows.of(requests))
         if began_s is not None:
             with self._lock:
                 known = self._oldest_new_s

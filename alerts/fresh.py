@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 from sqlalchemy import Engine
 
 from alerts.counting import (
@@ -22,10 +23,11 @@ from alerts.counting import (
 )
 from alerts.objectives import Goodput
 from store.slo_counts import SloCount
-from telemetry.requests import RequestTimeline
+from telemetry.request_rows import RequestRows
 
 REMEMBERED_S: Final = 2 * SETTLED_S
 _STEP_NS: Final = EVALUATION_S * SECOND_NS
+_LATEST: Final = np.iinfo(np.int64).max
 
 
 class _Heard(NamedTuple):
@@ -50,24 +52,23 @@ class FreshCounts:
         self._heard_from_s: int | None = None
         self._known: dict[tuple[str, int], tuple[int, SloCount | None]] = {}
 
-    def hear(self, requests: Sequence[RequestTimeline]) -> int | None:
+    def hear(self, requests: RequestRows) -> int | None:
         """Note which steps requests belong to, after their commit and from any thread.
 
         Returns:
             When the earliest of these steps began; None where there is no request.
         """
-        steps: dict[int, int] = {}
-        for row in requests:
-            received = row.received_unix_ns
-            until_s = -(-(received + round(row.e2e_s * SECOND_NS)) // _STEP_NS) * EVALUATION_S
-            if received < steps.get(until_s, received + 1):
-                steps[until_s] = received
+        received = np.array(requests.column("received_unix_ns"), np.int64)
+        lasted = np.rint(requests.numbers("e2e_s") * SECOND_NS).astype(np.int64)
+        ends, place = np.unique(-(-(received + lasted) // _STEP_NS), return_inverse=True)
+        earliest = np.full(ends.shape, _LATEST)
+        np.minimum.at(earliest, place, received)
+        steps = dict(zip((ends * EVALUATION_S).tolist(), earliest.tolist(), strict=True))
         with self._lock:
-            self._sources.update({row.source for row in requests})
-            for until_s, received in steps.items():
-                before = self._heard.get(until_s, _Heard(0, received))
-                earliest = min(before.from_unix_ns, received)
-                self._heard[until_s] = _Heard(before.times + 1, earliest)
+            self._sources.update(requests.column("source"))
+            for until_s, first in steps.items():
+                before = self._heard.get(until_s, _Heard(0, first))
+                self._heard[until_s] = _Heard(before.times + 1, min(before.from_unix_ns, first))
         return min(steps) - EVALUATION_S if steps else None
 
     def begin(self, now_s: int) -> None:

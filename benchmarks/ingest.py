@@ -30,6 +30,8 @@ ROOT = Path(__file__).parent.parent
 SENDER = Path(__file__).with_name("_ingest_sender.py")
 START_S = 120.0
 PHOENIX = "arize-phoenix"
+DOES = {"collector.reading": "reads spans", "store.column_reading": "reads columns"}
+"""What a child of `tailspan up` does, by its module."""
 
 
 class Result(NamedTuple):
@@ -38,7 +40,8 @@ class Result(NamedTuple):
     what: str
     committed: int
     seconds: float
-    cpu_s: float
+    cpu_s: dict[str, float]
+    """By what the process does."""
     memory_mb: list[float]
     note: str = ""
 
@@ -52,11 +55,17 @@ class Result(NamedTuple):
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
-            f"  {self.cpu_s / self.committed * 1e6 if self.committed else 0:>6.0f} µs CPU/span"
+            f"  {self._each_us(sum(self.cpu_s.values())):>6.0f} µs CPU/span"
             f"  memory {self.memory_mb[0]:.0f} → {early:.0f} → {late:.0f} MB,"
             f" at most {max(self.memory_mb):.0f}  {self.note}",
             flush=True,
         )
+        for process, used_s in self.cpu_s.items():
+            busy = used_s / self.seconds
+            print(f"  {process:<24} {self._each_us(used_s):>6.1f} µs CPU/span, {busy:.0%} of a core")
+
+    def _each_us(self, used_s: float) -> float:
+        return used_s / self.committed * 1e6 if self.committed else 0.0
 
 
 def family(pid: int) -> list[int]:
@@ -66,9 +75,19 @@ def family(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-def cpu_s(pid: int) -> float:
-    """User and system time of a process and its children so far."""
-    return sum(map(_cpu_s, family(pid)))
+def cpu_s(pid: int) -> dict[str, float]:
+    """User and system time so far of a process and its children, by what each does."""
+    used = {"receives, commits": _cpu_s(pid, 11), "children that ended": _cpu_s(pid, 13)}
+    for child in family(pid)[1:]:
+        what = DOES.get(_module(child), "other children")
+        used[what] = used.get(what, 0.0) + _cpu_s(child, 11)
+    return used
+
+
+def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """What was used between two looks, without those that used nothing."""
+    spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
+    return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
@@ -76,9 +95,16 @@ def memory_mb(pid: int) -> float:
     return sum(map(_memory_mb, family(pid)))
 
 
-def _cpu_s(pid: int) -> float:
+def _module(pid: int) -> str:
+    """What `python -m` was told to run."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return words[words.index("-m") + 1] if "-m" in words else ""
+
+
+def _cpu_s(pid: int, first: int) -> float:
+    """Two fields of a process' times, from this one on: its own, or those of ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_mb(pid: int) -> float:
@@ -157,7 +183,7 @@ def tailspan(transport: str, seconds: float, folder: Path) -> Result:
         }
         before = cpu_s(process.pid)
         told, memory = send(transport, found[transport], seconds, process.pid)
-        used = cpu_s(process.pid) - before
+        used = spent_s(before, cpu_s(process.pid))
         committed = rows(database, "requests")
     finally:
         end(process)
@@ -202,7 +228,7 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
         began = time.monotonic()
         told, memory = send(transport, ports[transport], seconds, process.pid)
         committed, took = rows(database, "spans"), time.monotonic() - began
-        used = cpu_s(process.pid) - before
+        used = spent_s(before, cpu_s(process.pid))
     finally:
         end(process)
     note = f"acknowledged {told['acknowledged']:,.0f}; {told['refused']:.0f} batches refused"

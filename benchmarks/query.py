@@ -40,8 +40,8 @@ from store.rollup_queries import rollups  # noqa: E402
 from store.rollup_storage import keep, keep_label_sets  # noqa: E402
 from store.rollup_tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.rollups import buckets_of, settle  # noqa: E402
-from store.rows import request_values  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
+from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, RequestTimeline  # noqa: E402
 
 DAY_S = 86_400
@@ -177,7 +177,7 @@ def rows(number: int, folder: Path) -> None:
     for first in range(0, number, BATCH_ROWS):
         batch = [each_row(n) for n in range(first, min(number, first + BATCH_ROWS))]
         began = time.process_time()
-        values = [request_values(row) for row in batch]
+        values = [row_of(row) for row in batch]
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             marking = time.process_time()

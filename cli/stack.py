@@ -50,6 +50,7 @@ from store.starts import in_force
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from ui.launch import launch
 from ui.sign_in_file import SignIn
@@ -87,12 +88,14 @@ class Arrivals:
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
         """Take note; called on the event loop."""
-        self.requests += len(requests)
-        self.simulated |= any(row.source is Source.SIMULATOR for row in requests)
+        rows = RequestRows.of(requests)
+        self.requests += len(rows)
+        told = set(zip(rows.column("source"), rows.column("replica"), strict=True))
+        self.simulated |= any(source == Source.SIMULATOR for source, _ in told)
         if len(self.replicas) >= MOST_NAMED:
             return
-        servers = (row for row in requests if row.source is not Source.CLIENT)
-        heard = {row.replica for row in servers} | {row.replica for row in samples}
+        heard = {replica for source, replica in told if source != Source.CLIENT}
+        heard |= {row.replica for row in samples}
         for name in sorted({name or NAMELESS for name in heard} - self.replicas):
             if len(self.replicas) < MOST_NAMED:
                 self.replicas.add(name)

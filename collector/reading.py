@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from operator import attrgetter
 from struct import Struct
 from typing import IO, Any, Final, Protocol
 
@@ -19,13 +18,12 @@ from collector.errors import BusyError, IntakeError
 from collector.normalise.batch import Batch
 from collector.otlp_json import from_json
 from collector.signals import TRACES, Signal
-from telemetry.requests import FIELDS, request_of_values
+from telemetry.request_rows import RequestRows
 
 _QUESTION: Final = Struct("<IQ?")
 """The body's length, the present in unix ns, whether it is JSON; the body follows."""
 _ANSWER: Final = Struct("<I")
 """Its length; a pickle follows."""
-_values = attrgetter(*FIELDS)
 
 
 class Reading(Protocol):
@@ -68,7 +66,7 @@ class ReadingApart(ReadingHere):
             raise answer
         rows, skipped, refused, truncated_texts = answer
         return Batch(
-            requests=list(map(request_of_values, rows)),
+            requests=RequestRows(rows),
             accepted=len(rows),
             skipped=Counter(skipped),
             refused=Counter(refused),
@@ -126,7 +124,7 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
         except IntakeError as error:
             answer = error
         else:
-            rows = [_values(request) for request in batch.requests]
+            rows = batch.requests.rows
             answer = (rows, dict(batch.skipped), dict(batch.refused), batch.truncated_texts)
         told = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(told)))

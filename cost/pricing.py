@@ -13,11 +13,17 @@ from cost.prices import PriceList
 from telemetry.accounts import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import PricedBy, RequestTimeline, give_cost
+from telemetry.request_rows import PLACE, RequestRows, Row
+from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MOST_ENGINES: Final = 10_000
 """Names are the senders' to make up; of more, those heard of first are forgotten."""
+
+_REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
+_PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
+_RUNNING, _COST = PLACE["running_at_arrival"], PLACE["cost_usd"]
+"""The cost and how it was found are a row's last two."""
 
 Engine = tuple[str, int]
 _Key = TypeVar("_Key")
@@ -66,16 +72,16 @@ class Pricing:
                 if None not in fit:
                     _remember(self._models, (sample.replica, sample.engine), fit)
 
-    def price(self, requests: Iterable[RequestTimeline]) -> None:
+    def price(self, requests: RequestRows) -> None:
         """Give each request its cost, where it has one."""
-        for request in requests:
-            usd_per_s = self.usd_per_s(request.replica, request.engine)
+        for place, row in enumerate(requests.rows):
+            usd_per_s = self.usd_per_s(row[_REPLICA], row[_ENGINE])
             if usd_per_s is None:
                 continue
-            if request.billed_s is not None:
-                give_cost(request, request.billed_s * usd_per_s, PricedBy.LEDGER)
-            elif (modelled_s := self._modelled_s(request)) is not None:
-                give_cost(request, modelled_s * usd_per_s, PricedBy.TOKENS)
+            if (billed_s := row[_BILLED]) is not None:
+                requests.rows[place] = _priced(row, billed_s * usd_per_s, PricedBy.LEDGER)
+            elif (modelled_s := self._modelled_s(row)) is not None:
+                requests.rows[place] = _priced(row, modelled_s * usd_per_s, PricedBy.TOKENS)
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
         """What a second of an engine costs, all its GPUs together; None where nobody knows."""
@@ -110,24 +116,29 @@ class Pricing:
         rate = self._prices.rate(replica=replica, device=device, gpus=gpus, region=region)
         return None if rate is None else rate.usd_per_s
 
-    def _modelled_s(self, request: RequestTimeline) -> float | None:
+    def _modelled_s(self, row: Row) -> float | None:
         """What the engine's step model says that its tokens took, with as many beside it as ran
         when it came."""
-        if request.replica is None or request.engine is None:
+        if row[_REPLICA] is None or row[_ENGINE] is None:
             return None
-        fit = self._models.get((request.replica, request.engine))
-        prompt, output = request.prompt_tokens, request.output_tokens
+        fit = self._models.get((row[_REPLICA], row[_ENGINE]))
+        prompt, output = row[_PROMPT], row[_OUTPUT]
         if fit is None or prompt is None or output is None:
             return None
         base_s, token_s, attention_s, context_s, decode_s = fit
-        computed = max(0, prompt - (request.cached_tokens or 0))
+        computed = max(0, prompt - (row[_CACHED] or 0))
         attention = computed * (prompt - computed / 2)
-        each_s = base_s / ((request.running_at_arrival or 0) + 1)
-        return (
+        each_s = base_s / ((row[_RUNNING] or 0) + 1)
+        modelled_s: float = (
             token_s * computed
             + attention_s * attention
             + output * (each_s + decode_s + context_s * (prompt + output / 2))
         )
+        return modelled_s
+
+
+def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
+    return (*row[:_COST], cost_usd, priced_by.value)
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

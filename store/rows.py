@@ -4,17 +4,17 @@ The types are the dataclasses' own affair; here is what they cannot say: that a 
 the column, that a text is valid Unicode, that a measurement is finite.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, REQUESTS, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.request_rows import RequestRows
+from telemetry.request_rows import Row as Values
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
-
-Row = RequestTimeline | EngineSample | EngineStart | GpuSample
 
 _INT64 = range(-(2**63), 2**63)
 _TAKES: dict[type, tuple[type, ...]] = {
@@ -25,13 +25,12 @@ _TAKES: dict[type, tuple[type, ...]] = {
 }
 
 
-def flaw(row: Row) -> str | None:
-    """Why the store refuses this row; None where it does not.
+def flaw(noun: type, values: Iterable[object]) -> str | None:
+    """Why the store refuses a row of this noun; None where it does not.
 
     For who would rather lose one row than the submission it is in.
     """
-    for column in fields_of(type(row)):
-        value = getattr(row, column.name)
+    for column, value in zip(fields_of(noun), values, strict=True):
         why = _why_not(value, column)
         if why:
             # Hexadecimal, because Python will not write an endless number in decimal.
@@ -54,38 +53,47 @@ def _why_not(value: object, column: Field) -> str | None:
     return None
 
 
-def request_values(row: RequestTimeline) -> tuple[object, ...]:
-    """The row as its table has it.
+def request_values(requests: RequestRows) -> list[Values]:
+    """The rows as their table has them.
 
     Raises:
         ValueError: a duration or ratio is NaN or infinite.
     """
-    _refuse_if_not_finite(row, _REQUEST_FLOATS(row))
-    return _REQUEST_VALUES(row)
+    # Checked beforehand because SQLite would take it: NaN it keeps as NULL, without a word.
+    # The sum is finite if all are; only where it is not does it pay to look at each.
+    if not all(isfinite(sum(filter(None, requests.column(name)))) for name in _REQUEST_FLOATS):
+        _refuse(RequestTimeline, requests.rows)
+    return requests.rows
 
 
-def sample_values(row: EngineSample) -> tuple[object, ...]:
+def sample_values(row: EngineSample) -> Values:
     """The row as its table has it; raises as above."""
-    _refuse_if_not_finite(row, _SAMPLE_FLOATS(row))
+    if not isfinite(sum(filter(None, _SAMPLE_FLOATS(row)))):
+        _refuse(EngineSample, [_SAMPLE_VALUES(row)])
     return _SAMPLE_VALUES(row)
 
 
-def gpu_values(row: GpuSample) -> tuple[object, ...]:
+def gpu_values(row: GpuSample) -> Values:
     """The row as its table has it; raises as above."""
-    _refuse_if_not_finite(row, _GPU_FLOATS(row))
+    if not isfinite(sum(filter(None, _GPU_FLOATS(row)))):
+        _refuse(GpuSample, [_GPU_VALUES(row)])
     return _GPU_VALUES(row)
 
 
-def start_values(row: EngineStart) -> tuple[object, ...]:
+def start_values(row: EngineStart) -> Values:
     """The row as its table has it; it has no number that might not be finite."""
     return _START_VALUES(row)
 
 
-def _refuse_if_not_finite(row: Row, floats: tuple[float | None, ...]) -> None:
-    # Checked beforehand because SQLite would take it: NaN it keeps as NULL, without a word.
-    # The sum is finite if all are; only where it is not does it pay to look at each.
-    if not isfinite(sum(filter(None, floats))) and (reason := flaw(row)):
-        raise ValueError(reason)
+def values_of(row: EngineSample | EngineStart | GpuSample) -> Values:
+    """The values of a row's fields in their order, whatever they are."""
+    return tuple(getattr(row, each.name) for each in fields_of(type(row)))
+
+
+def _refuse(noun: type, rows: Sequence[Values]) -> None:
+    for row in rows:
+        if reason := flaw(noun, row):
+            raise ValueError(reason)
 
 
 def _encodes(text: str) -> bool:
@@ -96,14 +104,13 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _floats_of(noun: type) -> Callable[[object], tuple[float | None, ...]]:
-    return attrgetter(*(each.name for each in fields_of(noun) if each.kind.python is float))
+def _floats_of(noun: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields_of(noun) if each.kind.python is float)
 
 
-_REQUEST_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*REQUESTS.columns.keys())
-_SAMPLE_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*SAMPLES.columns.keys())
-_START_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*STARTS.columns.keys())
-_GPU_VALUES: Callable[[object], tuple[object, ...]] = attrgetter(*GPUS.columns.keys())
+_SAMPLE_VALUES: Callable[[object], Values] = attrgetter(*SAMPLES.columns.keys())
+_START_VALUES: Callable[[object], Values] = attrgetter(*STARTS.columns.keys())
+_GPU_VALUES: Callable[[object], Values] = attrgetter(*GPUS.columns.keys())
 _REQUEST_FLOATS = _floats_of(RequestTimeline)
-_SAMPLE_FLOATS = _floats_of(EngineSample)
-_GPU_FLOATS = _floats_of(GpuSample)
+_SAMPLE_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(EngineSample))
+_GPU_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(GpuSample))

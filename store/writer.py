@@ -18,10 +18,11 @@ from sqlalchemy import Engine
 from store import dialects
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.rollup_marks import mark_minutes
-from store.rows import Row, flaw, gpu_values, request_values, sample_values, start_values
+from store.rows import flaw, gpu_values, request_values, sample_values, start_values, values_of
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -33,7 +34,7 @@ CAPACITY_ROWS = 200_000
 
 @dataclass(slots=True)
 class _Submission:
-    requests: Sequence[RequestTimeline]
+    requests: RequestRows
     samples: Sequence[EngineSample]
     starts: Sequence[EngineStart]
     gpus: Sequence[GpuSample]
@@ -42,12 +43,12 @@ class _Submission:
     def __len__(self) -> int:
         return len(self.requests) + len(self.samples) + len(self.starts) + len(self.gpus)
 
-    def rows(self) -> Iterator[Row]:
-        """Every row of it."""
-        yield from self.requests
-        yield from self.samples
-        yield from self.starts
-        yield from self.gpus
+    def rows(self) -> Iterator[tuple[type, Row]]:
+        """Every row of it, with its noun."""
+        for row in self.requests.rows:
+            yield RequestTimeline, row
+        for each in (*self.samples, *self.starts, *self.gpus):
+            yield type(each), values_of(each)
 
 
 class Writer:
@@ -92,7 +93,7 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(requests, samples, starts, gpus)
+        submission = _Submission(RequestRows.of(requests), samples, starts, gpus)
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -153,7 +154,7 @@ class Writer:
     def _commit(self, group: list[_Submission]) -> StoreError | None:
         """All of it in one transaction; what went wrong, or None."""
         try:
-            requests = [request_values(row) for each in group for row in each.requests]
+            requests = [row for each in group for row in request_values(each.requests)]
             samples = [sample_values(row) for each in group for row in each.samples]
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]
@@ -188,9 +189,9 @@ def _failure(engine: Engine, group: Sequence[_Submission], error: Exception) -> 
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, dbapi.OperationalError):
         for each in group:
-            for row in each.rows():
-                if reason := flaw(row):
-                    return RowRefused(f"{type(row).__name__} refused: {reason}")
+            for noun, row in each.rows():
+                if reason := flaw(noun, row):
+                    return RowRefused(f"{noun.__name__} refused: {reason}")
         if isinstance(cause, (dbapi.IntegrityError, dbapi.DataError)):
             return RowRefused(f"a row was refused: {why}")
     return StoreUnavailable(f"the database cannot be written: {why}")

@@ -179,22 +179,9 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """A request from the values of all its fields, in their order.
 
-    Past the constructor, which takes twice as long: this is the path of every request.
+    Past the constructor, which takes twice as long.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):
         fill(request, value)
     return request
-
-
-_GIVE_COST = _FILLS[FIELDS.index("cost_usd")]
-_GIVE_METHOD = _FILLS[FIELDS.index("priced_by")]
-
-
-def give_cost(request: RequestTimeline, cost_usd: float, priced_by: PricedBy) -> None:
-    """Tell a request its cost, in place: for whoever made it, before anybody else has seen it.
-
-    A copy would take as long as all the rest of a request's way through.
-    """
-    _GIVE_COST(request, cost_usd)
-    _GIVE_METHOD(request, priced_by)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from collector.reasons import Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.requests import RequestTimeline
+from telemetry.request_rows import RequestRows
 from telemetry.starts import EngineStart
 
 
@@ -15,7 +15,7 @@ class Batch:
     """The normalised message. Items are spans, data points or log records, as the protocol
     counts them: items of the message = `accepted` + skipped + refused."""
 
-    requests: list[RequestTimeline] = field(default_factory=list)
+    requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
     starts: list[EngineStart] = field(default_factory=list)
     gpus: list[GpuSample] = field(default_factory=list)

@@ -13,6 +13,8 @@ from collector.normalise.identity import span_id_of, trace_id_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, instant, seconds
 from collector.reasons import Refusal
+from telemetry.request_rows import PLACE as _AT
+from telemetry.request_rows import Row
 from telemetry.requests import (
     DECODE_PARTS,
     FIELDS,
@@ -21,16 +23,14 @@ from telemetry.requests import (
     QUEUE_PARTS,
     Basis,
     Outcome,
-    RequestTimeline,
     Source,
-    request_of_values,
 )
 
 TOLERANCE_S: Final = 1e-3
 """Rounding to the nanosecond costs far less; a forgotten phase costs far more."""
 
-_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
-_BASES: Final = {basis.value: basis for basis in Basis}
+_OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
+_BASES: Final = {basis.value: basis.value for basis in Basis}
 
 
 def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
@@ -88,22 +88,20 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
 """The one table from the wire's attribute names to the request's fields."""
 
 _ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID,))
-_AT: Final = {field: index for index, field in enumerate(FIELDS)}
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
+_SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
 _queue_parts = itemgetter(*(_AT[part] for part in QUEUE_PARTS))
 _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
 _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
 
-def request_of(
-    raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch
-) -> RequestTimeline | None:
-    """The request that a span of ours tells of; None where it has no outcome."""
+def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
+    """The row of the request that a span of ours tells of; None where it has no outcome."""
     span = decoded(SpanOutline, raw)
     values, refusal, truncated_texts = _ATTRIBUTES.read(span.attributes)
     if values[_OUTCOME] is None:
@@ -125,12 +123,12 @@ def request_of(
     values[_SPAN_ID] = span_id_of(span)
     values[_RECEIVED] = start_unix_ns
     values[_E2E] = e2e_s
-    values[_SOURCE] = Source.SIMULATOR if origin.simulated else Source.INSTRUMENTATION
+    values[_SOURCE] = _SIMULATOR if origin.simulated else _INSTRUMENTATION
     values[_REGION] = origin.region
     values[_REPLICA] = origin.replica
     batch.truncated_texts += truncated_texts
     values.pop()  # what is of no interest
-    return request_of_values(values)
+    return tuple(values)
 
 
 def _check_sum(

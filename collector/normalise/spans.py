@@ -13,12 +13,12 @@ from collector.normalise.batch import Batch
 from collector.normalise.client import CLIENT
 from collector.normalise.envelope import decoded, unfold
 from collector.normalise.foreign import read_foreign
-from collector.normalise.instrumented import request_of
+from collector.normalise.instrumented import row_of_span
 from collector.normalise.native import SGLANG, VLLM
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.values import RefusalError
 from collector.reasons import Skip
-from telemetry.requests import RequestTimeline
+from telemetry.request_rows import Row, row_of
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
 """The tables of all who tell of requests besides our instrumentation."""
@@ -32,32 +32,33 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
         TooLargeError: more in it than there may be.
     """
     batch = Batch()
+    keep = batch.requests.rows.append
     for resource, scope, spans in unfold(body):
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for span in spans:
             try:
                 if scope == names.SCOPE:
-                    request = request_of(span, origin, now_unix_ns, batch)
+                    row = row_of_span(span, origin, now_unix_ns, batch)
                 else:
-                    request = _foreign(span, scope, origin, now_unix_ns, batch)
+                    row = _foreign(span, scope, origin, now_unix_ns, batch)
             except RefusalError as refusal:
                 batch.refused[refusal.reason] += 1
                 continue
-            if request is None:
+            if row is None:
                 batch.skipped[Skip.NOT_A_REQUEST] += 1
             else:
-                batch.requests.append(request)
+                keep(row)
     batch.accepted = len(batch.requests)
     return batch
 
 
 def _foreign(
     raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
-) -> RequestTimeline | None:
+) -> Row | None:
     told = read_foreign(decoded(Span, raw), scope, origin, now_unix_ns, FOREIGN)
     if told is None:
         return None
     request, truncated_texts = told
     batch.truncated_texts += truncated_texts
-    return request
+    return row_of(request)

@@ -6,10 +6,17 @@ from cost.prices import PriceList
 from cost.pricing import MOST_ENGINES, Pricing
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.request_rows import RequestRows
 from telemetry.requests import PricedBy, RequestTimeline
 from tests.cost.making import DEVICE, PRICES, start
 
 Requests = Callable[..., RequestTimeline]
+
+
+def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimeline]:
+    rows = RequestRows.of(requests)
+    pricing.price(rows)
+    return list(rows)
 
 
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
@@ -17,7 +24,7 @@ def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests)
     pricing = Pricing(PRICES)
     pricing.hear([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
-    pricing.price([request])
+    [request] = _priced(pricing, request)
     assert request.cost_usd == pytest.approx(0.01)
     assert request.priced_by is PricedBy.LEDGER
 
@@ -32,8 +39,8 @@ def test_what_nobody_knows_has_no_cost(request_row: Requests) -> None:
         request_row(3, replica="r", engine=0),
         request_row(4, billed_s=5.0),
     ]
-    pricing.price(rows)
-    assert [(row.cost_usd, row.priced_by) for row in rows] == [(None, None)] * 4
+    told = [(row.cost_usd, row.priced_by) for row in _priced(pricing, *rows)]
+    assert told == [(None, None)] * 4
 
 
 def test_a_later_start_prices_what_comes_after_it(request_row: Requests) -> None:
@@ -41,10 +48,10 @@ def test_a_later_start_prices_what_comes_after_it(request_row: Requests) -> None
     pricing = Pricing(PRICES)
     pricing.hear([start("r", gpus=1, at_unix_ns=5)])
     first = request_row(1, replica="r", engine=0, billed_s=1.0)
-    pricing.price([first])
+    [first] = _priced(pricing, first)
     pricing.hear([start("r", gpus=2, at_unix_ns=9), start("r", gpus=8, at_unix_ns=7)])
     second = request_row(2, replica="r", engine=0, billed_s=1.0)
-    pricing.price([second])
+    [second] = _priced(pricing, second)
     assert (first.cost_usd, second.cost_usd) == pytest.approx((0.001, 0.002))
 
 
@@ -54,7 +61,7 @@ def test_gpus_stand_in_for_a_start_that_names_no_device(request_row: Requests) -
     gpus = [GpuSample(replica="r", gpu=str(n), at_unix_ns=1, model_name=DEVICE) for n in range(4)]
     pricing.hear(gpus=gpus)
     request = request_row(replica="r", engine=0, billed_s=1.0)
-    pricing.price([request])
+    [request] = _priced(pricing, request)
     assert request.cost_usd == pytest.approx(0.004)
 
 
@@ -77,7 +84,7 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
     request = request_row(
         replica="r", engine=0, prompt_tokens=150, cached_tokens=50, output_tokens=10
     )
-    pricing.price([request])
+    [request] = _priced(pricing, request)
     assert request.cost_usd == pytest.approx(0.0002)
     assert request.priced_by is PricedBy.TOKENS
 
@@ -86,6 +93,6 @@ def test_names_that_a_sender_makes_up_do_not_fill_the_memory(request_row: Reques
     """The first are forgotten."""
     pricing = Pricing(PriceList())
     pricing.hear(start(f"r{n}") for n in range(MOST_ENGINES + 5))
-    pricing.price(request_row(n, replica=f"q{n}") for n in range(MOST_ENGINES + 5))
+    _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(MOST_ENGINES + 5)))
     assert len(pricing._starts) == MOST_ENGINES
     assert len(pricing._usd_per_s) == MOST_ENGINES

@@ -1,0 +1,112 @@
+"""Many requests at once: rows of plain values, and columns of them for who counts.
+
+This is what a request is on its way from the wire to the store and to `/metrics`. An object of
+each would cost more than all that is done with it, so one is made only for who asks.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final, overload
+
+import numpy as np
+
+from telemetry.quantiles import FloatArray
+from telemetry.requests import (
+    FIELDS,
+    Basis,
+    Outcome,
+    PricedBy,
+    RequestTimeline,
+    Source,
+    request_of_values,
+)
+
+Row = tuple[Any, ...]
+"""The values of all fields of a request in their order, as its table has them: a text is no enum
+(which SQLite's driver would ask how to keep it, each time)."""
+
+PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
+"""Where in a row a field is."""
+
+_ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
+    (PLACE["outcome"], Outcome),
+    (PLACE["source"], Source),
+    (PLACE["basis"], Basis),
+    (PLACE["priced_by"], PricedBy),
+)
+_values_of: Final = attrgetter(*FIELDS)
+
+
+def row_of(request: RequestTimeline) -> Row:
+    """A request's row."""
+    values = list(_values_of(request))
+    for place, _ in _ENUMS:
+        value = values[place]
+        if isinstance(value, StrEnum):
+            values[place] = value.value
+    return tuple(values)
+
+
+def request_of(row: Row) -> RequestTimeline:
+    """The request that a row is of."""
+    values = list(row)
+    for place, kind in _ENUMS:
+        if values[place] is not None:
+            values[place] = kind(values[place])
+    return request_of_values(values)
+
+
+class RequestRows(Sequence[RequestTimeline]):
+    """Requests as their rows. Whoever adds one does so before anybody asks for a column."""
+
+    __slots__ = ("_columns", "rows")
+
+    def __init__(self, rows: list[Row] | None = None) -> None:
+        self.rows: list[Row] = [] if rows is None else rows
+        self._columns: list[tuple[Any, ...]] | None = None
+
+    @classmethod
+    def of(cls, requests: Iterable[RequestTimeline]) -> "RequestRows":
+        """These requests; themselves where they are rows already."""
+        return requests if isinstance(requests, cls) else cls(list(map(row_of, requests)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> RequestTimeline: ...
+    @overload
+    def __getitem__(self, place: slice) -> "RequestRows": ...
+    def __getitem__(self, place: int | slice) -> "RequestTimeline | RequestRows":
+        if isinstance(place, slice):
+            return RequestRows(self.rows[place])
+        return request_of(self.rows[place])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RequestRows) and self.rows == other.rows
+
+    __hash__ = None  # type: ignore[assignment]  # it may still grow
+
+    def column(self, field: str) -> tuple[Any, ...]:
+        """A field's values, None where unknown."""
+        if not self.rows:
+            return ()
+        if self._columns is None:
+            self._columns = list(zip(*self.rows, strict=True))
+        return self._columns[PLACE[field]]
+
+    def numbers(self, field: str) -> FloatArray:
+        """A number's values, or those of `tpot_s`; (n,) with NaN where unknown."""
+        if field == "tpot_s":
+            return self._tpot_s()
+        return np.array(self.column(field), np.float64)
+
+    def is_known(self, field: str) -> bool:
+        """Whether any request tells it."""
+        return any(value is not None for value in self.column(field))
+
+    def _tpot_s(self) -> FloatArray:
+        between = self.numbers("output_tokens") - 1
+        between[~(between >= 1)] = np.nan
+        return self.numbers("decode_s") / between
