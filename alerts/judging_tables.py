@@ -1,9 +1,9 @@
-"""`alerts.judging` over an Arrow table, a column at a time: for counting what is stored.
+"""`alerts.judging` over an Arrow table, a column at a time: for counting many.
 
 Arrow's own Kleene logic on nulls. That both judge alike is a law that the tests hold them to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, comparisons
 from alerts.fields import BETWEEN_TOKENS
 from alerts.judging import AFTER, BELOW_ANY, CUT_SHORT, TOO_MANY_REQUESTS, Verdict
-from telemetry.requests import Outcome
+from store.schema import arrow_type
+from telemetry.request_rows import RequestRows
+from telemetry.requests import Outcome, RequestTimeline
 
 ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
 """Columns needed whatever the expressions say."""
@@ -46,6 +48,17 @@ def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     beside = [column for field in named for column in BESIDE.get(field, ())]
     return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
+
+
+def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
+    """Requests that are not stored yet as the table to judge."""
+    return pa.table({name: _array(requests, name) for name in columns})
+
+
+def _array(requests: RequestRows, name: str) -> pa.Array:
+    if name == "tpot_s":  # worked out, and no field
+        return pa.array(requests.numbers(name), from_pandas=True)
+    return pa.array(requests.column(name), arrow_type(name, RequestTimeline))
 
 
 def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:

@@ -19,13 +19,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from exporters.bulk import Bulk  # found by the line above
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
-from exporters.exposition import Exposition  # found by the line above
+from exporters.exposition import Exposition
 from exporters.families import recent_families
 from exporters.labels import COMBINED_LIMIT, Labels
 from exporters.prometheus import PrometheusExporter
 from exporters.recent_latencies import RecentLatencies
 from telemetry.engines import EngineSample
+from telemetry.request_rows import RequestRows
 from telemetry.requests import (
     DECODE_PARTS,
     PREFILL_PARTS,
@@ -123,10 +125,7 @@ def measure(fleet: int, number: int) -> None:
 
 def take(recent: RecentLatencies, batch: list[RequestTimeline], now_unix_ns: int) -> None:
     """Count requests as the exporter does."""
-    for row in batch:
-        assert row.model is not None
-        assert row.replica is not None
-        recent.add((row.model, row.replica), row, now_unix_ns, (row.model, row.tenant or ""))
+    recent.add(Bulk.under(RequestRows.of(batch), Labels(limit=2_000), now_unix_ns))
 
 
 def held_kb(number: int) -> float:

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from exporters import cost_series as series
+from exporters.bulk import Bulk, Pair, Under
 from exporters.engine_bills import EngineBill
 from exporters.families import counter, gauge
-from exporters.requests import Pair
 from exporters.text import Family
-from telemetry.requests import PricedBy, RequestTimeline
+from telemetry.quantiles import FloatArray
+from telemetry.requests import PricedBy
 
 EngineLabels = tuple[str, str, str]
 """Model, replica, engine."""
@@ -37,26 +40,26 @@ class CostTotals:
     def __init__(self) -> None:
         self._by_pair: dict[Pair, Spent] = {}
 
-    def expect(self, pair: Pair) -> None:
+    def expect(self, pair: Pair) -> Spent:
         """A price is known: its costs stand at 0 before the first request ends."""
-        self._by_pair.setdefault(pair, Spent())
+        return self._by_pair.setdefault(pair, Spent())
 
-    def add(self, pair: Pair, request: RequestTimeline, usd_per_s: float | None) -> None:
-        """Count one request; one without a price is in no total.
+    def add(self, under: Under, bulk: Bulk, usd_per_s: FloatArray) -> None:
+        """Count requests; those without a price are in no total.
 
         Args:
-            pair: its labels.
-            request: with its cost, if it has one.
-            usd_per_s: what a second of its engine costs.
+            under: their labels.
+            bulk: with their costs, where they have one.
+            usd_per_s: (requests,) what a second of each one's engine costs; NaN for unknown.
         """
-        if request.cost_usd is None or request.priced_by is None:
-            return
-        spent = self._by_pair.get(pair)
-        if spent is None:
-            spent = self._by_pair[pair] = Spent()
-        spent.requests[request.priced_by] += 1
-        if request.wasted_s and usd_per_s is not None:
-            spent.wasted_usd += request.wasted_s * usd_per_s
+        priced_by = bulk.rows.column("priced_by")
+        for method in _METHODS:
+            by_this = np.array([each == method for each in priced_by], bool)
+            for at, requests, _ in under.sums(bulk.numbers("cost_usd", by_this)):
+                self.expect(under.labels[at]).requests[method] += requests
+        priced = ~np.isnan(bulk.numbers("cost_usd"))
+        for at, _, (usd,) in under.sums(bulk.numbers("wasted_s", priced) * usd_per_s):
+            self.expect(under.labels[at]).wasted_usd += usd
 
     def forget(self, pairs: set[Pair]) -> None:
         """Drop pairs that have no room any more."""

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from exporters import series
+from exporters.bulk import Pair
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
 from exporters.engines import EngineView
 from exporters.health import CollectorReport
 from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
-from exporters.requests import Counts, Pair, PairTotals
+from exporters.requests import Counts, PairTotals
 from exporters.slo import SloTotals
 from exporters.text import Distributions, Family, Labels, Scalars
 from telemetry.quantiles import least_number

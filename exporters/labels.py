@@ -28,13 +28,13 @@ class LabelCap(Generic[_Value]):
         self._seen_unix_ns: OrderedDict[_Value, int] = OrderedDict()
         self.overflows = 0
 
-    def admits(self, value: _Value, now_unix_ns: int) -> bool:
-        """Whether the value has room; it is then seen as of now."""
+    def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
+        """Whether the value, which so many rows have, has room; it is then seen as of now."""
         seen = self._seen_unix_ns
         if value not in seen and len(seen) >= self._limit:
             oldest, at_unix_ns = next(iter(seen.items()))
             if now_unix_ns - at_unix_ns < IDLE_NS:
-                self.overflows += 1
+                self.overflows += rows
                 return False
             del seen[oldest]
         seen[value] = now_unix_ns
@@ -62,20 +62,24 @@ class Labels:
         self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit)
         self._gpus: LabelCap[tuple[str, str]] = LabelCap(combined_limit)
 
-    def pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> tuple[str, str]:
-        """The label values of a request."""
+    def pair(
+        self, model: str | None, replica: str | None, now_unix_ns: int, rows: int = 1
+    ) -> tuple[str, str]:
+        """The label values of so many requests."""
         pair = (
-            _capped(self._models, model, now_unix_ns),
-            _capped(self._replicas, replica, now_unix_ns),
+            _capped(self._models, model, now_unix_ns, rows),
+            _capped(self._replicas, replica, now_unix_ns, rows),
         )
-        if OTHER in pair or self._pairs.admits(pair, now_unix_ns):
+        if OTHER in pair or self._pairs.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, OTHER
 
-    def customer(self, model: str, tenant: str | None, now_unix_ns: int) -> tuple[str, str]:
-        """Those of a request by tenant; its model's label is `pair`'s."""
-        pair = model, _capped(self._tenants, tenant, now_unix_ns)
-        if OTHER in pair or self._customers.admits(pair, now_unix_ns):
+    def customer(
+        self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
+    ) -> tuple[str, str]:
+        """Those of so many requests by tenant; their model's label is `pair`'s."""
+        pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
+        if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, OTHER
 
@@ -147,7 +151,7 @@ def _held(cap: LabelCap[str], label: str) -> bool:
     return label in ("", OTHER) or label in cap
 
 
-def _capped(cap: LabelCap[str], value: str | None, now_unix_ns: int) -> str:
+def _capped(cap: LabelCap[str], value: str | None, now_unix_ns: int, rows: int) -> str:
     if value is None:
         return ""
-    return value if cap.admits(value, now_unix_ns) else OTHER
+    return value if cap.admits(value, now_unix_ns, rows) else OTHER

@@ -1,7 +1,8 @@
 """Stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` listens to the collector: a scrape copies the totals under a lock, some
-tens of microseconds a replica, and writes them out without it.
+`PrometheusExporter` listens to the collector. Requests wait until there are many to be counted
+together, or somebody scrapes: a scrape then copies the totals under a lock, some tens of
+microseconds a replica, and writes them out without it.
 """
 
 import platform
@@ -9,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 from prometheus_client.registry import CollectorRegistry
 
 from alerts.objectives import Goodput
 from exporters import series
+from exporters.bulk import Bulk, by_value
 from exporters.costs import CostTotals, cost_families
 from exporters.engine_bills import EngineBills
 from exporters.engines import EngineTotals
@@ -32,12 +35,19 @@ from exporters.health import CollectorReport
 from exporters.labels import Labels
 from exporters.recent import RecentIds, RecentSources
 from exporters.recent_latencies import RecentLatencies
-from exporters.requests import Pair, RequestTotals, TenantTotals
+from exporters.requests import RequestTotals, TenantTotals
 from exporters.slo import Slos
 from exporters.text import Families, Family
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import RequestTimeline, Source
+
+BULK: Final = 4_096
+"""Requests that are counted together. So many take some twenty milliseconds."""
+WAIT_NS: Final = 10**9
+"""By how much, at most, requests that are counted together may have come apart."""
+_SOURCE, _REQUEST_ID = PLACE["source"], PLACE["request_id"]
 
 
 class PrometheusExporter(Families):
@@ -84,6 +94,8 @@ class PrometheusExporter(Families):
         self._gpus = GpuTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
         self._targets = targets or {}
+        self._waiting: list[Row] = []
+        self._waiting_since_unix_ns = 0
         self._repeated_requests = 0
         self._simulated = False
         self._lock = threading.Lock()
@@ -95,14 +107,18 @@ class PrometheusExporter(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Count stored rows; a request heard of before is not counted again, and a repeated
+        """Take stored rows; a request heard of before is not counted again, and a repeated
         sample changes nothing."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             for sample in samples:
                 self._add_sample(sample, now_unix_ns)
-            for request in requests:
-                self._add_request(request, now_unix_ns)
+            if now_unix_ns - self._waiting_since_unix_ns >= WAIT_NS:
+                self._count(self._waiting_since_unix_ns)
+                self._waiting_since_unix_ns = now_unix_ns
+            self._waiting += RequestRows.of(requests).rows
+            if len(self._waiting) >= BULK:
+                self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
         """Take samples of GPUs; an older one than is known changes nothing."""
@@ -116,6 +132,7 @@ class PrometheusExporter(Families):
     def families(self) -> Iterator[Family]:
         """Every series as of now."""
         with self._lock:
+            self._count(self._waiting_since_unix_ns)
             self._forget_what_made_way()
             requests = self._requests.copy()
             tenants = self._tenants.copy()
@@ -153,25 +170,38 @@ class PrometheusExporter(Families):
         if self._report is not None:
             yield from report_families(self._report())
 
-    def _add_request(self, request: RequestTimeline, now_unix_ns: int) -> None:
-        if request.source is Source.CLIENT:
-            return  # a server's word is counted; a client's may be about a server of others
-        if not self._recent.is_new(request.trace_id, request.span_id) or self._told.told_by_another(
-            request.request_id, request.source
-        ):
-            self._repeated_requests += 1
+    def _count(self, now_unix_ns: int) -> None:
+        """Count the requests that wait, as of when they came."""
+        waiting, self._waiting = self._waiting, []
+        rows = self._news(waiting)
+        if not rows:
             return
-        self._simulated |= request.source is Source.SIMULATOR
-        pair = self._pair(request.model, request.replica, now_unix_ns)
-        tenant = self._labels.customer(pair[0], request.tenant, now_unix_ns)
-        self._requests.add(pair, request)
-        self._tenants.add(tenant, request)
-        if request.cost_usd is not None:
-            usd_per_s = self._usd_per_s(request.replica, request.engine)
-            self._costs.add(pair, request, usd_per_s)
-            self._tenant_costs.add(tenant, request, usd_per_s)
-        self._latencies.add(pair, request, now_unix_ns, tenant)
-        self._slos.add(request, now_unix_ns)
+        self._simulated |= any(row[_SOURCE] == Source.SIMULATOR for row in rows)
+        bulk = Bulk.under(RequestRows(rows), self._labels, now_unix_ns)
+        self._requests.add(bulk)
+        self._tenants.add(bulk)
+        self._latencies.add(bulk)
+        self._slos.add(bulk)
+        if bulk.rows.is_known("cost_usd"):
+            engines = zip(*map(bulk.rows.column, ("replica", "engine")), strict=True)
+            usd_per_s = by_value(list(engines), lambda engine: self._usd_per_s(*engine))
+            self._costs.add(bulk.pairs, bulk, usd_per_s)
+            self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
+
+    def _news(self, rows: list[Row]) -> list[Row]:
+        """Those that are to be counted: a server's word, heard for the first time."""
+        # A client's may be about a server of others.
+        servers = RequestRows([row for row in rows if row[_SOURCE] != Source.CLIENT])
+        new = self._recent.new_among(servers.column("trace_id"), servers.column("span_id"))
+        told = [
+            servers.rows[place]
+            for place in new
+            if not self._told.told_by_another(
+                servers.rows[place][_REQUEST_ID], servers.rows[place][_SOURCE]
+            )
+        ]
+        self._repeated_requests += len(servers) - len(told)
+        return told
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
         self._simulated |= sample.simulated
@@ -179,13 +209,10 @@ class PrometheusExporter(Families):
             self._engines.add(sample)
             self._bills.add(sample)
         if sample.model is not None:
-            pair = self._pair(sample.model, sample.replica, now_unix_ns)
+            pair = self._labels.pair(sample.model, sample.replica, now_unix_ns)
             self._requests.expect(pair)
             if self._usd_per_s(sample.replica, sample.engine) is not None:
                 self._costs.expect(pair)
-
-    def _pair(self, model: str | None, replica: str | None, now_unix_ns: int) -> Pair:
-        return self._labels.pair(model, replica, now_unix_ns)
 
     def _forget_what_made_way(self) -> None:
         for totals in (self._requests, self._costs):

@@ -2,10 +2,11 @@
 
 A sender repeats a batch whose answer it missed. The store tells a repeat by its key; the
 counters here tell it by this memory, which is bounded: it holds at least the last
-`capacity` requests and at most twice as many, in two generations. At 1,000 requests a
+`capacity` requests and, in two generations, at most twice as many and those asked about last. At 1,000 requests a
 second the default reaches back over 100 s, and OpenTelemetry's exporters give up within 64.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from telemetry.requests import Source
@@ -22,15 +23,21 @@ class RecentIds:
         self._newer: set[bytes] = set()
         self._older: set[bytes] = set()
 
-    def is_new(self, trace_id: str, span_id: str) -> bool:
-        """Whether these ids were not heard of lately; they are from now on."""
-        key = bytes.fromhex(trace_id + span_id)
-        if key in self._newer or key in self._older:
-            return False
+    def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
+        """Where among these are ids that were not heard of lately; they are from now on."""
+        keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
+        fresh = set(keys)
+        new: Sequence[int] = range(len(keys))
+        if len(fresh) < len(keys) or not (
+            fresh.isdisjoint(self._newer) and fresh.isdisjoint(self._older)
+        ):
+            fresh -= self._newer | self._older
+            first = {key: place for place, key in reversed(list(enumerate(keys))) if key in fresh}
+            new = sorted(first.values())
         if len(self._newer) >= self._capacity:
             self._older, self._newer = self._newer, set()
-        self._newer.add(key)
-        return True
+        self._newer |= fresh
+        return new
 
 
 class RecentSources:
@@ -44,11 +51,11 @@ class RecentSources:
         self._newer: dict[str, bool] = {}
         self._older: dict[str, bool] = {}
 
-    def told_by_another(self, request_id: str | None, source: Source) -> bool:
+    def told_by_another(self, request_id: str | None, source: str) -> bool:
         """Whether another source told of this request; else this one has from now on."""
         if request_id is None:
             return False
-        native = source is Source.NATIVE
+        native = source == Source.NATIVE
         told = self._newer.get(request_id, self._older.get(request_id))
         if told is not None:
             return told is not native

@@ -4,22 +4,27 @@ A window is the sum of slices of 15 s. It is kept as it slides: what falls out i
 again, so that a scrape adds nothing up. A request counts in the slice that it ended in; one
 that ended before the window (a replay, a sender that was cut off) is nobody's present.
 
-Memory: two bytes a request and latency, and some hundred bins a window; how many windows there
-are is bounded by the caps on labels (benchmarks/scrape.py). What has fallen silent is dropped.
+Memory: two bytes a request and latency, or six a bin where many share one, and some hundred bins
+a window; how many windows there are is bounded by the caps on labels (benchmarks/scrape.py). What
+has fallen silent is dropped.
 """
 
 from array import array
-from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from exporters.requests import Pair
+import numpy as np
+from numpy.typing import NDArray
+
+from exporters.bulk import Bulk, Pair
 from exporters.series import RECENT, RECENT_S
-from telemetry.requests import Outcome, RequestTimeline
-from telemetry.sketches import bin_of
+from telemetry.sketches import IntArray, bins_within
 
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
+_MANY: Final = 1_000
+"""Of so many requests in a slice most share their bin with another."""
 
 _Key = TypeVar("_Key", Pair, str)
 
@@ -35,30 +40,58 @@ class RecentCounts(NamedTuple):
     by_tenant: dict[Pair, Latencies]
 
 
+class _Slice:
+    """The bins of some requests: one by one as long as they are few, then how often each."""
+
+    __slots__ = ("bins", "numbers")
+
+    def __init__(self) -> None:
+        self.bins: array[int] = array("h")
+        self.numbers: array[int] | None = None
+
+    def add(self, bins: NDArray[np.int16]) -> None:
+        if self.numbers is not None:
+            self._pack(np.append(self.bins, bins), np.append(self.numbers, np.ones(bins.size, int)))
+            return
+        self.bins.frombytes(bins.tobytes())
+        if len(self.bins) > _MANY:
+            self._pack(np.array(self.bins), np.ones(len(self.bins), int))
+
+    def counts(self) -> Counter[int]:
+        """Requests by bin."""
+        if self.numbers is None:
+            return Counter(self.bins)
+        return Counter(dict(zip(self.bins, self.numbers, strict=True)))
+
+    def _pack(self, bins: IntArray, numbers: IntArray) -> None:
+        low = int(bins.min())
+        held = np.bincount(bins.astype(int) - low, numbers)
+        (places,) = np.nonzero(held)
+        self.bins = array("h", (places + low).tolist())
+        self.numbers = array("i", held[places].astype(int).tolist())
+
+
 class SlidingCounts:
     """The requests of the last slices, by bin."""
 
     __slots__ = ("_ordered", "_slices", "oldest", "total")
 
     def __init__(self) -> None:
-        self.total: dict[int, int] = {}
+        self.total: Counter[int] = Counter()
         # The bins of it, ascending: a scrape would sort them anew for every window.
         self._ordered: list[int] = []
-        # Every request's bin: of a few requests in 15 s hardly two share one.
-        self._slices: dict[int, array[int]] = {}
+        self._slices: dict[int, _Slice] = {}
         self.oldest = 0
 
-    def add(self, bin_: int, slice_: int) -> None:
-        """Count one; slices are numbered since the epoch."""
+    def add(self, bins: NDArray[np.int16], slice_: int) -> None:
+        """Count requests by their bins; slices are numbered since the epoch."""
         held = self._slices.get(slice_)
         if held is None:
-            held = self._slices[slice_] = array("h")
-        held.append(bin_)
-        number = self.total.get(bin_)
-        if number is None:
-            insort(self._ordered, bin_)
-            number = 0
-        self.total[bin_] = number + 1
+            held = self._slices[slice_] = _Slice()
+        held.add(bins)
+        self.total.update(bins.tolist())
+        if len(self.total) != len(self._ordered):
+            self._ordered = sorted(self.total)
 
     def copy(self) -> dict[int, int]:
         """As of now, in the order of the bins."""
@@ -69,12 +102,14 @@ class SlidingCounts:
         if oldest <= self.oldest:
             return
         self.oldest = oldest
-        for slice_ in [each for each in self._slices if each < oldest]:
-            for bin_ in self._slices.pop(slice_):
-                self.total[bin_] -= 1
+        gone = [each for each in self._slices if each < oldest]
+        for slice_ in gone:
+            for bin_, number in self._slices.pop(slice_).counts().items():
+                self.total[bin_] -= number
                 if not self.total[bin_]:
                     del self.total[bin_]
-                    del self._ordered[bisect_left(self._ordered, bin_)]
+        if gone:
+            self._ordered = sorted(self.total)
 
 
 class RecentLatencies:
@@ -89,38 +124,31 @@ class RecentLatencies:
         self._by_tenant: dict[Pair, dict[str, SlidingCounts]] = {}
         self._swept = 0
 
-    def add(
-        self, pair: Pair, request: RequestTimeline, now_unix_ns: int, tenant: Pair | None = None
-    ) -> None:
-        """Count one request; `tenant` is its model and tenant."""
-        if request.outcome is Outcome.REJECTED:
-            return
-        now = now_unix_ns // SLICE_NS
+    def add(self, bulk: Bulk) -> None:
+        """Count requests."""
+        now = bulk.now_unix_ns // SLICE_NS
         oldest = now - SLICES + 1
         if now - self._swept >= SLICES:
             self._sweep(now)
-        ended = min(now, (request.received_unix_ns + round(request.e2e_s * 1e9)) // SLICE_NS)
-        if ended < oldest:
-            return
-        # Written out: this is the path of every request as it comes in.
-        all_ = [self._by_pair.setdefault(pair, {}), self._by_model.setdefault(pair[0], {})]
-        if tenant is not None:
-            all_.append(self._by_tenant.setdefault(tenant, {}))
-        unanswered, unstreamed = not request.outcome.answered, request.streamed is False
+        ended = np.minimum(now, bulk.ended_unix_ns // SLICE_NS)
+        counted = bulk.served & (ended >= oldest)
+        models = [model for model, _ in bulk.pairs.labels]
+        streamed = np.array([each is not False for each in bulk.rows.column("streamed")], bool)
         for of in RECENT:
-            if (unanswered and of.answered_only) or (unstreamed and of.streamed_only):
-                continue
-            value_s: float | None = getattr(request, of.field)
-            bin_ = None if value_s is None else bin_of(value_s)
-            if bin_ is None:
-                continue
-            for windows in all_:
-                window = windows.get(of.field)
-                if window is None:
-                    window = windows[of.field] = SlidingCounts()
-                if window.oldest < oldest:
+            meant = counted & streamed if of.streamed_only else counted
+            if of.answered_only:
+                meant = meant & bulk.answered
+            bins, rows = bins_within(bulk.numbers(of.field, meant))
+            bins, slices = bins.astype(np.int16), ended[rows]
+            for windows, labels, place in (
+                (self._by_pair, bulk.pairs.labels, bulk.pairs.place),
+                (self._by_model, models, bulk.pairs.place),
+                (self._by_tenant, bulk.customers.labels, bulk.customers.place),
+            ):
+                for at, slice_, part in _parted(place[rows], slices, bins):
+                    window = _window(windows, labels[at], of.field)
                     window.slide(oldest)
-                window.add(bin_, ended)
+                    window.add(part, slice_)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
         """As of now; what has fallen silent is not there."""
@@ -134,6 +162,34 @@ class RecentLatencies:
         _drop_silent(self._by_pair, now - SLICES + 1)
         _drop_silent(self._by_model, now - SLICES + 1)
         _drop_silent(self._by_tenant, now - SLICES + 1)
+
+
+def _parted(
+    place: IntArray, slices: IntArray, bins: NDArray[np.int16]
+) -> Iterator[tuple[int, int, NDArray[np.int16]]]:
+    """Bins by label set and slice."""
+    key = place * SLICES + slices % SLICES
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    firsts = order[starts]
+    for at, slice_, part in zip(
+        place[firsts].tolist(),
+        slices[firsts].tolist(),
+        np.split(bins[order], starts[1:]) if starts.size else (),
+        strict=True,
+    ):
+        yield at, slice_, part
+
+
+def _window(
+    windows: dict[_Key, dict[str, SlidingCounts]], labels: _Key, field: str
+) -> SlidingCounts:
+    of_labels = windows.setdefault(labels, {})
+    found = of_labels.get(field)
+    if found is None:
+        found = of_labels[field] = SlidingCounts()
+    return found
 
 
 def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> None:

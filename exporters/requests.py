@@ -5,40 +5,30 @@ Knows neither Prometheus nor a clock. What a scrape reads is a copy, so that wri
 text holds nobody up.
 """
 
-from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final, TypeVar
 
+import numpy as np
+
+from exporters.bulk import OUTCOMES, Bulk, Pair, Under
 from exporters.kinds import Histogram
 from exporters.series import COSTS, HISTOGRAMS, TOKENS
-from exporters.text import Distribution, Exemplar
-from telemetry.requests import (
-    DECODE_PARTS,
-    PHASES,
-    PREFILL_PARTS,
-    QUEUE_PARTS,
-    Outcome,
-    RequestTimeline,
-)
-
-Pair = tuple[str, str]
-"""Label values: a model and a replica, or a model and a tenant."""
+from exporters.text import Distribution
+from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
 _Key = TypeVar("_Key", str, Pair)
 
 _PHASES: Final = tuple(name.removesuffix("_s") for name in PHASES)
-_phases_of: Final = attrgetter(*PHASES)
-_costs_of: Final = attrgetter(*COSTS)
 _PARTS: Final = tuple(
-    (attrgetter(*names), tuple((phase, name[len(phase) + 1 : -2]) for name in names))
+    (names, tuple((phase, name[len(phase) + 1 : -2]) for name in names))
     for phase, names in (
         ("queue", QUEUE_PARTS),
         ("prefill", PREFILL_PARTS),
         ("decode", DECODE_PARTS),
     )
 )
-"""Of each phase that has any: what reads them, and the label values of each: (phase, part)."""
+"""Of each phase that has any: its fields, and the label values of each: (phase, part)."""
 
 
 @dataclass(slots=True)
@@ -49,17 +39,6 @@ class Counts:
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
-
-    def add(self, request: RequestTimeline) -> None:
-        """Count one request."""
-        self.outcomes[request.outcome] += 1
-        for name in TOKENS:
-            tokens: int | None = getattr(request, name)
-            if tokens is not None:
-                self.tokens[name] = self.tokens.get(name, 0) + tokens
-        for name, value in zip(COSTS, _costs_of(request), strict=True):
-            if value is not None:
-                self.costs[name] = self.costs.get(name, 0.0) + value
 
     def copy(self) -> "Counts":
         """As of now."""
@@ -79,24 +58,6 @@ class PairTotals:
     parts_s: dict[Pair, float] = field(default_factory=dict)
     """By phase and part."""
 
-    def add(self, request: RequestTimeline, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
-        """Count one request."""
-        self.counts.add(request)
-        # What never reached the engine has no latency to speak of.
-        if request.outcome is Outcome.REJECTED:
-            return
-        answered = request.outcome.answered
-        trace_id, ended_unix_s = request.trace_id, request.received_unix_ns / 1e9 + request.e2e_s
-        for histogram in histograms:
-            value_s: float | None = getattr(request, histogram.field)
-            if value_s is not None and (answered or not histogram.answered_only):
-                self._observe(
-                    histogram,
-                    value_s,
-                    (trace_id, value_s, ended_unix_s) if histogram.exemplars else None,
-                )
-        self._spend(request)
-
     def copy(self) -> "PairTotals":
         """As of now."""
         return PairTotals(
@@ -110,33 +71,65 @@ class PairTotals:
             self.parts_s.copy(),
         )
 
-    def _observe(
-        self, histogram: Histogram, value_s: float, exemplar: Exemplar | None = None
-    ) -> None:
-        held = self.histograms.get(histogram.name)
+
+def _count(counts: Sequence[Counts], under: Under, bulk: Bulk) -> None:
+    """Add requests to the counts of their labels."""
+    for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
+        for outcome, number in zip(OUTCOMES, numbers, strict=True):
+            each.outcomes[outcome] += number
+    for name in TOKENS:
+        for at, _, (tokens,) in under.sums(bulk.numbers(name)):
+            held = counts[at].tokens
+            held[name] = held.get(name, 0) + int(tokens)
+    for name in COSTS:
+        for at, _, (cost,) in under.sums(bulk.numbers(name)):
+            counts[at].costs[name] = counts[at].costs.get(name, 0.0) + cost
+
+
+def _observe(totals: Sequence[PairTotals], bulk: Bulk, histogram: Histogram) -> None:
+    """Add one latency to the histograms of its labels."""
+    counted = bulk.answered if histogram.answered_only else bulk.served
+    values_s = bulk.numbers(histogram.field)
+    rows = np.flatnonzero(counted & ~np.isnan(values_s))
+    values_s, place = values_s[rows], bulk.pairs.place[rows]
+    buckets = len(histogram.bounds_s) + 1
+    # A value on a bound belongs below it: Prometheus' `le`.
+    cells = place * buckets + np.searchsorted(histogram.bounds_s, values_s)
+    counts = np.bincount(cells, minlength=len(totals) * buckets)
+    sums_s = np.bincount(place, values_s, len(totals)).tolist()
+    latest = np.empty(counts.size, int)
+    latest[cells] = rows  # of several that go to one place, the last stays there
+    for cell in np.flatnonzero(counts).tolist():
+        at, bucket = divmod(cell, buckets)
+        held = totals[at].histograms.get(histogram.name)
         if held is None:
-            held = Distribution([0] * (len(histogram.bounds_s) + 1), 0.0, {})
-            self.histograms[histogram.name] = held
-        # A value on a bound belongs below it: Prometheus' `le`.
-        bucket = bisect_left(histogram.bounds_s, value_s)
-        held.counts[bucket] += 1
-        held.sum_s += value_s
-        if exemplar is not None:
-            held.exemplars[bucket] = exemplar
-
-    def _spend(self, request: RequestTimeline) -> None:
-        spent_s = _phases_of(request)
-        if None not in spent_s:
-            self.phased += 1
-            _add(self.phases_s, _PHASES, spent_s)
-        for parts_of, labels in _PARTS:
-            spent_s = parts_of(request)
-            # Parts are known together or not at all.
-            if None not in spent_s:
-                _add(self.parts_s, labels, spent_s)
+            held = totals[at].histograms[histogram.name] = Distribution([0] * buckets, 0.0, {})
+        held.counts[bucket] += int(counts[cell])
+        held.sum_s += sums_s[at]
+        sums_s[at] = 0.0
+        if histogram.exemplars:
+            row = latest[cell]
+            held.exemplars[bucket] = (
+                bulk.rows.column("trace_id")[row],
+                float(bulk.numbers(histogram.field)[row]),
+                float(bulk.ended_unix_ns[row] / 1e9),
+            )
 
 
-def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: tuple[float, ...]) -> None:
+def _spend(totals: Sequence[PairTotals], bulk: Bulk) -> None:
+    """Add where the time of requests went."""
+    phases = [bulk.numbers(name, bulk.served) for name in PHASES]
+    for at, requests, spent_s in bulk.pairs.sums(*phases):
+        totals[at].phased += requests
+        _add(totals[at].phases_s, _PHASES, spent_s)
+    for names, labels in _PARTS:
+        # Parts are known together or not at all.
+        parts = [bulk.numbers(name, bulk.served) for name in names]
+        for at, _, spent_s in bulk.pairs.sums(*parts):
+            _add(totals[at].parts_s, labels, spent_s)
+
+
+def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: list[float]) -> None:
     for key, value_s in zip(keys, spent_s, strict=True):
         totals_s[key] = totals_s.get(key, 0.0) + value_s
 
@@ -152,17 +145,18 @@ class RequestTotals:
         self._by_pair: dict[Pair, PairTotals] = {}
         self._histograms = histograms
 
-    def expect(self, pair: Pair) -> None:
+    def expect(self, pair: Pair) -> PairTotals:
         """A pair is known: its outcomes stand at 0 before the first request ends, or a
         rate would miss that one."""
-        self._by_pair.setdefault(pair, PairTotals())
+        return self._by_pair.setdefault(pair, PairTotals())
 
-    def add(self, pair: Pair, request: RequestTimeline) -> None:
-        """Count one request."""
-        totals = self._by_pair.get(pair)
-        if totals is None:
-            totals = self._by_pair[pair] = PairTotals()
-        totals.add(request, self._histograms)
+    def add(self, bulk: Bulk) -> None:
+        """Count requests."""
+        totals = [self.expect(pair) for pair in bulk.pairs.labels]
+        _count([each.counts for each in totals], bulk.pairs, bulk)
+        for histogram in self._histograms:
+            _observe(totals, bulk, histogram)
+        _spend(totals, bulk)
 
     def forget(self, pairs: set[Pair]) -> None:
         """Drop pairs that have no room any more."""
@@ -185,12 +179,10 @@ class TenantTotals:
     def __init__(self) -> None:
         self._by_pair: dict[Pair, Counts] = {}
 
-    def add(self, pair: Pair, request: RequestTimeline) -> None:
-        """Count one request."""
-        counts = self._by_pair.get(pair)
-        if counts is None:
-            counts = self._by_pair[pair] = Counts()
-        counts.add(request)
+    def add(self, bulk: Bulk) -> None:
+        """Count requests."""
+        under = bulk.customers
+        _count([self._by_pair.setdefault(pair, Counts()) for pair in under.labels], under, bulk)
 
     def forget(self, pairs: set[Pair]) -> None:
         """Drop pairs that have no room any more."""

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from alerts.judging import EXCLUDED, Verdict, judge, selects
+import numpy as np
+
+from alerts.judging import EXCLUDED, Verdict
+from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table, table_of
 from alerts.objectives import Goodput
-from telemetry.requests import RequestTimeline
+from exporters.bulk import Bulk
 
 LATE: Final = "late"
 REASONS: Final = (*map(str, EXCLUDED), LATE)
@@ -44,20 +47,21 @@ class Slos:
         self._objectives = dict(objectives)
         self._totals = {name: SloTotals() for name in objectives}
 
-    def add(self, request: RequestTimeline, now_unix_ns: int) -> None:
-        """Count one request where it is meant."""
-        ended_unix_ns = request.received_unix_ns + round(request.e2e_s * 1e9)
-        late = now_unix_ns - ended_unix_ns > LATE_NS
+    def add(self, bulk: Bulk) -> None:
+        """Count requests where they are meant."""
+        late = bulk.now_unix_ns - bulk.ended_unix_ns > LATE_NS
         for name, goodput in self._objectives.items():
-            if not selects(goodput.where, request):
-                continue
-            totals = self._totals[name]
-            verdict = judge(goodput.good, request)
-            if late or verdict in EXCLUDED:
-                totals.excluded[LATE if late else str(verdict)] += 1
-                continue
-            totals.events += 1
-            totals.good += verdict is Verdict.GOOD
+            table = table_of(bulk.rows, columns_of(goodput.where, goodput.good))
+            codes = judge_table(goodput.where, goodput.good, table)
+            meant, totals = codes != NOT_SELECTED, self._totals[name]
+            totals.excluded[LATE] += int(np.count_nonzero(meant & late))
+            numbers = np.bincount(codes[meant & ~late], minlength=len(VERDICTS)).tolist()
+            for verdict, number in zip(VERDICTS, numbers, strict=True):
+                if verdict in EXCLUDED:
+                    totals.excluded[str(verdict)] += number
+                else:
+                    totals.events += number
+                    totals.good += number if verdict is Verdict.GOOD else 0
 
     def copy(self) -> dict[str, SloTotals]:
         """As of now."""

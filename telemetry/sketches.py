@@ -66,6 +66,12 @@ def bins_of(values_s: FloatArray) -> IntArray:
     return LOWEST + np.searchsorted(_bounds_array_s(), values_s)
 
 
+def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
+    """The bins of those that have one, and where they are; NaN has none."""
+    (places,) = np.nonzero((values_s >= 0) & (values_s <= _bounds_s()[-1]))
+    return bins_of(values_s[places]), places
+
+
 def estimate_s(bin_: int) -> float:
     """A duration within 1 % of all that the bin holds: 2γ^b/(γ + 1)."""
     return 0.0 if bin_ == LOWEST else _bounds_s()[bin_ - LOWEST] * (_BELOW / 100)

@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "telemetry",
         "tailspan_vllm.names",
         "alerts.judging",
+        "alerts.judging_tables",
         "alerts.objectives",
         "alerts.vocabulary",
         # How near an engine comes to its GPUs' peaks is worked out as it is told.

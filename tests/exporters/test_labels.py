@@ -57,7 +57,15 @@ def test_repeated_ids_are_told_within_the_memory() -> None:
     """At least the last `capacity` ids, at most twice as many."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
-    assert all(recent.is_new(trace, "0" * 15 + "1") for trace in ids)
-    assert not any(recent.is_new(trace, "0" * 15 + "1") for trace in ids[-3:])
-    assert recent.is_new(ids[0], "0" * 15 + "1")
+    span = ["0" * 15 + "1"]
+    assert all(recent.new_among([trace], span) for trace in ids)
+    assert not any(recent.new_among([trace], span) for trace in ids[-3:])
+    assert recent.new_among([ids[0]], span)
     assert len(recent._newer) + len(recent._older) <= 6
+
+
+def test_ids_that_come_twice_at_once_are_new_once() -> None:
+    """The first of them, and none that was there before."""
+    recent = RecentIds()
+    recent.new_among(["a0"], ["01"])
+    assert recent.new_among(["b0", "a0", "b0", "c0"], ["01"] * 4) == [0, 3]

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporters.bulk import Bulk
 from exporters.labels import Labels
 from exporters.prometheus import PrometheusExporter
 from exporters.recent_latencies import SLICE_NS, SLICES, RecentLatencies, SlidingCounts
 from exporters.series import RECENT
 from telemetry.engines import EngineSample
 from telemetry.quantiles import quantile
+from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome, RequestTimeline
 
 Row = Callable[..., RequestTimeline]
@@ -139,7 +141,8 @@ def test_what_nobody_scrapes_is_dropped_all_the_same(clock: Any, request_row: Ro
     recent = RecentLatencies()
     for n in range(50):
         clock.advance(400)
-        recent.add(("m", f"r{n}"), request_row(**_ended(clock)), clock.unix_ns)
+        rows = RequestRows.of([request_row(replica=f"r{n}", **_ended(clock))])
+        recent.add(Bulk.under(rows, Labels(), clock.unix_ns))
         assert len(recent._by_pair) <= 2
 
 
@@ -154,13 +157,26 @@ def test_a_window_is_the_sum_of_its_slices(events: list[tuple[int, int, int]]) -
         oldest = now - SLICES + 1
         window.slide(oldest)
         if oldest <= now + min(0, offset):
-            window.add(bin_, now + min(0, offset))
+            window.add(np.array([bin_], np.int16), now + min(0, offset))
             held.append((now + min(0, offset), bin_))
         expected: dict[int, int] = {}
         for slice_, each in held:
             if slice_ >= oldest:
                 expected[each] = expected.get(each, 0) + 1
         assert window.total == expected
+
+
+def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
+    """However they are added, and they leave as they came."""
+    window, bins = SlidingCounts(), np.random.default_rng(7).integers(-300, 300, 9_000)
+    for part in np.split(bins.astype(np.int16), [3, 900, 1_100, 5_000]):
+        window.add(part, 1)
+    window.add(np.array([7], np.int16), 2)
+    told = {each: int(np.count_nonzero(bins == each)) for each in set(bins.tolist())}
+    assert window.total == {**told, 7: told[7] + 1}
+    window.slide(2)
+    assert window.total == {7: 1}
+    assert window.copy() == {7: 1}
 
 
 def test_a_scrape_is_of_one_moment(
