@@ -80,7 +80,12 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         raise DatabaseMissing(f"there is no database at {path}")
     reader = ColumnReader(str(path.absolute()))
     engine = create_engine(
-        url, connect_args={"timeout": timeout_s}, execution_options={_READER: reader}
+        url,
+        connect_args={"timeout": timeout_s},
+        execution_options={_READER: reader},
+        # The connection that was given back last has the pages in its cache. In turn, each of
+        # them would fill a cache of its own, and find it outdated by the others.
+        pool_use_lifo=True,
     )
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
 
