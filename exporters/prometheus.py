@@ -47,7 +47,6 @@ BULK: Final = 4_096
 """Requests that are counted together. So many take some twenty milliseconds."""
 WAIT_NS: Final = 10**9
 """By how much, at most, requests that are counted together may have come apart."""
-_SOURCE, _REQUEST_ID = PLACE["source"], PLACE["request_id"]
 
 
 class PrometheusExporter(Families):
@@ -173,11 +172,11 @@ class PrometheusExporter(Families):
     def _count(self, now_unix_ns: int) -> None:
         """Count the requests that wait, as of when they came."""
         waiting, self._waiting = self._waiting, []
-        rows = self._news(waiting)
+        rows = self._news(RequestRows(waiting))
         if not rows:
             return
-        self._simulated |= any(row[_SOURCE] == Source.SIMULATOR for row in rows)
-        bulk = Bulk.under(RequestRows(rows), self._labels, now_unix_ns)
+        self._simulated |= Source.SIMULATOR in rows.column("source")
+        bulk = Bulk.under(rows, self._labels, now_unix_ns)
         self._requests.add(bulk)
         self._tenants.add(bulk)
         self._latencies.add(bulk)
@@ -188,20 +187,16 @@ class PrometheusExporter(Families):
             self._costs.add(bulk.pairs, bulk, usd_per_s)
             self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
 
-    def _news(self, rows: list[Row]) -> list[Row]:
+    def _news(self, rows: RequestRows) -> RequestRows:
         """Those that are to be counted: a server's word, heard for the first time."""
-        # A client's may be about a server of others.
-        servers = RequestRows([row for row in rows if row[_SOURCE] != Source.CLIENT])
-        new = self._recent.new_among(servers.column("trace_id"), servers.column("span_id"))
-        told = [
-            servers.rows[place]
-            for place in new
-            if not self._told.told_by_another(
-                servers.rows[place][_REQUEST_ID], servers.rows[place][_SOURCE]
-            )
-        ]
-        self._repeated_requests += len(servers) - len(told)
-        return told
+        if Source.CLIENT in rows.column("source"):  # it may be about a server of others
+            servers = [row for row in rows.rows if row[PLACE["source"]] != Source.CLIENT]
+            rows = RequestRows(servers)
+        new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))
+        ids, sources = rows.column("request_id"), rows.column("source")
+        told = [at for at in new if not self._told.told_by_another(ids[at], sources[at])]
+        self._repeated_requests += len(rows) - len(told)
+        return rows if len(told) == len(rows) else RequestRows([rows.rows[at] for at in told])
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
         self._simulated |= sample.simulated
