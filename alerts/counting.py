@@ -15,7 +15,7 @@ from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
-from store.columns import request_columns
+from store.columns import in_parts, request_columns
 from store.queries import Window
 from store.slo_counts import (
     Counted,
@@ -34,7 +34,9 @@ SETTLED_S: Final = 600
 LONGEST_REQUEST_S: Final = 3600
 """A request that took longer is counted while it is recent, and not kept."""
 CHUNK_S: Final = 6 * 3600
-"""Of requests at a time in memory."""
+"""Of requests that are counted before it is kept."""
+AT_ONCE: Final = 200_000
+"""Requests that are in memory at once."""
 EVALUATION_S: Final = 15
 """Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
 window is read from kept counts or from requests, it holds the same."""
@@ -186,10 +188,10 @@ def count_requests(
     )
     totals: dict[int, np.ndarray] = {}
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
-    for chunk_s in range(start_s, to_s, CHUNK_S):
-        window = Window(chunk_s * SECOND_NS, min(to_s, chunk_s + CHUNK_S) * SECOND_NS)
+    window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
+    for part in in_parts(engine, window, AT_ONCE):
         # Of an hour's requests nearly all ended long before: they are not even fetched.
-        table = request_columns(engine, window, columns, ended_after_unix_ns=from_s * SECOND_NS)
+        table = request_columns(engine, part, columns, ended_after_unix_ns=from_s * SECOND_NS)
         codes = judge_table(goodput.where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)

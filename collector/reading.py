@@ -14,11 +14,13 @@ from contextlib import suppress
 from struct import Struct
 from typing import IO, Any, Final, Protocol
 
+import numpy as np
+
 from collector.errors import BusyError, IntakeError
 from collector.normalise.batch import Batch
 from collector.otlp_json import from_json
 from collector.signals import TRACES, Signal
-from telemetry.request_rows import RequestRows
+from telemetry.request_rows import MEASURES, RequestRows
 
 _QUESTION: Final = Struct("<IQ?")
 """The body's length, the present in unix ns, whether it is JSON; the body follows."""
@@ -64,9 +66,9 @@ class ReadingApart(ReadingHere):
             raise BusyError("the process that reads spans ended; send again") from error
         if isinstance(answer, IntakeError):
             raise answer
-        rows, skipped, refused, truncated_texts = answer
+        rows, measures, skipped, refused, truncated_texts = answer
         return Batch(
-            requests=RequestRows(rows),
+            requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
             accepted=len(rows),
             skipped=Counter(skipped),
             refused=Counter(refused),
@@ -124,8 +126,9 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
         except IntakeError as error:
             answer = error
         else:
-            rows = batch.requests.rows
-            answer = (rows, dict(batch.skipped), dict(batch.refused), batch.truncated_texts)
+            rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
+            left = dict(batch.skipped), dict(batch.refused), batch.truncated_texts
+            answer = (rows, measures, *left)
         told = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(told)))
         answers.write(told)

@@ -76,7 +76,6 @@ class Bulk:
         self.pairs = pairs
         self.customers = customers
         self.now_unix_ns = now_unix_ns
-        self._numbers: dict[str, FloatArray] = {}
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
         """What never reached the engine has no latency to speak of."""
@@ -88,7 +87,7 @@ class Bulk:
     def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "Bulk":
         """These requests under the label values that there is room for."""
         told: dict[tuple[str | None, ...], int] = {}
-        columns = (rows.column(each) for each in ("model", "replica", "tenant"))
+        columns = [rows.column(each) for each in ("model", "replica", "tenant")]
         place = np.array([told.setdefault(each, len(told)) for each in zip(*columns, strict=True)])
         numbers = np.bincount(place).tolist()
         pairs, customers = [], []
@@ -99,10 +98,8 @@ class Bulk:
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """A field's values, NaN where unknown and where not `only`; not to be written to."""
-        found = self._numbers.get(field)
-        if found is None:
-            found = self._numbers[field] = self.rows.numbers(field)
+        """A field's values, NaN where unknown and where not `only`; to be read only."""
+        found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
 
 

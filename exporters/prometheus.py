@@ -40,7 +40,7 @@ from exporters.slo import Slos
 from exporters.text import Families, Family
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.request_rows import PLACE, RequestRows, Row
+from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
 BULK: Final = 4_096
@@ -93,7 +93,7 @@ class PrometheusExporter(Families):
         self._gpus = GpuTotals(clock_unix_ns)
         self._slos = Slos(objectives or {})
         self._targets = targets or {}
-        self._waiting: list[Row] = []
+        self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0
         self._repeated_requests = 0
         self._simulated = False
@@ -115,8 +115,9 @@ class PrometheusExporter(Families):
             if now_unix_ns - self._waiting_since_unix_ns >= WAIT_NS:
                 self._count(self._waiting_since_unix_ns)
                 self._waiting_since_unix_ns = now_unix_ns
-            self._waiting += RequestRows.of(requests).rows
-            if len(self._waiting) >= BULK:
+            if requests:
+                self._waiting.append(RequestRows.of(requests))
+            if sum(map(len, self._waiting)) >= BULK:
                 self._count(now_unix_ns)
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
@@ -172,7 +173,9 @@ class PrometheusExporter(Families):
     def _count(self, now_unix_ns: int) -> None:
         """Count the requests that wait, as of when they came."""
         waiting, self._waiting = self._waiting, []
-        rows = self._news(RequestRows(waiting))
+        if not waiting:
+            return
+        rows = self._news(RequestRows.joined(waiting))
         if not rows:
             return
         self._simulated |= Source.SIMULATOR in rows.column("source")
@@ -190,13 +193,13 @@ class PrometheusExporter(Families):
     def _news(self, rows: RequestRows) -> RequestRows:
         """Those that are to be counted: a server's word, heard for the first time."""
         if Source.CLIENT in rows.column("source"):  # it may be about a server of others
-            servers = [row for row in rows.rows if row[PLACE["source"]] != Source.CLIENT]
-            rows = RequestRows(servers)
+            sources = rows.column("source")
+            rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))
         ids, sources = rows.column("request_id"), rows.column("source")
         told = [at for at in new if not self._told.told_by_another(ids[at], sources[at])]
         self._repeated_requests += len(rows) - len(told)
-        return rows if len(told) == len(rows) else RequestRows([rows.rows[at] for at in told])
+        return rows.taken(told)
 
     def _add_sample(self, sample: EngineSample, now_unix_ns: int) -> None:
         self._simulated |= sample.simulated

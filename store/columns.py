@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Engine, func, select
+from sqlalchemy import ColumnElement, Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
 from store import dialects
@@ -89,6 +89,16 @@ def request_columns(
     return _in_order(table.cast(schema)).unify_dictionaries().select(wanted)
 
 
+def in_parts(engine: Engine, window: Window, most: int) -> list[Window]:
+    """A window, cut evenly where it has more requests than are to be in memory at once."""
+    with reading(engine) as connection:
+        requests = connection.scalar(select(func.count()).where(*_inside(window))) or 0
+    number = max(1, -(-requests // most))
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    edges = [window.from_unix_ns + length_ns * each // number for each in range(number + 1)]
+    return [Window(*each) for each in pairwise(edges)]
+
+
 def slow_because(engine: Engine) -> str | None:
     """Why many rows of this database are read the slow way; None where they are not."""
     empty = Window(0, 0)
@@ -116,8 +126,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
     """A window in parts of about as many rows each; none where it has few rows in all."""
-    received = REQUESTS.c.received_unix_ns
-    inside = (received >= window.from_unix_ns, received < window.to_unix_ns)
+    received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     some = select(received).where(*inside).limit(FEW_ROWS)
     with reading(engine) as connection:
         if (connection.scalar(select(func.count()).select_from(some.subquery())) or 0) < FEW_ROWS:
@@ -136,6 +145,11 @@ def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
     inner = sorted({each for each in bounds if each is not None} - {window.from_unix_ns})
     edges = [window.from_unix_ns, *inner, window.to_unix_ns]
     return [Window(start, end) for start, end in pairwise(edges)]
+
+
+def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
+    received = REQUESTS.c.received_unix_ns
+    return received >= window.from_unix_ns, received < window.to_unix_ns
 
 
 def _in_order(table: pa.Table) -> pa.Table:

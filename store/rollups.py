@@ -9,6 +9,7 @@ read has been overtaken, and leaves what the other wrote. (ClickHouse, without t
 has one at a time.)
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from store.buckets import Bucket, merged, sketches_of, sums_of
+from store.columns import in_parts, request_columns
 from store.label_sets import LabelSet, LabelSets, grouped, number_of
 from store.queries import Window, request_table
 from store.reaching import reading, writing
@@ -31,6 +33,8 @@ from store.rollup_storage import (
 from store.rollup_tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, QUANTITIES, WIDTHS_S
 from telemetry.requests import LATENCIES, Source
 
+AT_ONCE: Final = 100_000
+"""Requests that are in memory at once: some 40 MB. A minute may have a million."""
 LAG_S: Final = 60
 """A bucket that is over is given so long for what is still under way."""
 
@@ -109,8 +113,12 @@ def _make(
 
 
 def _of_requests(engine: Engine, start: int, label_sets: LabelSets) -> dict[bool, Bucket]:
-    table = requests_of(engine, start, start + MINUTE_S)
-    return buckets_of(table, label_sets, start)[0]
+    several: dict[bool, list[Bucket]] = defaultdict(list)
+    for part in in_parts(engine, _window(start, start + MINUTE_S), AT_ONCE):
+        table = request_columns(engine, part, COLUMNS)
+        for simulated, bucket in buckets_of(table, label_sets, start)[0].items():
+            several[simulated].append(bucket)
+    return {simulated: merged(parts) for simulated, parts in several.items()}
 
 
 def _of_minutes(engine: Engine, start: int, _label_sets: LabelSets) -> dict[bool, Bucket]:
@@ -121,10 +129,13 @@ def _of_minutes(engine: Engine, start: int, _label_sets: LabelSets) -> dict[bool
 
 def requests_of(engine: Engine, from_unix_s: int, to_unix_s: int) -> pa.Table:
     """The requests of a stretch of time, with what rollups are made of."""
-    window = Window(
+    return request_table(engine, _window(from_unix_s, to_unix_s), columns=COLUMNS)
+
+
+def _window(from_unix_s: int, to_unix_s: int) -> Window:
+    return Window(
         max(_EARLIEST_NS, from_unix_s * SECOND_NS), min(_LATEST_NS, to_unix_s * SECOND_NS)
     )
-    return request_table(engine, window, columns=COLUMNS)
 
 
 def buckets_of(

@@ -11,7 +11,7 @@ from operator import attrgetter
 from store.schema import GPUS, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
-from telemetry.request_rows import RequestRows
+from telemetry.request_rows import PLACE, RequestRows
 from telemetry.request_rows import Row as Values
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
@@ -61,7 +61,8 @@ def request_values(requests: RequestRows) -> list[Values]:
     """
     # Checked beforehand because SQLite would take it: NaN it keeps as NULL, without a word.
     # The sum is finite if all are; only where it is not does it pay to look at each.
-    if not all(isfinite(sum(filter(None, requests.column(name)))) for name in _REQUEST_FLOATS):
+    columns = list(zip(*requests.rows, strict=True))
+    if not all(isfinite(sum(filter(None, columns[place]))) for place in _REQUEST_FLOATS if columns):
         _refuse(RequestTimeline, requests.rows)
     return requests.rows
 
@@ -111,6 +112,6 @@ def _floats_of(noun: type) -> tuple[str, ...]:
 _SAMPLE_VALUES: Callable[[object], Values] = attrgetter(*SAMPLES.columns.keys())
 _START_VALUES: Callable[[object], Values] = attrgetter(*STARTS.columns.keys())
 _GPU_VALUES: Callable[[object], Values] = attrgetter(*GPUS.columns.keys())
-_REQUEST_FLOATS = _floats_of(RequestTimeline)
+_REQUEST_FLOATS = tuple(PLACE[name] for name in _floats_of(RequestTimeline))
 _SAMPLE_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(EngineSample))
 _GPU_FLOATS: Callable[[object], Values] = attrgetter(*_floats_of(GpuSample))

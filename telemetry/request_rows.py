@@ -7,7 +7,7 @@ each would cost more than all that is done with it, so one is made only for who 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Final, overload
+from typing import Any, Final, get_type_hints, overload
 
 import numpy as np
 
@@ -37,6 +37,14 @@ _ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
 )
 _values_of: Final = attrgetter(*FIELDS)
 
+MEASURES: Final = tuple(
+    name
+    for name, kind in get_type_hints(RequestTimeline).items()
+    if kind in (float, float | None) and name != "cost_usd"
+) + ("prompt_tokens", "cached_tokens", "output_tokens")
+"""What is added up, but for the cost, which a request is told later."""
+_MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
+
 
 def row_of(request: RequestTimeline) -> Row:
     """A request's row."""
@@ -58,18 +66,38 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """Requests as their rows. Whoever adds one does so before anybody asks for a column."""
+    """Requests as their rows. Whoever adds one does so before anybody asks for a column.
 
-    __slots__ = ("_columns", "rows")
+    Args:
+        rows: the requests.
+        measures: (MEASURES, requests), where they were worked out before; NaN where unknown.
+    """
 
-    def __init__(self, rows: list[Row] | None = None) -> None:
+    __slots__ = ("_columns", "_measures", "rows")
+
+    def __init__(self, rows: list[Row] | None = None, measures: FloatArray | None = None) -> None:
         self.rows: list[Row] = [] if rows is None else rows
-        self._columns: list[tuple[Any, ...]] | None = None
+        self._measures = measures
+        self._columns: dict[str, list[Any]] = {}
 
     @classmethod
     def of(cls, requests: Iterable[RequestTimeline]) -> "RequestRows":
         """These requests; themselves where they are rows already."""
         return requests if isinstance(requests, cls) else cls(list(map(row_of, requests)))
+
+    @classmethod
+    def joined(cls, several: "Sequence[RequestRows]") -> "RequestRows":
+        """One after another."""
+        if len(several) == 1:
+            return several[0]
+        rows = [row for each in several for row in each.rows]
+        return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
+
+    def taken(self, places: Sequence[int]) -> "RequestRows":
+        """Those at these places; themselves where that is all."""
+        if len(places) == len(self.rows):
+            return self
+        return RequestRows([self.rows[each] for each in places])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,18 +116,28 @@ class RequestRows(Sequence[RequestTimeline]):
 
     __hash__ = None  # type: ignore[assignment]  # it may still grow
 
-    def column(self, field: str) -> tuple[Any, ...]:
+    def column(self, field: str) -> list[Any]:
         """A field's values, None where unknown."""
-        if not self.rows:
-            return ()
-        if self._columns is None:
-            self._columns = list(zip(*self.rows, strict=True))
-        return self._columns[PLACE[field]]
+        found = self._columns.get(field)
+        if found is None:
+            place = PLACE[field]
+            found = self._columns[field] = [row[place] for row in self.rows]
+        return found
+
+    def measures(self) -> FloatArray:
+        """(MEASURES, requests), NaN where unknown."""
+        if self._measures is None:
+            columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
+            wanted = [columns[PLACE[field]] for field in MEASURES]
+            self._measures = np.array(wanted, np.float64)
+        return self._measures
 
     def numbers(self, field: str) -> FloatArray:
-        """A number's values, or those of `tpot_s`; (n,) with NaN where unknown."""
+        """A number's values, or those of `tpot_s`; (n,) with NaN where unknown; to be read only."""
         if field == "tpot_s":
             return self._tpot_s()
+        if field in _MEASURE:
+            return self.measures()[_MEASURE[field]]
         return np.array(self.column(field), np.float64)
 
     def is_known(self, field: str) -> bool:
@@ -107,6 +145,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1
+        between = self.numbers("output_tokens") - 1  # an array of its own
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

@@ -132,6 +132,25 @@ def test_rollups_say_what_the_rows_say_before_and_after_they_are_made(
     assert plan.hours
 
 
+def test_a_busy_minute_is_made_in_parts(
+    engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more than so many requests are in memory at once, and none is lost between two parts."""
+    largest = 0
+
+    def noted(table: pa.Table, *rest: Any) -> Any:
+        nonlocal largest
+        largest = max(largest, table.num_rows)
+        return buckets_of(table, *rest)
+
+    monkeypatch.setattr(rollup_making, "AT_ONCE", 20)
+    monkeypatch.setattr(rollup_making, "buckets_of", noted)
+    write(*fleet(request_row, 600, hours=0.1))
+    assert settle(engine, LATER_S).left == 0
+    assert 0 < largest < 60
+    same_as_rows(engine)
+
+
 def test_what_was_there_before_rollups_were_is_rolled_up(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
@@ -182,22 +201,22 @@ def test_who_was_overtaken_leaves_the_other_s_work(
 ) -> None:
     """Two that make one minute: the slower one read less, and takes its own back."""
     once = [True]
-    reads = rollup_making.requests_of
+    reads = rollup_making.request_columns
 
     with Writer(sqlite) as writer:
         writer.submit([request_row(1, received_unix_ns=START_S * S)], []).result(10)
     begin(sqlite)
     other = open_database(sqlite.url.render_as_string())
 
-    def read_slowly(engine: Engine, *stretch: int) -> pa.Table:
-        found = reads(engine, *stretch)
+    def read_slowly(engine: Engine, *about: Any) -> pa.Table:
+        found = reads(engine, *about)
         if once and once.pop():
             with Writer(other) as writer:
                 writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
             settle(other, LATER_S)
         return found
 
-    monkeypatch.setattr(rollup_making, "requests_of", read_slowly)
+    monkeypatch.setattr(rollup_making, "request_columns", read_slowly)
     settle(sqlite, LATER_S)
     other.dispose()
     settle(sqlite, LATER_S)
