@@ -62,7 +62,9 @@ class Result(NamedTuple):
         )
         for process, used_s in self.cpu_s.items():
             busy = used_s / self.seconds
-            print(f"  {process:<24} {self._each_us(used_s):>6.1f} µs CPU/span, {busy:.0%} of a core")
+            print(
+                f"  {process:<24} {self._each_us(used_s):>6.1f} µs CPU/span, {busy:.0%} of a core"
+            )
 
     def _each_us(self, used_s: float) -> float:
         return used_s / self.committed * 1e6 if self.committed else 0.0

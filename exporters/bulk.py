@@ -69,9 +69,7 @@ class Bulk:
         now_unix_ns: the present.
     """
 
-    def __init__(
-        self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int
-    ) -> None:
+    def __init__(self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int) -> None:
         self.rows = rows
         self.pairs = pairs
         self.customers = customers

@@ -2,8 +2,9 @@
 
 A sender repeats a batch whose answer it missed. The store tells a repeat by its key; the
 counters here tell it by this memory, which is bounded: it holds at least the last
-`capacity` requests and, in two generations, at most twice as many and those asked about last. At 1,000 requests a
-second the default reaches back over 100 s, and OpenTelemetry's exporters give up within 64.
+`capacity` requests and, in two generations, at most twice as many and those asked about last.
+At 1,000 requests a second the default reaches back over 100 s, and OpenTelemetry's exporters
+give up within 64.
 """
 
 from collections.abc import Sequence

@@ -173,13 +173,8 @@ def _parted(
     key = key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     firsts = order[starts]
-    for at, slice_, part in zip(
-        place[firsts].tolist(),
-        slices[firsts].tolist(),
-        np.split(bins[order], starts[1:]) if starts.size else (),
-        strict=True,
-    ):
-        yield at, slice_, part
+    parts = np.split(bins[order], starts[1:]) if starts.size else ()
+    return zip(place[firsts].tolist(), slices[firsts].tolist(), parts, strict=True)
 
 
 def _window(

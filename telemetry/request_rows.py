@@ -37,11 +37,11 @@ _ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
 )
 _values_of: Final = attrgetter(*FIELDS)
 
-MEASURES: Final = tuple(
-    name
-    for name, kind in get_type_hints(RequestTimeline).items()
-    if kind in (float, float | None) and name != "cost_usd"
-) + ("prompt_tokens", "cached_tokens", "output_tokens")
+_TYPES: Final = get_type_hints(RequestTimeline)
+MEASURES: Final = (
+    *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
+    *("prompt_tokens", "cached_tokens", "output_tokens"),
+)
 """What is added up, but for the cost, which a request is told later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 

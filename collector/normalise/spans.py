@@ -53,9 +53,7 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
     return batch
 
 
-def _foreign(
-    raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
-) -> Row | None:
+def _foreign(raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
     told = read_foreign(decoded(Span, raw), scope, origin, now_unix_ns, FOREIGN)
     if told is None:
         return None
