@@ -45,7 +45,7 @@ class Under(NamedTuple):
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
         """How many requests of each code, from 0 to below `most`, by pair."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
-        return counts.reshape(-1, most).tolist()  # type: ignore[no-any-return]
+        return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
         """Columns added up over the requests that tell all of them, where there are any."""

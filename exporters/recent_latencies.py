@@ -11,7 +11,7 @@ has fallen silent is dropped.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
 """Of so many requests in a slice most share their bin with another."""
 
+Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
 Latencies = dict[str, dict[int, int]]
@@ -49,7 +50,7 @@ class _Slice:
         self.bins: array[int] = array("h")
         self.numbers: array[int] | None = None
 
-    def add(self, bins: NDArray[np.int16]) -> None:
+    def add(self, bins: Int16Array) -> None:
         if self.numbers is not None:
             self._pack(np.append(self.bins, bins), np.append(self.numbers, np.ones(bins.size, int)))
             return
@@ -83,7 +84,7 @@ class SlidingCounts:
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
 
-    def add(self, bins: NDArray[np.int16], slice_: int) -> None:
+    def add(self, bins: Int16Array, slice_: int) -> None:
         """Count requests by their bins; slices are numbered since the epoch."""
         held = self._slices.get(slice_)
         if held is None:
@@ -139,16 +140,11 @@ class RecentLatencies:
             if of.answered_only:
                 meant = meant & bulk.answered
             bins, rows = bins_within(bulk.numbers(of.field, meant))
-            bins, slices = bins.astype(np.int16), ended[rows]
-            for windows, labels, place in (
-                (self._by_pair, bulk.pairs.labels, bulk.pairs.place),
-                (self._by_model, models, bulk.pairs.place),
-                (self._by_tenant, bulk.customers.labels, bulk.customers.place),
-            ):
-                for at, slice_, part in _parted(place[rows], slices, bins):
-                    window = _window(windows, labels[at], of.field)
-                    window.slide(oldest)
-                    window.add(part, slice_)
+            found = _Found(of.field, bins.astype(np.int16), ended[rows], oldest)
+            pairs, customers = bulk.pairs.place[rows], bulk.customers.place[rows]
+            _take(self._by_pair, bulk.pairs.labels, pairs, found)
+            _take(self._by_model, models, pairs, found)
+            _take(self._by_tenant, bulk.customers.labels, customers, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
         """As of now; what has fallen silent is not there."""
@@ -164,27 +160,35 @@ class RecentLatencies:
         _drop_silent(self._by_tenant, now - SLICES + 1)
 
 
-def _parted(
-    place: IntArray, slices: IntArray, bins: NDArray[np.int16]
-) -> Iterator[tuple[int, int, NDArray[np.int16]]]:
-    """Bins by label set and slice."""
-    key = place * SLICES + slices % SLICES
+class _Found(NamedTuple):
+    """The bins of one latency, and the slices that they count in."""
+
+    field: str
+    bins: Int16Array
+    slices: IntArray
+    oldest: int
+
+
+def _take(
+    by_key: dict[_Key, dict[str, SlidingCounts]],
+    labels: Sequence[_Key],
+    place: IntArray,
+    found: _Found,
+) -> None:
+    """Count bins in the windows of their labels."""
+    key = place * SLICES + found.slices % SLICES
     order = np.argsort(key, kind="stable")
-    key = key[order]
-    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     firsts = order[starts]
-    parts = np.split(bins[order], starts[1:]) if starts.size else ()
-    return zip(place[firsts].tolist(), slices[firsts].tolist(), parts, strict=True)
-
-
-def _window(
-    windows: dict[_Key, dict[str, SlidingCounts]], labels: _Key, field: str
-) -> SlidingCounts:
-    of_labels = windows.setdefault(labels, {})
-    found = of_labels.get(field)
-    if found is None:
-        found = of_labels[field] = SlidingCounts()
-    return found
+    parts = np.split(found.bins[order], starts[1:]) if starts.size else []
+    ats, slices = place[firsts].tolist(), found.slices[firsts].tolist()
+    for at, slice_, bins in zip(ats, slices, parts, strict=True):
+        windows = by_key.setdefault(labels[at], {})
+        window = windows.get(found.field)
+        if window is None:
+            window = windows[found.field] = SlidingCounts()
+        window.slide(found.oldest)
+        window.add(bins, slice_)
 
 
 def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> None:

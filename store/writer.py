@@ -47,8 +47,9 @@ class _Submission:
         """Every row of it, with its noun."""
         for row in self.requests.rows:
             yield RequestTimeline, row
-        for each in (*self.samples, *self.starts, *self.gpus):
-            yield type(each), values_of(each)
+        for several in (self.samples, self.starts, self.gpus):
+            for each in several:
+                yield type(each), values_of(each)
 
 
 class Writer:

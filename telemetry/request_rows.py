@@ -137,7 +137,8 @@ class RequestRows(Sequence[RequestTimeline]):
         if field == "tpot_s":
             return self._tpot_s()
         if field in _MEASURE:
-            return self.measures()[_MEASURE[field]]
+            measure: FloatArray = self.measures()[_MEASURE[field]]
+            return measure
         return np.array(self.column(field), np.float64)
 
     def is_known(self, field: str) -> bool:
