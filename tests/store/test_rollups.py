@@ -15,6 +15,7 @@ from sqlalchemy import Engine, select, true
 from store import dialects
 from store import rollups as rollup_making
 from store.buckets import merged, nearest_ranks
+from store.columns import request_columns
 from store.database import open_database
 from store.forgetting import forget_simulated
 from store.label_sets import OTHER, LabelSets
@@ -201,7 +202,6 @@ def test_who_was_overtaken_leaves_the_other_s_work(
 ) -> None:
     """Two that make one minute: the slower one read less, and takes its own back."""
     once = [True]
-    reads = rollup_making.request_columns
 
     with Writer(sqlite) as writer:
         writer.submit([request_row(1, received_unix_ns=START_S * S)], []).result(10)
@@ -209,7 +209,7 @@ def test_who_was_overtaken_leaves_the_other_s_work(
     other = open_database(sqlite.url.render_as_string())
 
     def read_slowly(engine: Engine, *about: Any) -> pa.Table:
-        found = reads(engine, *about)
+        found = request_columns(engine, *about)
         if once and once.pop():
             with Writer(other) as writer:
                 writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
