@@ -23,6 +23,7 @@ from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.exposition import Exposition  # found by the line above
 from exporters.families import recent_families
 from exporters.labels import COMBINED_LIMIT, Labels
+from exporters.negotiation import Format
 from exporters.prometheus import PrometheusExporter
 from exporters.recent_latencies import RecentLatencies
 from telemetry.engines import EngineSample
@@ -108,7 +109,7 @@ def measure(fleet: int, number: int) -> None:
     whole_ms, quantiles_ms, size = [], [], 0
     for _ in range(ROUNDS):
         begun = time.process_time()
-        size = len(exposition.write(openmetrics=True))
+        size = len(exposition.write(Format.OPENMETRICS))
         between = time.process_time()
         list(recent_families(recent.counts(now_unix_ns)))
         whole_ms.append((between - begun) * 1e3)

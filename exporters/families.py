@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from exporters import series
+from exporters.distributions import Distributions
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
 from exporters.engines import EngineView
 from exporters.health import CollectorReport
+from exporters.kept import Labels
 from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
 from exporters.requests import Counts, Pair, PairTotals
 from exporters.slo import SloTotals
-from exporters.text import Distributions, Family, Labels, Scalars
+from exporters.text import Family, Scalars
 from telemetry.quantiles import least_number
 from telemetry.sketches import quantiles_s
 
@@ -33,9 +35,9 @@ def _told(families: Iterator[Scalars]) -> Iterator[Family]:
 
 
 def request_families(
-    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...]
+    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Outcomes, tokens, costs, phases and latencies."""
+    """Outcomes, tokens, costs, phases and latencies; these were 0 when they were created."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -67,7 +69,7 @@ def request_families(
             if histogram.name in each.histograms
         }
         if observed:
-            yield Distributions(histogram, observed)
+            yield Distributions(histogram, observed, created_unix_s)
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:

@@ -5,14 +5,13 @@ Knows neither Prometheus nor a clock. What a scrape reads is a copy, so that wri
 text holds nobody up.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeVar
 
+from exporters.distributions import Distribution, Exemplar, distribution
 from exporters.kinds import Histogram
 from exporters.series import COSTS, HISTOGRAMS, TOKENS
-from exporters.text import Distribution, Exemplar
 from telemetry.requests import (
     DECODE_PARTS,
     PHASES,
@@ -101,10 +100,7 @@ class PairTotals:
         """As of now."""
         return PairTotals(
             self.counts.copy(),
-            {
-                name: Distribution(each.counts.copy(), each.sum_s, each.exemplars.copy())
-                for name, each in self.histograms.items()
-            },
+            {name: each.copy() for name, each in self.histograms.items()},
             self.phased,
             self.phases_s.copy(),
             self.parts_s.copy(),
@@ -115,14 +111,8 @@ class PairTotals:
     ) -> None:
         held = self.histograms.get(histogram.name)
         if held is None:
-            held = Distribution([0] * (len(histogram.bounds_s) + 1), 0.0, {})
-            self.histograms[histogram.name] = held
-        # A value on a bound belongs below it: Prometheus' `le`.
-        bucket = bisect_left(histogram.bounds_s, value_s)
-        held.counts[bucket] += 1
-        held.sum_s += value_s
-        if exemplar is not None:
-            held.exemplars[bucket] = exemplar
+            held = self.histograms[histogram.name] = distribution(histogram)
+        held.observe(value_s, exemplar)
 
     def _spend(self, request: RequestTimeline) -> None:
         spent_s = _phases_of(request)
