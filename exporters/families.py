@@ -11,11 +11,10 @@ from exporters.health import CollectorReport
 from exporters.kept import Labels
 from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
+from exporters.recent_quantiles import quantiles_s
 from exporters.requests import Counts, Pair, PairTotals
 from exporters.slo import SloTotals
 from exporters.text import Family, Scalars
-from telemetry.quantiles import least_number
-from telemetry.sketches import quantiles_s
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
@@ -113,18 +112,17 @@ def recent_families(recent: RecentCounts) -> Iterator[Family]:
 def _summaries(
     by_field: Mapping[str, Series], counts: Mapping[_Labels, Latencies]
 ) -> Iterator[Scalars]:
-    least = [(label, q, least_number(q)) for label, q in series.QUANTILES.items()]
     for name, of in by_field.items():
-        values: dict[Labels, float] = {}
-        for labels, latencies in counts.items():
-            bins = latencies.get(name)
-            if not bins:
-                continue
-            number = sum(bins.values())
-            told = {label: q for label, q, enough in least if number >= enough}
-            if told:
-                for label, value_s in zip(told, quantiles_s(bins, told.values()), strict=True):
-                    values[(*labels, label)] = value_s
+        windows = {
+            labels: latencies[name]
+            for labels, latencies in counts.items()
+            if name in latencies and latencies[name].bins
+        }
+        by_place = list(windows)
+        values: dict[Labels, float] = {
+            (*by_place[place], label): value_s
+            for place, label, value_s in quantiles_s(windows.values(), series.QUANTILES)
+        }
         yield Scalars(of, "summary", values)
 
 

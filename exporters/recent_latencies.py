@@ -23,8 +23,17 @@ SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 
 _Key = TypeVar("_Key", Pair, str)
 
-Latencies = dict[str, dict[int, int]]
-"""By field of `RequestTimeline`: requests by bin of `telemetry.sketches`."""
+
+class Counted(NamedTuple):
+    """A window at one instant: its bins (`telemetry.sketches`), ascending, and the requests of
+    each."""
+
+    bins: list[int]
+    numbers: dict[int, int]
+
+
+Latencies = dict[str, Counted]
+"""By field of `RequestTimeline`."""
 
 
 class RecentCounts(NamedTuple):
@@ -60,9 +69,9 @@ class SlidingCounts:
             number = 0
         self.total[bin_] = number + 1
 
-    def copy(self) -> dict[int, int]:
-        """As of now, in the order of the bins."""
-        return dict(zip(self._ordered, map(self.total.__getitem__, self._ordered), strict=True))
+    def copy(self) -> Counted:
+        """As of now."""
+        return Counted(self._ordered[:], dict(self.total))
 
     def slide(self, oldest: int) -> None:
         """Forget the slices before this one."""
