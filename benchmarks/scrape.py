@@ -1,17 +1,21 @@
-"""What a scrape of `/metrics` costs, and what of it are the quantiles of the last minutes.
+"""What a scrape of `/metrics` costs, in each format, and what of it is what.
 
-    python benchmarks/scrape.py [--requests 400]
+    python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes, up to the cap on labels; every replica has answered so many requests
-in the last five minutes, each with latencies of its own, on behalf of 20 tenants. As Prometheus
-asks: OpenMetrics, with exemplars.
+Fleets of several sizes, up to the cap on labels, with everything on that can be: every replica
+has answered so many requests in the last five minutes, each with latencies of its own, on behalf
+of 20 tenants, at a price; its engine tells all that one can, on a GPU that does, at work near its
+peaks. As Prometheus asks: OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
 import argparse
+import json
 import statistics
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +23,23 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from exporters.bulk import Bulk  # found by the line above
+from alerts.objectives import counted
+from alerts.openslo import load
+from collector.counters import Counters
+from exporters.bulk import Bulk
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
-from exporters.exposition import Exposition
+from exporters.exposition import Exposition  # found by the line above
 from exporters.families import recent_families
+from exporters.gpu_readers import GpuReaderMetrics
+from exporters.gpu_series import GPU_GAUGES
 from exporters.labels import COMBINED_LIMIT, Labels
+from exporters.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
 from exporters.recent_latencies import RecentLatencies
+from exporters.rooflines import RooflineMetrics
+from simulator.gpu import machine
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import (
     DECODE_PARTS,
@@ -34,15 +47,29 @@ from telemetry.requests import (
     QUEUE_PARTS,
     Basis,
     Outcome,
+    PricedBy,
     RequestTimeline,
     Source,
 )
+from telemetry.starts import EngineStart
 
 FLEETS = (1, 8, 100, COMBINED_LIMIT)
 TENANTS = 20
 PARTS: dict[str, Any] = dict.fromkeys((*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS), 0.01)
 STATE: dict[str, Any] = dict.fromkeys((*ENGINE_GAUGES, *ENGINE_TOTALS), 123456)
+WORK: dict[str, Any] = {
+    "steps_total": 60,
+    "busy_s_total": 0.9,
+    "scheduled_prefill_tokens_total": 0,
+    "prefill_attention_total": 0.0,
+    "context_tokens_total": 60 * 32 * 8192,
+    "decodes_total": 60 * 32,
+}
+"""Of an engine in a second."""
+GPU: dict[str, Any] = dict.fromkeys(GPU_GAUGES, 0.731)
+USD_PER_S = 0.0005
 ROUNDS = 7
+OBJECTIVES = Path(__file__).parent.parent / "alerts" / "objectives"
 
 
 def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
@@ -67,7 +94,13 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
             decode_s=decode_s * 20,
             delivery_s=0.01,
             **PARTS,
+            prompt_tokens=512,
+            cached_tokens=128,
             output_tokens=21,
+            cost_usd=0.001,
+            priced_by=PricedBy.LEDGER,
+            billed_s=0.4,
+            wasted_s=0.01,
             itl_max_s=itl_max_s,
             model=f"model-{replica // 100}",
             tenant=f"tenant-{n % TENANTS}",
@@ -79,31 +112,94 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
     ]
 
 
-def sample(replica: int, now_unix_ns: int) -> EngineSample:
-    """A replica's engine, of which everything is known that goes on `/metrics`."""
-    return EngineSample(
+def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
+    """The last minute of a replica's engine, of which everything is known."""
+    return [
+        EngineSample(
+            replica=f"replica-{replica % 100}",
+            engine=0,
+            process=1,
+            at_unix_ns=now_unix_ns - ago_s * 10**9,
+            started_unix_ns=now_unix_ns - 10**12,
+            model=f"model-{replica // 100}",
+            region="eu-central-1",
+            config="0123456789ab",
+            source=Source.INSTRUMENTATION,
+            **{**STATE, **{name: value * (1000 - ago_s) for name, value in WORK.items()}},
+        )
+        for ago_s in range(60, -1, -1)
+    ]
+
+
+def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
+    """A replica's GPUs, of which everything is known."""
+    return [
+        GpuSample(
+            replica=f"replica-{replica % 100}",
+            gpu=f"GPU-{replica:08x}-0000-4000-8000-{number:012x}",
+            at_unix_ns=now_unix_ns,
+            model_name="NVIDIA H100 80GB HBM3",
+            energy_j_total=123456.789,
+            throttle_reasons="sw_power_cap",
+            **GPU,
+        )
+        for number in range(number)
+    ]
+
+
+def start(replica: int) -> EngineStart:
+    """What a replica's engine was started with."""
+    of = machine(1)
+    return EngineStart(
         replica=f"replica-{replica % 100}",
         engine=0,
         process=1,
-        at_unix_ns=now_unix_ns,
-        started_unix_ns=now_unix_ns - 10**9,
-        model=f"model-{replica // 100}",
-        **STATE,
+        at_unix_ns=1,
+        config="0123456789ab",
+        arguments="{}",
+        device=of.device,
+        shape=json.dumps(of.shape),
     )
 
 
-def measure(fleet: int, number: int) -> None:
+@dataclass(frozen=True)
+class Reader:
+    """A reader of GPUs that is well."""
+
+    name: str = "nvml"
+    up: bool | None = True
+    gpus: tuple[object, ...] = ()
+    failures: Mapping[str, int] = field(default_factory=lambda: {"lost": 0})
+    duration_s: float | None = 0.004
+    last_success_unix_ns: int | None = 10**18
+
+
+def measure(fleet: int, number: int, gpus_each: int) -> None:
     """One fleet, printed as a line."""
     now_unix_ns = time.time_ns()
-    exporter = PrometheusExporter(clock_unix_ns=lambda: now_unix_ns, labels=Labels(limit=fleet + 1))
+    objectives = load([OBJECTIVES]).objectives
+    exporter = PrometheusExporter(
+        Counters().report,
+        clock_unix_ns=lambda: now_unix_ns,
+        labels=Labels(limit=fleet + 1),
+        objectives=counted(objectives),
+        targets={each.name: float(each.target) for each in objectives},
+        usd_per_s=lambda replica, engine: USD_PER_S,
+    )
+    starts = [start(replica) for replica in range(fleet)]
+    rooflines = RooflineMetrics(lambda: starts, lambda: now_unix_ns)
     recent = RecentLatencies()
     adding_s = counting_s = 0.0
     batches: list[RequestRows] = []
     for replica in range(fleet):
+        minute = samples(replica, now_unix_ns)
+        for listener in (exporter, rooflines):
+            listener.on_stored([], minute)
+        exporter.on_gpus_stored(gpus(replica, gpus_each, now_unix_ns))
         batch = RequestRows.of(rows(replica, number, now_unix_ns))
         batches.append(batch)
         begun = time.process_time()
-        exporter.on_stored(batch, [sample(replica, now_unix_ns)])
+        exporter.on_stored(batch, [])
         adding_s += time.process_time() - begun
     begun = time.process_time()
     exporter._count(now_unix_ns)  # what still waits for more to be counted with
@@ -114,21 +210,30 @@ def measure(fleet: int, number: int) -> None:
         begun = time.process_time()
         recent.add(bulk)
         counting_s += time.process_time() - begun
-    exposition = Exposition([exporter])
-    whole_ms, quantiles_ms, size = [], [], 0
-    for _ in range(ROUNDS):
-        begun = time.process_time()
-        size = len(exposition.write(openmetrics=True))
-        between = time.process_time()
-        list(recent_families(recent.counts(now_unix_ns)))
-        whole_ms.append((between - begun) * 1e3)
-        quantiles_ms.append((time.process_time() - between) * 1e3)
-    whole, quantiles = statistics.median(whole_ms), statistics.median(quantiles_ms)
+    exposition = Exposition([exporter, rooflines, GpuReaderMetrics(lambda: [Reader()])])
+    told = [
+        timed(lambda format_=format_: exposition.write(format_))  # type: ignore[misc]
+        for format_ in (Format.OPENMETRICS, Format.PROTOBUF)
+    ]
+    quantiles_ms, _ = timed(lambda: list(recent_families(recent.counts(now_unix_ns))))
+    rooflines_ms, _ = timed(lambda: list(rooflines.families()))
     requests = fleet * number
     print(
-        f"{fleet:8} {size / 1e6:9.2f} {whole:11.1f} {quantiles:14.1f} {quantiles / whole:9.2f}"
-        f" {adding_s / requests * 1e6:15.1f} {counting_s / requests * 1e6:14.1f}"
+        f"{fleet:8}",
+        *(f"{len(written) / 1e6:9.2f} {took_ms:9.1f}" for took_ms, written in told),
+        f"{quantiles_ms:14.1f} {rooflines_ms:10.1f}",
+        f"{adding_s / requests * 1e6:15.1f} {counting_s / requests * 1e6:14.1f}",
     )
+
+
+def timed(told: Callable[[], Any]) -> tuple[float, Any]:
+    """The median milliseconds of CPU that it takes, and what it came to."""
+    took_ms = []
+    for _ in range(ROUNDS):
+        begun = time.process_time()
+        result = told()
+        took_ms.append((time.process_time() - begun) * 1e3)
+    return statistics.median(took_ms), result
 
 
 def together(batch: RequestRows, now_unix_ns: int) -> Bulk:
@@ -155,11 +260,19 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--requests", type=int, default=400, help="of each replica")
+    parser.add_argument("--gpus", type=int, default=1, help="of each replica")
+    parser.add_argument("--fleets", type=int, nargs="+", default=FLEETS, help="replicas")
     asked = parser.parse_args()
-    print(f"CPU, medians of {ROUNDS} scrapes, {asked.requests} requests a replica:")
-    print("replicas   text MB   scrape, ms  its quantiles     ratio   request, µs  its quantiles")
-    for fleet in FLEETS:
-        measure(fleet, asked.requests)
+    print(
+        f"CPU, medians of {ROUNDS} scrapes, {asked.requests} requests and {asked.gpus} GPUs a"
+        " replica:"
+    )
+    print(
+        "replicas   text MB   text, ms proto, MB proto, ms  its quantiles  rooflines"
+        "     request, µs  its quantiles"
+    )
+    for fleet in asked.fleets:
+        measure(fleet, asked.requests, asked.gpus)
     print(f"memory: {held_kb(asked.requests):.0f} kB for the windows of a replica")
     return 0
 

@@ -160,7 +160,8 @@ def _target(query: Query, ref: str, kind: Kind) -> Any:
     built.datasource(_source())
     if kind is Kind.NUMBER:
         return built.instant()
-    if kind is Kind.HEATMAP:
+    # A native histogram comes as cells, which are not to be made of series anew.
+    if kind is Kind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)
 

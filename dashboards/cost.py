@@ -106,7 +106,9 @@ BOARD: Final = Board(
                 Panel(
                     title="An hour, by what it went for",
                     description="Requests, what was computed again, idle time, and what no request"
-                    " pays for: of those that have not ended. A request pays when it ends.",
+                    " pays for: of those that have not ended. A request pays for all its time when"
+                    " it ends: where more ends than was done, unbilled is 0 and the others are"
+                    " together more than the bill. Over an hour that evens out.",
                     unit=Unit.USD,
                     kind=Kind.STACKED,
                     width=24,
@@ -225,8 +227,10 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         Query(
-                            f"{rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
-                            f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0)",
+                            # Of counters that just began, a rate is a guess: of one more than
+                            # of the other.
+                            f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
+                            f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",
                         ),
                     ),

@@ -65,11 +65,14 @@ class Kind(StrEnum):
 
 
 class Query(NamedTuple):
-    """A question to Prometheus. `legend` names each series by its labels, as Grafana does."""
+    """A question to Prometheus. `legend` names each series by its labels, as Grafana does. One
+    that is `native` asks for a native histogram where there are no classic buckets of it, and has
+    no answer elsewhere."""
 
     expr: str
     legend: str
     exemplars: bool = False
+    native: bool = False
 
 
 class Threshold(NamedTuple):

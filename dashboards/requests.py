@@ -3,9 +3,8 @@
 from typing import Final
 
 from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
-from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, rate, share
+from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
 from exporters import series
-from exporters.kinds import Histogram
 from ui import colours
 
 _PHASES: Final = {
@@ -48,8 +47,7 @@ def _latency(title: str, field: str, what: str) -> Panel:
     )
 
 
-def _histogram(name: str) -> Histogram:
-    return next(each for each in series.HISTOGRAMS if each.name == name)
+_TTFT: Final = next(each for each in series.HISTOGRAMS if each.field == "ttft_s")
 
 
 BOARD: Final = Board(
@@ -97,9 +95,9 @@ BOARD: Final = Board(
                     kind=Kind.HEATMAP,
                     width=24,
                     queries=(
-                        Query(
-                            buckets(_histogram("tailspan_ttft_seconds"), SERVERS), "{{le}}", True
-                        ),
+                        Query(buckets(_TTFT, SERVERS), "{{le}}"),
+                        # It names both kinds of series, and so the exemplars of either.
+                        Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),
             ),

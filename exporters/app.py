@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from exporters.exposition import Exposition
-from exporters.text import OPENMETRICS, PLAIN
+from exporters.negotiation import wanted
 
 
 def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
@@ -23,10 +23,8 @@ def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
 
     # Not async: Starlette runs it on a thread, and a long text holds up no telemetry.
     def metrics(request: Request) -> Response:
-        # Prometheus names OpenMetrics first; a browser and curl do not.
-        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
-        content_type = OPENMETRICS if openmetrics else PLAIN
-        return Response(exposition.write(openmetrics), headers={"Content-Type": content_type})
+        format_ = wanted(", ".join(request.headers.getlist("accept")))
+        return Response(exposition.write(format_), headers={"Content-Type": str(format_)})
 
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -9,6 +9,7 @@ from typing import Final
 from exporters import series
 from exporters.families import counter, gauge
 from exporters.kinds import Series
+from exporters.negotiation import Format
 from exporters.text import Families, Family, write
 
 CPU: Final = Series("process_cpu_seconds_total", "CPU time of this process, in seconds.")
@@ -31,15 +32,15 @@ class Exposition:
         self._started_unix_s = time.time()
         self._last: tuple[float, int] | None = None
 
-    def write(self, openmetrics: bool) -> bytes:
-        """The text of a scrape."""
+    def write(self, format_: Format) -> bytes:
+        """All of it, as was asked for."""
         begun = time.perf_counter()
         families = [family for source in self._sources for family in source.families()]
         families += self._own()
         families.append(
             gauge(series.METRIC_SERIES, {(family.name,): family.series for family in families})
         )
-        text = write(families, openmetrics)
+        text = write(families, format_)
         self._last = time.perf_counter() - begun, len(text)
         return text
 

@@ -5,16 +5,17 @@ from typing import TypeVar
 
 from exporters import series
 from exporters.bulk import Pair
+from exporters.distributions import Distributions
 from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
 from exporters.engines import EngineView
 from exporters.health import CollectorReport
+from exporters.kept import Labels
 from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
+from exporters.recent_quantiles import quantiles_s
 from exporters.requests import Counts, PairTotals
 from exporters.slo import SloTotals
-from exporters.text import Distributions, Family, Labels, Scalars
-from telemetry.quantiles import least_number
-from telemetry.sketches import quantiles_s
+from exporters.text import Family, Scalars
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
@@ -34,9 +35,9 @@ def _told(families: Iterator[Scalars]) -> Iterator[Family]:
 
 
 def request_families(
-    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...]
+    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Outcomes, tokens, costs, phases and latencies."""
+    """Outcomes, tokens, costs, phases and latencies; these were 0 when they were created."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -68,7 +69,7 @@ def request_families(
             if histogram.name in each.histograms
         }
         if observed:
-            yield Distributions(histogram, observed)
+            yield Distributions(histogram, observed, created_unix_s)
 
 
 def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
@@ -112,18 +113,17 @@ def recent_families(recent: RecentCounts) -> Iterator[Family]:
 def _summaries(
     by_field: Mapping[str, Series], counts: Mapping[_Labels, Latencies]
 ) -> Iterator[Scalars]:
-    least = [(label, q, least_number(q)) for label, q in series.QUANTILES.items()]
     for name, of in by_field.items():
-        values: dict[Labels, float] = {}
-        for labels, latencies in counts.items():
-            bins = latencies.get(name)
-            if not bins:
-                continue
-            number = sum(bins.values())
-            told = {label: q for label, q, enough in least if number >= enough}
-            if told:
-                for label, value_s in zip(told, quantiles_s(bins, told.values()), strict=True):
-                    values[(*labels, label)] = value_s
+        windows = {
+            labels: latencies[name]
+            for labels, latencies in counts.items()
+            if name in latencies and latencies[name].bins
+        }
+        by_place = list(windows)
+        values: dict[Labels, float] = {
+            (*by_place[place], label): value_s
+            for place, label, value_s in quantiles_s([*windows.values()], series.QUANTILES)
+        }
         yield Scalars(of, "summary", values)
 
 

@@ -78,6 +78,7 @@ class PrometheusExporter(Families):
         self._report = report
         self._notifications = notifications
         self._clock_unix_ns = clock_unix_ns
+        self._created_unix_s = clock_unix_ns() / 1e9
         self._labels = labels or Labels()
         self._recent = recent or RecentIds()
         self._told = RecentSources()
@@ -150,7 +151,7 @@ class PrometheusExporter(Families):
             slos = self._slos.copy()
             overflows, use = self._labels.overflows(), self._labels.use()
             repeated, simulated = self._repeated_requests, self._simulated
-        yield from request_families(requests, self._histograms)
+        yield from request_families(requests, self._histograms, self._created_unix_s)
         yield from tenant_families(tenants)
         yield from recent_families(recent)
         yield from engine_families(engines)

@@ -29,8 +29,17 @@ _MANY: Final = 1_000
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
-Latencies = dict[str, dict[int, int]]
-"""By field of `RequestTimeline`: requests by bin of `telemetry.sketches`."""
+
+class Counted(NamedTuple):
+    """A window at one instant: its bins (`telemetry.sketches`), ascending, and the requests of
+    each."""
+
+    bins: list[int]
+    numbers: dict[int, int]
+
+
+Latencies = dict[str, Counted]
+"""By field of `RequestTimeline`."""
 
 
 class RecentCounts(NamedTuple):
@@ -94,9 +103,9 @@ class SlidingCounts:
         if len(self.total) != len(self._ordered):
             self._ordered = sorted(self.total)
 
-    def copy(self) -> dict[int, int]:
-        """As of now, in the order of the bins."""
-        return dict(zip(self._ordered, map(self.total.__getitem__, self._ordered), strict=True))
+    def copy(self) -> Counted:
+        """As of now."""
+        return Counted(self._ordered[:], dict(self.total))
 
     def slide(self, oldest: int) -> None:
         """Forget the slices before this one."""

@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 import numpy as np
 
 from exporters.bulk import OUTCOMES, Bulk, Pair, Under
+from exporters.cells import cells
+from exporters.distributions import Distribution, distribution, observed
 from exporters.kinds import Histogram
 from exporters.series import COSTS, HISTOGRAMS, TOKENS
-from exporters.text import Distribution
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
 _Key = TypeVar("_Key", str, Pair)
@@ -62,10 +63,7 @@ class PairTotals:
         """As of now."""
         return PairTotals(
             self.counts.copy(),
-            {
-                name: Distribution(each.counts.copy(), each.sum_s, each.exemplars.copy())
-                for name, each in self.histograms.items()
-            },
+            {name: each.copy() for name, each in self.histograms.items()},
             self.phased,
             self.phases_s.copy(),
             self.parts_s.copy(),
@@ -91,29 +89,21 @@ def _observe(totals: Sequence[PairTotals], bulk: Bulk, histogram: Histogram) -> 
     counted = bulk.answered if histogram.answered_only else bulk.served
     values_s = bulk.numbers(histogram.field)
     rows = np.flatnonzero(counted & ~np.isnan(values_s))
-    values_s, place = values_s[rows], bulk.pairs.place[rows]
-    buckets = len(histogram.bounds_s) + 1
-    # A value on a bound belongs below it: Prometheus' `le`.
-    cells = place * buckets + np.searchsorted(histogram.bounds_s, values_s)
-    counts = np.bincount(cells, minlength=len(totals) * buckets)
-    sums_s = np.bincount(place, values_s, len(totals)).tolist()
-    latest = np.empty(counts.size, int)
-    latest[cells] = rows  # of several that go to one place, the last stays there
-    for cell in np.flatnonzero(counts).tolist():
-        at, bucket = divmod(cell, buckets)
-        held = totals[at].histograms.get(histogram.name)
+    of = cells(histogram.bounds_s)
+    for each in observed(of, bulk.pairs.place[rows], values_s[rows]):
+        histograms = totals[each.at].histograms
+        held = histograms.get(histogram.name)
         if held is None:
-            held = totals[at].histograms[histogram.name] = Distribution([0] * buckets, 0.0, {})
-        held.counts[bucket] += int(counts[cell])
-        held.sum_s += sums_s[at]
-        sums_s[at] = 0.0
+            held = histograms[histogram.name] = distribution(histogram)
+        held.add(each)
         if histogram.exemplars:
-            row = latest[cell]
-            held.exemplars[bucket] = (
-                bulk.rows.column("trace_id")[row],
-                float(bulk.numbers(histogram.field)[row]),
-                float(bulk.ended_unix_ns[row] / 1e9),
-            )
+            for bucket, number in each.latest.items():
+                row = rows[number]
+                held.exemplars[bucket] = (
+                    bulk.rows.column("trace_id")[row],
+                    float(values_s[row]),
+                    float(bulk.ended_unix_ns[row] / 1e9),
+                )
 
 
 def _spend(totals: Sequence[PairTotals], bulk: Bulk) -> None:

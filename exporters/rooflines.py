@@ -7,9 +7,11 @@ did nothing. Bytes and FLOPs are of one GPU, as a mean over the engine's.
 
 import logging
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from exporters.engine_series import ROOFLINES
 from exporters.families import gauge
 from exporters.text import Families, Family
-from roofline.peaks import device_named
+from roofline.peaks import Device, device_named
 from roofline.reading import read_shape
 from roofline.samples import Columns
 from roofline.shape import ModelShape
@@ -28,6 +30,7 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 SPAN_NS: Final = 60 * 10**9
+_APART_NS: Final = 2 * SPAN_NS + 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
 """How long it is not asked again what engines were started with."""
 MOST_ENGINES: Final = 1000
@@ -48,14 +51,30 @@ _TOTALS: Final = (
 _log = logging.getLogger(__name__)
 
 EngineKey = tuple[str, int]
-_Row = tuple[int, int, int, tuple[float | None, ...]]
-"""Instant, process, its start, totals."""
+_Row = tuple[int, int, int]
+"""Instant, process, its start."""
 
 
 @dataclass(slots=True)
 class _Engine:
     model: str | None
     rows: deque[_Row] = field(default_factory=deque)
+    totals: "array[float]" = field(default_factory=lambda: array("d"))
+    """Those of each row, one row after another; NaN where unknown."""
+
+    def add(self, row: _Row, totals: list[float]) -> None:
+        self.rows.append(row)
+        self.totals.extend(totals)
+
+    def forget(self, before_unix_ns: int) -> None:
+        gone = 0
+        while self.rows and self.rows[0][0] < before_unix_ns:
+            self.rows.popleft()
+            gone += 1
+        del self.totals[: gone * len(_TOTALS)]
+
+    def copy(self) -> "_Engine":
+        return _Engine(self.model, self.rows.copy(), self.totals[:])
 
 
 class RooflineMetrics(Families):
@@ -94,19 +113,20 @@ class RooflineMetrics(Families):
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
-            engines = {
-                key: (each.model or "", list(each.rows)) for key, each in self._engines.items()
-            }
+            engines = {key: each.copy() for key, each in self._engines.items()}
         starts = self._in_force(now_unix_ns) if engines else {}
+        alike: dict[tuple[str | None, str | None], dict[EngineKey, _Engine]] = {}
+        for key, each in engines.items():
+            if key in starts and len(each.rows) > 1:
+                kind = starts[key].shape, starts[key].device
+                alike.setdefault(kind, {})[key] = each
         told: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
-        for key, (model, rows) in engines.items():
-            window = self._window(rows, starts.get(key))
-            if window is None:
-                continue
-            for name, values in told.items():
-                value = getattr(window, name)
-                if value is not None:
-                    values[model, key[0], str(key[1])] = value
+        for (shape, device), group in alike.items():
+            for key, window in _windows(group, _shape(shape), device_named(device, self._peaks)):
+                for name, values in told.items():
+                    value = getattr(window, name)
+                    if value is not None:
+                        values[group[key].model or "", key[0], str(key[1])] = value
         for name, values in told.items():
             if values:
                 yield gauge(ROOFLINES[name], values)
@@ -119,15 +139,16 @@ class RooflineMetrics(Families):
                 return
             engine = self._engines[key] = _Engine(sample.model)
         engine.model = sample.model or engine.model
-        totals = tuple(getattr(sample, name) for name in _TOTALS)
-        engine.rows.append((sample.at_unix_ns, sample.process, sample.started_unix_ns, totals))
-        while engine.rows[0][0] < sample.at_unix_ns - SPAN_NS:
-            engine.rows.popleft()
+        told = (getattr(sample, name) for name in _TOTALS)
+        engine.add(
+            (sample.at_unix_ns, sample.process, sample.started_unix_ns),
+            [nan if value is None else value for value in told],
+        )
+        engine.forget(sample.at_unix_ns - SPAN_NS)
 
     def _forget(self, before_unix_ns: int) -> None:
         for key, engine in list(self._engines.items()):
-            while engine.rows and engine.rows[0][0] < before_unix_ns:
-                engine.rows.popleft()
+            engine.forget(before_unix_ns)
             if not engine.rows:
                 del self._engines[key]
 
@@ -141,32 +162,42 @@ class RooflineMetrics(Families):
                 _log.warning("engine starts could not be read", exc_info=True)
         return self._starts
 
-    def _window(self, rows: list[_Row], start: EngineStart | None) -> Window | None:
-        if start is None or len(rows) < 2:
-            return None
-        columns = Columns(
-            at_unix_ns=np.array([at for at, *_ in rows], dtype=np.int64),
-            series=_numbered([(process, began) for _, process, began, _ in rows]),
-            numbers=dict(
-                zip(
-                    _TOTALS,
-                    np.array([totals for *_, totals in rows], dtype=np.float64).T,
-                    strict=True,
-                )
-            ),
-        )
-        device = device_named(start.device, self._peaks)
-        windows = windows_of(columns, _shape(start), device, width_s=None)
-        return windows[0] if windows and windows[0].steps else None
+
+def _windows(
+    group: Mapping[EngineKey, _Engine], shape: ModelShape | None, device: Device | None
+) -> Iterator[tuple[EngineKey, Window]]:
+    """What each engine comes to, of several with one shape on one device.
+
+    All at once, as one engine's account in windows of time: each engine has one of its own, as
+    if they had run one after another. One by one, a fleet takes five times as long.
+    """
+    keys, series = list(group), dict[tuple[int, int, int], int]()
+    at_ns: list[int] = []
+    numbers: list[int] = []
+    for place, each in enumerate(group.values()):
+        # Each has room for a minute to either side of what came last: one sample from another
+        # century, in whichever clock, leaves the others where they are.
+        begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
+        shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
+        for at, process, started in each.rows:
+            inside = begin_ns <= at + shift_ns < end_ns
+            at_ns.append(at + shift_ns if inside else -1)
+            numbers.append(series.setdefault((place, process, started), len(series)))
+    totals = np.frombuffer(b"".join(each.totals for each in group.values()), dtype=np.float64)
+    told = np.array(at_ns, dtype=np.int64)
+    kept = told >= 0
+    columns = Columns(
+        at_unix_ns=told[kept],
+        series=np.array(numbers, dtype=np.int64)[kept],
+        numbers=dict(zip(_TOTALS, totals.reshape(-1, len(_TOTALS))[kept].T, strict=True)),
+    )
+    for window in windows_of(columns, shape, device, width_s=_APART_NS / 1e9):
+        if window.steps:
+            yield keys[window.from_unix_ns // _APART_NS], window
 
 
-def _shape(start: EngineStart) -> ModelShape | None:
+def _shape(told: str | None) -> ModelShape | None:
     try:
-        return None if start.shape is None else read_shape(start.shape)
+        return None if told is None else read_shape(told)
     except UnknownShapeError:
         return None
-
-
-def _numbered(series: list[tuple[int, int]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    numbers = {each: number for number, each in enumerate(dict.fromkeys(series))}
-    return np.array([numbers[each] for each in series], dtype=np.int64)

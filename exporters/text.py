@@ -1,4 +1,4 @@
-"""Families of metrics, and their text: Prometheus' own format and OpenMetrics.
+"""Families of metrics, and what they are told as: Prometheus' own text, OpenMetrics, protobuf.
 
 prometheus_client makes an object of every sample and a dictionary of its labels: 90 ms and more
 for what is 15 ms of text here (docs/decisions/029). Its model is still what a family can be had
@@ -8,26 +8,15 @@ as (`metric`), and a test holds this text against what its parsers read and its 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar as LibraryExemplar
-from prometheus_client.utils import floatToGoString
 
-from exporters.kinds import REQUEST_LABELS, Histogram, Series
-
-PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-Labels = tuple[str, ...]
-"""Label values, in the order of the series' labels."""
-
-
-Exemplar = tuple[str, float, float]
-"""A request that stands for its bucket: trace id (hex), seconds, and when it ended in unix
-seconds. Only OpenMetrics can tell of it. No named tuple: seven are made of every request."""
+from exporters import protobuf
+from exporters.kept import Kept, Labels
+from exporters.kinds import Series
+from exporters.negotiation import Format
 
 
 class Family(Protocol):
@@ -43,6 +32,9 @@ class Family(Protocol):
 
     def text(self, openmetrics: bool) -> str:
         """Its lines."""
+
+    def protobuf(self) -> bytes:
+        """As one message, its length before it."""
 
     def metric(self) -> Metric:
         """As the library has it."""
@@ -80,13 +72,18 @@ class Scalars:
 
     def text(self, openmetrics: bool) -> str:
         """Its lines."""
-        name, names = self.of.name, self.of.labels
-        return _head(name, self.of.help, self.kind, openmetrics) + "".join(
-            [
-                f"{name}{{{_labels(names, labels)}}} {value}\n" if names else f"{name} {value}\n"
-                for labels, value in self.values.items()
-            ]
-        )
+        begins = map(_begins(self.of).__getitem__, self.values)
+        lines = [
+            f"{begin}{value}\n" for begin, value in zip(begins, self.values.values(), strict=True)
+        ]
+        return head(self.of.name, self.of.help, self.kind, openmetrics) + "".join(lines)
+
+    def protobuf(self) -> bytes:
+        """As one message. Quantiles are gauges in it: of a summary Prometheus makes up a sum and
+        a count of 0 where it has none."""
+        kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
+        metrics = protobuf.scalars(kind, self.of.labels, self.values)
+        return protobuf.family(self.name, self.of.help, kind, metrics)
 
     def metric(self) -> Metric:
         """As the library has it."""
@@ -96,72 +93,11 @@ class Scalars:
         return metric
 
 
-@dataclass(slots=True)
-class Distribution:
-    """One histogram: observations by bucket, not cumulative; the last is beyond all bounds."""
-
-    counts: list[int]
-    sum_s: float
-    exemplars: dict[int, Exemplar]
-    """By bucket: the latest request in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distributions:
-    """Histograms of one latency, by model and replica."""
-
-    of: Histogram
-    values: Mapping[tuple[str, str], Distribution]
-
-    @property
-    def name(self) -> str:
-        """As it is told."""
-        return self.of.name
-
-    @property
-    def series(self) -> int:
-        """How many: buckets, sum and count."""
-        return len(self.values) * (len(self.of.bounds_s) + 3)
-
-    def text(self, openmetrics: bool) -> str:
-        """Its lines."""
-        name = self.of.name
-        lines = [_head(name, self.of.help, "histogram", openmetrics)]
-        ends = [f'le="{bound}"}} ' for bound in _bounds(self.of)]
-        for pair, each in self.values.items():
-            labels = _labels(REQUEST_LABELS, pair)
-            begin = f"{name}_bucket{{{labels},"
-            cumulative = list(accumulate(each.counts))
-            first = len(lines)
-            lines += [f"{begin}{end}{count}\n" for end, count in zip(ends, cumulative, strict=True)]
-            if openmetrics:
-                for bucket, (trace_id, value_s, at_s) in each.exemplars.items():
-                    line = lines[first + bucket][:-1]
-                    lines[first + bucket] = f'{line} # {{trace_id="{trace_id}"}} {value_s} {at_s}\n'
-            lines.append(f"{name}_count{{{labels}}} {cumulative[-1]}\n")
-            lines.append(f"{name}_sum{{{labels}}} {each.sum_s}\n")
-        return "".join(lines)
-
-    def metric(self) -> Metric:
-        """As the library has it."""
-        metric = Metric(self.name, self.of.help, "histogram")
-        for pair, each in self.values.items():
-            labels = dict(zip(REQUEST_LABELS, pair, strict=True))
-            cumulative = list(accumulate(each.counts))
-            for bucket, (bound, count) in enumerate(zip(_bounds(self.of), cumulative, strict=True)):
-                metric.add_sample(
-                    f"{self.name}_bucket",
-                    {**labels, "le": bound},
-                    count,
-                    exemplar=_library_exemplar(each.exemplars.get(bucket)),
-                )
-            metric.add_sample(f"{self.name}_count", labels, cumulative[-1])
-            metric.add_sample(f"{self.name}_sum", labels, each.sum_s)
-        return metric
-
-
-def write(families: Iterable[Family], openmetrics: bool) -> bytes:
-    """The text of a whole scrape."""
+def write(families: Iterable[Family], format_: Format) -> bytes:
+    """A whole scrape."""
+    if format_ is Format.PROTOBUF:
+        return b"".join([family.protobuf() for family in families])
+    openmetrics = format_ is Format.OPENMETRICS
     text = "".join([family.text(openmetrics) for family in families])
     return (text + "# EOF\n" if openmetrics else text).encode()
 
@@ -170,7 +106,8 @@ def _base(name: str, kind: str) -> str:
     return name.removesuffix("_total") if kind == "counter" else name
 
 
-def _head(name: str, help_: str, kind: str, openmetrics: bool) -> str:
+def head(name: str, help_: str, kind: str, openmetrics: bool) -> str:
+    """What stands above the lines of a family."""
     told = _base(name, kind) if openmetrics else name
     help_ = _escaped(help_) if openmetrics else help_.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {told} {help_}\n# TYPE {told} {kind}\n"
@@ -180,21 +117,16 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-@lru_cache(maxsize=1 << 17)
-def _labels(names: Labels, values: Labels) -> str:
+def labels_text(names: Labels, values: Labels) -> str:
     """What stands in the braces; the labels in the order of their names."""
     return ",".join(
         f'{name}="{_escaped(value)}"' for name, value in sorted(zip(names, values, strict=True))
     )
 
 
-@lru_cache(maxsize=64)
-def _bounds(of: Histogram) -> tuple[str, ...]:
-    return (*map(floatToGoString, of.bounds_s), "+Inf")
-
-
-def _library_exemplar(exemplar: Exemplar | None) -> LibraryExemplar | None:
-    if exemplar is None:
-        return None
-    trace_id, value_s, at_unix_s = exemplar
-    return LibraryExemplar({"trace_id": trace_id}, value_s, at_unix_s)
+@lru_cache(maxsize=256)
+def _begins(of: Series) -> Kept[str]:
+    """What stands before a value."""
+    if not of.labels:
+        return Kept(lambda _: f"{of.name} ")
+    return Kept(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dashboards.panels import Board, Kind, Panel, Query
@@ -27,9 +28,16 @@ class Answer(NamedTuple):
     series: list[Series]
 
 
-def answers(here: Watched, board: Board, range_s: int) -> list[Answer]:
-    """Every query of every panel, over the last so-many seconds."""
-    values = _values(here, board)
+def answers(here: Watched, board: Board, range_s: int, *, one: bool = False) -> list[Answer]:
+    """Every query of every panel, over the last so-many seconds.
+
+    Args:
+        here: who is asked.
+        board: whose panels.
+        range_s: over which the panels are drawn.
+        one: whether a reader has chosen one value of each variable, and not all.
+    """
+    values = _values(here, board, one)
     end = time.time()
     start = end - range_s
     step_s = max(here.scrape_s, range_s / 300)
@@ -48,8 +56,9 @@ def answers(here: Watched, board: Board, range_s: int) -> list[Answer]:
     return found
 
 
-def _values(here: Watched, board: Board) -> dict[str, str]:
-    """All of each variable, as the page has it before anything is chosen."""
+def _values(here: Watched, board: Board, one: bool) -> dict[str, str]:
+    """Each variable as Grafana fills it in: all, as the page has it before anything is chosen, or
+    the first."""
     values: dict[str, str] = {}
     for name in board.variables:
         asked = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
@@ -57,7 +66,11 @@ def _values(here: Watched, board: Board) -> dict[str, str]:
         matcher = _filled(asked[1], values)
         found = here.ask(f"label/{asked[2]}/values", **{"match[]": matcher})
         assert found, f"nothing to choose: {name}"
-        values[name] = "(" + "|".join(map(re.escape, found)) + ")" if name == "replica" else ".*"
+        if one:
+            values[name] = re.escape(found[0])
+        else:
+            all_ = "(" + "|".join(map(re.escape, found)) + ")"
+            values[name] = all_ if name == "replica" else ".*"
     return values
 
 
@@ -70,10 +83,17 @@ def _series(query: Query, data: dict[str, Any]) -> list[Series]:
     found = []
     for each in data["result"]:
         labels: dict[str, str] = each["metric"]
-        pairs = each["values"] if "values" in each else [each["value"]]
         legend = _legend(query.legend, labels)
-        found.append(Series(legend, labels, [(at, float(value)) for at, value in pairs]))
+        found.append(Series(legend, labels, [*_points(each)]))
     return found
+
+
+def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
+    """Its values; of a native histogram, how many were observed."""
+    for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
+        yield at, float(value)
+    for at, histogram in series.get("histograms", ()):
+        yield at, float(histogram["count"])
 
 
 def _legend(written: str, labels: dict[str, str]) -> str:

@@ -101,8 +101,15 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def watched(folder: Path, scrape_s: float = 1.0) -> Iterator[Watched]:
+def watched(
+    folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
+) -> Iterator[Watched]:
     """Start Tailspan and Prometheus, both empty; everything ends with it.
+
+    Args:
+        folder: theirs.
+        scrape_s: how often Prometheus asks.
+        features: those of Prometheus that are to be on.
 
     Raises:
         NotHereError: there is no Prometheus.
@@ -139,7 +146,7 @@ def watched(folder: Path, scrape_s: float = 1.0) -> Iterator[Watched]:
             prometheus,
             "--config.file=prometheus.yaml",
             "--storage.tsdb.path=data",
-            "--enable-feature=exemplar-storage",
+            f"--enable-feature={features}",
             f"--web.listen-address=127.0.0.1:{port}",
         )
         for url in (f"http://127.0.0.1:{metrics}/readyz", f"{here.url}/-/ready"):

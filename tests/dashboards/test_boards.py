@@ -101,6 +101,21 @@ def test_grafana_gets_what_the_board_says(board: Board) -> None:
     assert "version" not in document
 
 
+def test_a_native_histogram_is_drawn_as_it_comes() -> None:
+    """Grafana makes a heatmap of series by `le`; cells are one already."""
+    formats = {}
+    for board in BOARDS:
+        built = {each["title"]: each for each in build(board)["panels"]}
+        for panel in board.panels:
+            for query, target in zip(
+                panel.queries, built[panel.title].get("targets", ()), strict=True
+            ):
+                if panel.kind is Kind.HEATMAP:
+                    formats[query.native] = target.get("format")
+    assert formats[False] == "heatmap"
+    assert formats[True] != "heatmap"
+
+
 def test_dashboards_lead_to_each_other() -> None:
     """By their tag, with what was chosen."""
     for board in BOARDS:

@@ -13,11 +13,14 @@ from prometheus_client.openmetrics import parser
 from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.testing import background_loop
+from exporters import series
 from exporters.app import metrics_app
 from exporters.exposition import Exposition
+from exporters.negotiation import Format
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.requests import Outcome, RequestTimeline
+from tests.exporters.prometheus_messages import native_counts, read
 
 OPENMETRICS: Any = parser  # its functions are not typed
 Get = Callable[..., tuple[int, dict[str, str], bytes]]
@@ -79,6 +82,20 @@ def test_metrics_come_as_openmetrics_where_asked(get: Get) -> None:
     assert headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in OPENMETRICS.text_string_to_metric_families(body.decode())}
     assert {"tailspan_ttft_seconds", "tailspan_requests"} <= names
+
+
+def test_metrics_come_as_protobuf_where_asked(get: Get) -> None:
+    """With native histograms, and the same families as text has."""
+    _, headers, body = get("/metrics", Accept=str(Format.PROTOBUF))
+    assert headers["content-type"] == str(Format.PROTOBUF)
+    families = {family.name: family for family in read(body)}
+    text = get("/metrics")[2].decode()
+    named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    # Each scrape tells of the one before it.
+    assert named - set(families) <= {series.SCRAPE_SECONDS.name, series.SCRAPE_BYTES.name}
+    assert set(families) <= named
+    [metric] = families["tailspan_ttft_seconds"].metric
+    assert sum(native_counts(metric.histogram).values()) == metric.histogram.sample_count > 0
 
 
 def test_a_scrape_tells_of_the_one_before(get: Get) -> None:

@@ -11,6 +11,7 @@ from collector.counters import Counters
 from exporters.exposition import Exposition
 from exporters.gpu_readers import GpuReaderMetrics
 from exporters.gpu_series import GPU_GAUGES
+from exporters.negotiation import Format
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -43,8 +44,8 @@ def test_prometheus_finds_nothing_to_mend(
     exporter.on_gpus_stored([gpu])
     readers = GpuReaderMetrics(lambda: [State("nvml", True, (gpu,), {"lost": 1}, 0.01, 1)])
     exposition = Exposition([exporter, readers])
-    exposition.write(openmetrics=False)
-    text = exposition.write(openmetrics=False)
+    exposition.write(Format.PLAIN)
+    text = exposition.write(Format.PLAIN)
     assert b'tailspan_recent_ttft_seconds{model="llama",quantile="0.99",replica="r1"}' in text
     assert b'tailspan_wasted_cost_usd_total{model="llama",replica="r1"} ' in text
     assert b'tailspan_gpu_power_watts{gpu="GPU-1",model_name="NVIDIA H100",replica="r1"} 1' in text

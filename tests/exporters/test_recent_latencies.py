@@ -176,7 +176,7 @@ def test_a_slice_of_many_requests_is_the_same_in_less_room() -> None:
     assert window.total == {**told, 7: told[7] + 1}
     window.slide(2)
     assert window.total == {7: 1}
-    assert window.copy() == {7: 1}
+    assert window.copy() == ([7], {7: 1})
 
 
 def test_a_scrape_is_of_one_moment(

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporters.bulk import Bulk
+from exporters.cells import matrix
 from exporters.labels import Labels
 from exporters.requests import PairTotals, RequestTotals, TenantTotals
 from exporters.series import HISTOGRAMS
@@ -39,9 +40,10 @@ def test_an_answered_request_is_in_every_histogram(request_row: Factory) -> None
 def test_a_value_on_a_bound_is_within_it(request_row: Factory) -> None:
     """`le` means at most."""
     totals = _totals(request_row(queue_s=0.3))
-    counts = totals.histograms["tailspan_queue_seconds"].counts
+    held = totals.histograms["tailspan_queue_seconds"]
     bounds = next(each.bounds_s for each in HISTOGRAMS if each.field == "queue_s")
-    assert counts[bounds.index(0.3)] == 1
+    [cumulative] = held.cells.cumulative(matrix([held.counts])).tolist()
+    assert cumulative[bounds.index(0.3) - 1 : bounds.index(0.3) + 1] == [0, 1]
 
 
 def test_the_unknown_is_not_observed(request_row: Factory) -> None:

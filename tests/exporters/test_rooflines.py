@@ -151,3 +151,55 @@ def test_engines_are_bounded(
     told = metrics(clock)
     told.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
     assert len(told._engines) == 3
+
+
+def test_many_engines_are_told_as_each_alone_would_be(clock: Any, sample_row: Factory) -> None:
+    """They are worked out together: with others beside it, one comes to the same."""
+    begun_unix_ns = clock.unix_ns
+    starts = [a_start(replica=f"r{number}") for number in range(1, 5)]
+    starts[2] = a_start(replica="r3", device="NVIDIA A100-SXM4-80GB")
+    alone = {}
+    for start in starts:
+        clock.unix_ns = begun_unix_ns
+        told = metrics(clock, start)
+        _work_of(told, clock, sample_row, [start.replica])
+        alone[start.replica] = _read_all(told, start.replica)
+    clock.unix_ns = begun_unix_ns
+    together = metrics(clock, *starts)
+    _work_of(together, clock, sample_row, list(alone))
+    assert {replica: _read_all(together, replica) for replica in alone} == alone
+    assert len({values[1] for values in alone.values()}) == len(alone)
+
+
+@pytest.mark.parametrize("astray_s", [-(10**9), 10**9])
+def test_a_sample_of_another_century_is_nobody_elses(
+    astray_s: int, clock: Any, sample_row: Factory
+) -> None:
+    """An engine whose clock went wrong leaves the others as they are, and comes back itself."""
+    starts = [a_start(replica=replica) for replica in ("r1", "r2")]
+    told = metrics(clock, *starts)
+    _work_of(told, clock, sample_row, ["r1", "r2"])
+    before = _read_all(told, "r1")
+    lost = sample_row(replica="r2", at_unix_ns=clock() + astray_s * S, **steps_of(11))
+    told.on_stored([], [lost])
+    assert _read_all(told, "r1") == before
+    for second in range(12, 15):
+        told.on_stored([], [sample_row(replica="r2", **steps_of(second))])
+        clock.advance(1)
+    assert _read_all(told, "r2")[1] is not None
+
+
+def _work_of(told: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]) -> None:
+    """Each has more to do than the one before, from a second later on."""
+    for second in range(12):
+        for replica in replicas:
+            number = int(replica[1:])
+            work = steps_of(second)
+            work["context_tokens_total"] *= 1 - number / 10
+            if second >= number:
+                told.on_stored([], [sample_row(replica=replica, **work)])
+        clock.advance(1)
+
+
+def _read_all(told: RooflineMetrics, replica: str) -> list[float | None]:
+    return [read(told, name, replica=replica) for name in ROOFLINES]

@@ -10,15 +10,11 @@ from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
+from exporters.cells import cells
+from exporters.distributions import Distribution, Distributions
 from exporters.kinds import Histogram, Series
-from exporters.text import (
-    Distribution,
-    Distributions,
-    Families,
-    Family,
-    Scalars,
-    write,
-)
+from exporters.negotiation import Format
+from exporters.text import Families, Family, Scalars, write
 
 OPENMETRICS: Any = parser  # its functions are not typed
 WRITER: Any = exposition
@@ -54,11 +50,15 @@ def _samples(families: Any) -> list[tuple[Any, ...]]:
 
 def _told(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float) -> Given:
     exemplars = {1: ("ab" * 16, 0.5, 1_790_000_000.123)}
+    of = cells(HISTOGRAM.bounds_s)
+    held = Distribution(of, of.none(), sum_s, exemplars)
+    for place, count in zip(of.ends, counts, strict=True):
+        held.counts[place] = count
     return Given(
         Scalars(COUNTER, "counter", by_labels),
         Scalars(GAUGE, "gauge", {(): sum_s}),
         Scalars(SUMMARY, "summary", {("llama", "0.5"): sum_s}),
-        Distributions(HISTOGRAM, {("llama", "r1"): Distribution(counts, sum_s, exemplars)}),
+        Distributions(HISTOGRAM, {("llama", "r1"): held}, 1_700_000_000.0),
     )
 
 
@@ -74,12 +74,12 @@ def test_both_formats_say_what_the_library_would(
     told = _told(by_labels, counts, sum_s)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(told)
-    plain = write(told.families(), openmetrics=False).decode()
+    plain = write(told.families(), Format.PLAIN).decode()
     library = generate_latest(registry).decode()
     assert _samples(text_string_to_metric_families(plain)) == _samples(
         text_string_to_metric_families(library)
     )
-    text = write(told.families(), openmetrics=True).decode()
+    text = write(told.families(), Format.OPENMETRICS).decode()
     library = WRITER.generate_latest(registry).decode()
     assert _samples(OPENMETRICS.text_string_to_metric_families(text)) == _samples(
         OPENMETRICS.text_string_to_metric_families(library)
@@ -92,14 +92,14 @@ def test_a_bucket_names_a_request_in_openmetrics_alone() -> None:
     [exemplar] = [
         sample.exemplar
         for family in OPENMETRICS.text_string_to_metric_families(
-            write(told.families(), openmetrics=True).decode()
+            write(told.families(), Format.OPENMETRICS).decode()
         )
         for sample in family.samples
         if sample.exemplar
     ]
     assert exemplar.labels == {"trace_id": "ab" * 16}
     assert (exemplar.value, float(exemplar.timestamp)) == (0.5, 1_790_000_000.123)
-    assert b"trace_id" not in write(told.families(), openmetrics=False)
+    assert b"trace_id" not in write(told.families(), Format.PLAIN)
 
 
 def test_the_number_of_series_is_that_of_the_lines() -> None:

@@ -3,6 +3,8 @@
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,18 +16,26 @@ from rig.watching import NotHereError, Watched, wait_for, watched
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 SHOWN_S = 20
+RESTART_S = 30
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+@contextmanager
+def _traffic(folder: Path, features: str) -> Iterator[Watched]:
     """A simulated fleet with minutes of traffic behind it, and more coming in."""
     try:
-        with watched(tmp_path_factory.mktemp("watched")) as here:
+        with watched(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
             yield here
     except NotHereError as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """In a Prometheus that asks for text, as they do."""
+    with _traffic(tmp_path_factory.mktemp("watched"), "exemplar-storage") as here:
+        yield here
 
 
 def _until_scraped_for(here: Watched, times: int) -> None:
@@ -40,7 +50,7 @@ def _until_scraped_for(here: Watched, times: int) -> None:
 def _wrong(found: Answer) -> str | None:
     values = [value for series in found.series for _, value in series.values]
     if not values:
-        return "no data"
+        return None if found.query.native else "no data"
     # A heatmap's cells are requests a second, whatever its axis is.
     highest = math.inf if found.panel.kind is Kind.HEATMAP else HIGHEST[found.panel.unit]
     odd = [value for value in values if not (math.isfinite(value) and 0 <= value <= highest)]
@@ -55,8 +65,8 @@ def _wrong(found: Answer) -> str | None:
     return None
 
 
-def _all_answers(here: Watched) -> list[Answer]:
-    return [found for board in BOARDS for found in answers(here, board, SHOWN_S)]
+def _all_answers(here: Watched, *, one: bool = False) -> list[Answer]:
+    return [found for board in BOARDS for found in answers(here, board, SHOWN_S, one=one)]
 
 
 def _complaints(found: list[Answer]) -> list[str]:
@@ -74,6 +84,33 @@ def test_no_panel_is_without_data(fleet: Watched) -> None:
     assert not _complaints(found), "\n".join(_complaints(found))
 
 
+def test_every_variable_is_heeded_and_leaves_data(fleet: Watched) -> None:
+    """With one model, region, replica, tenant and objective chosen: data, and no other's."""
+    found = _all_answers(fleet, one=True)
+    assert not _complaints(found), "\n".join(_complaints(found))
+    for name in ("model", "region", "replica", "tenant", "slo"):
+        assert any(name in board.variables for board in BOARDS)
+        told = {
+            series.labels[name] for each in found for series in each.series if name in series.labels
+        }
+        assert len(told) <= 1, (name, told)
+        assert f"${name}" not in "".join(each.expr for each in found)
+
+
+def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
+    """It keeps no classic buckets; the heatmap is drawn of the native ones then."""
+    with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
+        found = _all_answers(here)
+        _leads_to_requests(here, found)
+        assert not here.ask("query", query="tailspan_ttft_seconds_bucket")["result"]
+    of_cells = [each for each in found if each.query.native]
+    assert of_cells
+    assert all(each.series for each in of_cells)
+    instead = {each.panel.title for each in of_cells}
+    complaints = _complaints([each for each in found if each.panel.title not in instead])
+    assert not complaints, "\n".join(complaints)
+
+
 def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
     """What is stacked on the page is what requests took."""
     phases = "sum(increase(tailspan_phase_seconds_total[15s]))"
@@ -86,13 +123,19 @@ def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
 
 def test_buckets_lead_to_requests(fleet: Watched) -> None:
     """Prometheus takes the exemplars: each a trace id."""
+    _leads_to_requests(fleet, _all_answers(fleet))
+
+
+def _leads_to_requests(here: Watched, found: list[Answer]) -> None:
+    """Every query that asks for exemplars gets them."""
     now = time.time()
-    data = fleet.ask(
-        "query_exemplars", query="tailspan_ttft_seconds_bucket", start=now - 60, end=now
-    )
-    labels = [exemplar["labels"] for series in data for exemplar in series["exemplars"]]
-    assert labels
-    assert all(len(each["trace_id"]) == 32 for each in labels)
+    asking = [each for each in found if each.query.exemplars]
+    assert asking
+    for each in asking:
+        data = here.ask("query_exemplars", query=each.expr, start=now - 60, end=now)
+        labels = [exemplar["labels"] for series in data for exemplar in series["exemplars"]]
+        assert labels
+        assert all(len(told["trace_id"]) == 32 for told in labels)
 
 
 def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
@@ -102,9 +145,15 @@ def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
     # Less is no restart to the exporter: no server loads a model so soon.
     silent = "time() - max(tailspan_engine_last_sample_timestamp_seconds) > 11"
     wait_for("silence", lambda: fleet.ask("query", query=silent)["result"])
-    fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "2")
+    # One of the two servers is started anew again, half a minute later.
+    restarts = ("--fault", f"cold_start@{RESTART_S}s")
+    fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "2", *restarts)
     fewer = f"sum(tailspan_engine_steps_total) < {before['value'][1]}"
     wait_for("reset", lambda: fleet.ask("query", query=fewer)["result"])
     _until_scraped_for(fleet, 6)
+    complaints = _complaints(_all_answers(fleet))
+    assert not complaints, "\n".join(complaints)
+    one = f"count(resets(tailspan_engine_steps_total[{RESTART_S // 2}s]) > 0) == 1"
+    wait_for("one restart", lambda: fleet.ask("query", query=one)["result"])
     complaints = _complaints(_all_answers(fleet))
     assert not complaints, "\n".join(complaints)
