@@ -132,7 +132,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         return Finding(
             "telemetry",
             False,
-            f"the latest is from {_length(-age_s)} in the future",
+            f"the latest is from {length(-age_s)} in the future",
             "set the clocks of this machine and of the servers (NTP)",
         )
     if age_s <= RECENT_S:
@@ -140,13 +140,14 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
     return Finding(
         "telemetry",
         amiss,
-        f"the latest is {_length(age_s)} old",
+        f"the latest is {length(age_s)} old",
         "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set where it starts? Its log"
         " says 'tailspan: capturing' when the instrumentation is loaded",
     )
 
 
-def _length(seconds: float) -> str:
+def length(seconds: float) -> str:
+    """How long, for people."""
     for unit, unit_s in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * unit_s:
             return f"{seconds / unit_s:,.0f} {unit}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cli import checks, gpu_checks
+from cli import checks, clock_checks, gpu_checks
 from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
 
@@ -74,6 +74,7 @@ def doctor(
         checks.otlp_grpc(host, grpc_port, access),
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
+        clock_checks.clocks(host, metrics_port, access),
         checks.scrapes(host, metrics_port, access),
         gpu_checks.readers(host, metrics_port, access),
         gpu_checks.local(),

@@ -56,6 +56,7 @@ KEYS = (
     "billed_s",
     "wasted_s",
     "priced_by",
+    "clock_ahead_s",
 )
 """The JSON's keys, in its order: a contract with those who read it."""
 

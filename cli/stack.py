@@ -37,6 +37,7 @@ from collector.sink import Listener
 from cost.prices import PriceList
 from cost.pricing import Pricing
 from exporters.app import metrics_app
+from exporters.clocks import ClockMetrics
 from exporters.exposition import Exposition
 from exporters.forwarding import Forwarder
 from exporters.gpu_readers import GpuReaderMetrics
@@ -233,7 +234,9 @@ class Stack:
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
             pricing=self._pricing,
+            keep_ns=keep.rows_ns,
         )
+        told.append(ClockMetrics(self.collector.clocks.report))
         scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
             scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))

@@ -24,6 +24,10 @@ from collector.reasons import Unstored
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, Listener, Sink
 
+Step = Callable[[Batch, int], None]
+"""What is done to a message's rows, which nobody else has seen yet, before they are kept; told
+when it arrived, in unix ns."""
+
 DOUBT_S: Final = 10.0
 """How long a store that failed is not counted on."""
 
@@ -43,7 +47,7 @@ class Intake:
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
-        enrich: adds to the rows of a message what only we know, before they are kept.
+        steps: what each message's rows go through, in this order.
     """
 
     def __init__(
@@ -57,9 +61,9 @@ class Intake:
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
-        enrich: Callable[[Batch], None] | None = None,
+        steps: Sequence[Step] = (),
     ) -> None:
-        self._enrich = enrich
+        self._steps = steps
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
@@ -117,13 +121,14 @@ class Intake:
 
     async def _process(self, signal: Signal, body: bytes, json: bool) -> Message:
         with self._room(len(body)):
+            arrived_unix_ns = self._clock_unix_ns()
             # A large message takes long to read, and the loop has others to answer.
             batch = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._reading.read, signal, body, json, self._clock_unix_ns()
+                self._thread, self._reading.read, signal, body, json, arrived_unix_ns
             )
+            for step in self._steps:
+                step(batch, arrived_unix_ns)
             if not batch.empty:
-                if self._enrich is not None:
-                    self._enrich(batch)
                 await self._keep(signal, batch)
             self._counters.kept(signal, batch)
             if self._forward is not None:

@@ -12,7 +12,7 @@ class Priced:
 
     pricing: Pricing
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
         """Price its requests, which nobody else has seen yet."""
         self.pricing.hear(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

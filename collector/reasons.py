@@ -1,6 +1,8 @@
 """Why an item was not kept: each reason spelled once, as the counters and senders hear it."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 
 class Skip(StrEnum):
@@ -33,7 +35,11 @@ class Refusal(StrEnum):
     """A total that does not say since when it counts."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
-    """Before 2020, or more than a day ahead of this machine's clock."""
+    """Before 2020, when there was no vLLM."""
+    IN_THE_FUTURE = "in_the_future"
+    """More than a day ahead of this machine's clock: no time zone explains it."""
+    TOO_OLD = "too_old"
+    """Longer ago than rows are kept."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
     """More than seven days."""
@@ -49,6 +55,12 @@ class Refusal(StrEnum):
     """The parts of prefill or decode differ from it by more than that, or some are missing."""
     NOT_CUMULATIVE = "not_cumulative"
     """A sum that is not monotonic and cumulative: a lost export would lose counts."""
+
+
+WHY: Final[Mapping[Refusal, str]] = {
+    Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
+}
+"""What the name of a refusal leaves open, where it is the same each time."""
 
 
 class Unstored(StrEnum):

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from collector.ages import Ages
 from collector.bearer import Tokens
+from collector.clocks import Clocks
 from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.intake import Intake
@@ -41,6 +43,7 @@ class Collector:
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
         pricing: gives requests their cost; None for none.
+        keep_ns: how long rows are kept, so that what is older is refused; None for ever.
     """
 
     def __init__(
@@ -60,7 +63,9 @@ class Collector:
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         pricing: Pricing | None = None,
+        keep_ns: int | None = None,
     ) -> None:
+        self.clocks = Clocks()
         self.counters = counters or Counters()
         self._listening = False
         self._intake = Intake(
@@ -72,7 +77,11 @@ class Collector:
             reading or ReadingHere(),
             forward=forward,
             gpu_listeners=gpu_listeners,
-            enrich=None if pricing is None else Priced(pricing),
+            steps=[
+                self.clocks,
+                Ages(keep_ns),
+                *([] if pricing is None else [Priced(pricing)]),
+            ],
         )
         self._grpc = GrpcReceiver(
             self._intake,

@@ -72,3 +72,5 @@ class EngineSample:
     spans_dropped_total: int | None = None
     hook_failures_total: int | None = None
     accounts_dropped_total: int | None = None
+    clock_ahead_s: float | None = None
+    """As of a request: by how much its instants were set back."""

@@ -53,6 +53,8 @@ class GpuSample:
     pcie_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
+    clock_ahead_s: float | None = None
+    """As of a request: by how much its instants were set back."""
 
 
 METRICS: Final[Mapping[str, str]] = {

@@ -144,6 +144,9 @@ class RequestTimeline:
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None
     kv_usage_at_arrival: float | None = None
+    clock_ahead_s: float | None = None
+    """By how much its instants were set back, because they were ahead of their arrival: the
+    sender's clock is fast. None where it showed no such thing."""
     cost_usd: float | None = None
     priced_by: PricedBy | None = None
 

@@ -33,6 +33,8 @@ class EngineStart:
     device: str | None = None
     gpus: int | None = None
     shape: str | None = None
+    clock_ahead_s: float | None = None
+    """As of a request: by how much its instants were set back."""
 
 
 class Difference(NamedTuple):

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collector.reasons import Refusal, Skip
+from collector.reasons import WHY, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
@@ -23,6 +23,12 @@ class Batch:
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
+    sample_points: list[int] = field(default_factory=list)
+    """Of each of `samples`, how many data points it was made of."""
+    gpu_points: list[int] = field(default_factory=list)
+    """The same of `gpus`."""
+    why: dict[Refusal, str] = field(default_factory=dict)
+    """More about a refusal than its name, for the sender."""
 
     @property
     def empty(self) -> bool:
@@ -32,4 +38,8 @@ class Batch:
     @property
     def complaint(self) -> str:
         """What to tell the sender of refused items: `2 ends_before_start, 1 negative`."""
-        return ", ".join(f"{count} {reason}" for reason, count in self.refused.most_common())
+        why = {**WHY, **self.why}
+        return ", ".join(
+            f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")
+            for reason, count in self.refused.most_common()
+        )

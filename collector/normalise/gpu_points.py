@@ -59,6 +59,7 @@ class _Gathered:
     simulated: bool
     source: GpuSource | None = None
     model_name: str | None = None
+    points: int = 0
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -92,6 +93,10 @@ class GpuPoints:
             for key, each in self._gathered.items()
         ]
 
+    def points(self) -> list[int]:
+        """How many points each of them was made of."""
+        return [each.points for each in self._gathered.values()]
+
     def _take(
         self,
         batch: Batch,
@@ -118,6 +123,7 @@ class GpuPoints:
         each = self._gathered.setdefault(key, _Gathered(origin.simulated))
         each.source = source or each.source
         each.model_name = model_name or each.model_name
+        each.points += 1
         each.values[target.name] = value
         batch.truncated_texts += reader.truncated_texts
 

@@ -92,6 +92,7 @@ class _Gathered:
     model: str | None = None
     config: str | None = None
     started_unix_ns: int = 0
+    points: int = 0
     values: dict[tuple[str, str | None], float] = field(default_factory=dict)
 
 
@@ -125,7 +126,9 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
             else:
                 batch.skipped[Skip.UNKNOWN_METRIC] += points_in(metric)
     batch.samples = [_sample(key, each) for key, each in gathered.items()]
+    batch.sample_points = [each.points for each in gathered.values()]
     batch.gpus = gpus.samples()
+    batch.gpu_points = gpus.points()
     return batch
 
 
@@ -161,6 +164,7 @@ def _take(
     each.model = model or each.model
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
+    each.points += 1
     each.values[target.name, hook] = value
     batch.truncated_texts += reader.truncated_texts
 

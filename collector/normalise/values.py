@@ -41,7 +41,8 @@ def attributes_of(pairs: Iterable[KeyValue]) -> dict[str, AnyValue]:
 def instant(unix_ns: int, now_unix_ns: int) -> int:
     """A plausible instant, or a refusal."""
     if not EARLIEST_UNIX_NS <= unix_ns <= now_unix_ns + MAX_AHEAD_NS:
-        raise RefusalError(Refusal.INSTANT_OUT_OF_RANGE)
+        early = unix_ns < EARLIEST_UNIX_NS
+        raise RefusalError(Refusal.INSTANT_OUT_OF_RANGE if early else Refusal.IN_THE_FUTURE)
     return unix_ns
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import update
 
-from cli import checks, gpu_checks
+from cli import checks, clock_checks, gpu_checks
 from cli.main import tailspan
 from cli.stack import Ports, Stack
 from collector.testing import background_loop
@@ -320,3 +320,41 @@ def test_another_programs_metrics_tell_of_no_target(stranger: Any, http_answer: 
         url = stranger({"/metrics": http_answer(body=body)})
         host, _, port = url.removeprefix("http://").partition(":")
         assert not list(checks.scrapes(host, int(port.rstrip("/"))))
+
+
+def test_a_clock_that_is_off_is_named_with_what_to_do(stranger: Any, http_answer: Any) -> None:
+    """Ahead is a failure; late may be a queue on the way, so nobody can say."""
+    told = http_answer(
+        body='tailspan_clock_lead_seconds{source="a"} 42.5\n'
+        'tailspan_clock_lead_seconds{source="b\x1b[31m"} -95.0\n'
+        'tailspan_clock_lead_seconds{source="c"} -0.5\n'
+        'tailspan_clock_ahead_seconds{source="a"} 42.0\n'
+        'tailspan_clock_ahead_seconds{source="b\x1b[31m"} 0.0\n'
+    )
+    host, _, port = stranger({"/metrics": told}).removeprefix("http://").partition(":")
+    fast, late = clock_checks.clocks(host, int(port.rstrip("/")))
+    assert fast.ok is False
+    assert "a: its clock is ahead by 42 s" in fast.detail
+    assert "NTP" in str(fast.mend)
+    assert "collector's machine" not in str(fast.mend)
+    assert late.ok is None
+    assert "95 s old" in late.detail
+    assert "\x1b" not in late.detail
+
+
+def test_where_all_clocks_are_ahead_ours_is_looked_at_first(
+    stranger: Any, http_answer: Any
+) -> None:
+    """It is likelier that one is behind."""
+    told = http_answer(
+        body="".join(
+            f'tailspan_clock_{what}_seconds{{source="{name}"}} 42.0\n'
+            for what in ("lead", "ahead")
+            for name in "ab"
+        )
+    )
+    host, _, port = stranger({"/metrics": told}).removeprefix("http://").partition(":")
+    found = list(clock_checks.clocks(host, int(port.rstrip("/"))))
+    assert len(found) == 2
+    for finding in found:
+        assert "look at the clock of the collector's machine first" in str(finding.mend)

@@ -65,6 +65,7 @@ KEYS = [
     "billed_s",
     "wasted_s",
     "priced_by",
+    "clock_ahead_s",
 ]
 
 
@@ -112,6 +113,7 @@ def test_json_has_the_contracts_keys_in_its_order(
         "billed_s": 0.3,
         "wasted_s": 0.0,
         "priced_by": "ledger",
+        "clock_ahead_s": 42.0,
     }
     fill(request_row(1, **about))
     (found,) = objects(run("requests", "--format", "json"))

@@ -214,7 +214,7 @@ def _no_engine(message: Message) -> None:
         (_at(names.STEPS, as_double=float("nan")), Refusal.NOT_FINITE),
         (_at(names.STEPS, as_double=1e300), Refusal.OUT_OF_RANGE),
         (_at(names.STEPS, time_unix_nano=0), Refusal.INSTANT_OUT_OF_RANGE),
-        (_at(names.STEPS, time_unix_nano=2**64 - 1), Refusal.INSTANT_OUT_OF_RANGE),
+        (_at(names.STEPS, time_unix_nano=2**64 - 1), Refusal.IN_THE_FUTURE),
         (_at(names.STEPS, start_time_unix_nano=0), Refusal.MISSING_START),
         (_at(names.STEPS, start_time_unix_nano=1), Refusal.INSTANT_OUT_OF_RANGE),
         (

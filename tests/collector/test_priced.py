@@ -37,7 +37,7 @@ def test_a_request_is_kept_with_its_cost_once_its_engine_has_told_what_it_runs_o
             lambda: now_unix_ns,
             Limits(),
             ReadingHere(),
-            enrich=Priced(Pricing(PRICES)),
+            steps=[Priced(Pricing(PRICES))],
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.receive(LOGS, events_message().SerializeToString(), peer="here")

@@ -347,6 +347,36 @@ def test_refused_items_are_told_with_their_reasons(
     assert _count(collector, "traces", "refused", "missing_id") == 4
 
 
+def test_what_is_too_old_is_a_partial_success_and_what_is_ahead_is_set_right(
+    sink: MemorySink, now_unix_ns: int, trace_message: Message
+) -> None:
+    """Through the door: the rest of the message is kept, and what became of each is counted."""
+    day_ns = 86_400 * 10**9
+    message = trace_message()
+    spans = message.resource_spans[0].scope_spans[0].spans
+    for offset_ns in (-8 * day_ns, 3600 * 10**9):
+        spans.append(
+            trace_message(wall_offset_ns=now_unix_ns + offset_ns)
+            .resource_spans[0]
+            .scope_spans[0]
+            .spans[0]
+        )
+    made = Collector(
+        sink, grpc_port=0, http_port=0, clock_unix_ns=lambda: now_unix_ns, keep_ns=7 * day_ns
+    )
+    with running(made):
+        _, answer = _post(made, message.SerializeToString(), PROTOBUF)
+        told = ExportTraceServiceResponse.FromString(answer).partial_success
+        assert told.rejected_spans == 1
+        assert "older than 7 days is not kept" in told.error_message
+        assert _count(made, "traces", "refused", "too_old") == 1
+        assert _count(made, "traces", "stored", "") == 2
+        (source,) = made.clocks.report()
+        assert source.name == "replica-1"
+    assert all(row.received_unix_ns <= now_unix_ns for row in sink.requests)
+    assert all(row.clock_ahead_s for row in sink.requests)
+
+
 def test_skipped_spans_are_no_complaint(
     collector: Collector, sink: MemorySink, call: Callable[..., Any], trace_message: Message
 ) -> None:
