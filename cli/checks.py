@@ -258,7 +258,7 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             else:
                 why = ", ".join(failures.get(target, []))
                 found = f"{shown} is down; so far: {printable(why, probes.WIDEST_WHY)}"
-                yield Finding("scrape", False, found, "is it up, and is that its /metrics?")
+                yield Finding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
             name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
             mend = "the log of tailspan up says why; the targets of before are still asked"
@@ -278,6 +278,20 @@ def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
         yield Finding("explorer", False, found, mend)
 
 
+def _mend_scrape(reasons: str) -> str:
+    for reason, mend in _SCRAPE_MENDS.items():
+        if reason in reasons:
+            return mend
+    return "is it up, and is that its /metrics?"
+
+
+_SCRAPE_MENDS = {
+    "unauthorised": "give it a token that is good there: --scrape-token-file, or __token_file__ in"
+    " the file of targets",
+    "no_token": "its token cannot be read; the log of tailspan up says why",
+    "tls": "say who signed its certificate (--scrape-ca, __tls_ca_file__), or what name is in it"
+    " (__tls_server_name__); the log of tailspan up says more",
+}
 _UNAUTHORISED = 401
 _TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
 

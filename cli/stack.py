@@ -24,6 +24,7 @@ from cli.evaluating import evaluate_for_ever
 from cli.gpu_options import GpuSetup
 from cli.notifying import Notifying
 from cli.retaining import Keep, retain_for_ever
+from cli.scrape_options import ScrapeSetup
 from collector.bearer import BearerGate
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
@@ -31,7 +32,6 @@ from collector.hosting import AsgiHost, listen
 from collector.limits import Limits
 from collector.reading import ReadingApart
 from collector.scrape.scraper import Scraper
-from collector.scrape.targets import Discovery
 from collector.server import Collector
 from collector.sink import Listener
 from cost.prices import PriceList
@@ -117,8 +117,7 @@ class Stack:
         objective_paths: where they are written, for the explorer; none for those that come along.
         keep: how long what is kept.
         notify: who is told of incidents; None for nobody.
-        scrape: where servers are whose /metrics is asked for.
-        scrape_every_s: how often.
+        scrape: where servers are whose /metrics is asked for, and how often.
         doors: who may come in.
         forward: sends what is received on to another backend.
         gpus: which GPUs are sampled, and whose they are.
@@ -141,8 +140,7 @@ class Stack:
         objective_paths: Sequence[Path] = (),
         keep: Keep = Keep(),  # noqa: B008 -- it is frozen
         notify: Configuration | None = None,
-        scrape: Sequence[Discovery] = (),
-        scrape_every_s: float = 5.0,
+        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
         doors: Doors = Doors(),  # noqa: B008 - frozen
         forward: Forwarder | None = None,
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
@@ -205,9 +203,9 @@ class Stack:
         self.scraper: Scraper | None = None
         self._forward = forward
         told: list[Families] = [exporter, rooflines, *([forward] if forward else [])]
-        if scrape:
+        if scrape.places:
             self.scraper = Scraper(
-                scrape, self._writer, [exporter, self.arrivals], every_s=scrape_every_s
+                scrape.places, self._writer, [exporter, self.arrivals], every_s=scrape.every_s
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
         listeners: list[Listener] = [exporter, rooflines, self.arrivals, self._evaluator]

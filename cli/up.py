@@ -12,6 +12,7 @@ from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.doors import door_options, doors_of
 from cli.gpu_options import gpu_options, gpu_setup_of
+from cli.scrape_options import scrape_options, scrape_setup_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 
@@ -26,6 +27,7 @@ Examples:
   tailspan up --notify notify.yaml
   tailspan up --scrape http://gpu-host:8000/metrics --scrape-every 2
   tailspan up --scrape dns+http://vllm-headless:8000 --scrape-file targets.json
+  tailspan up --scrape https://gpu-host:8000 --scrape-token-file token --scrape-ca ca.pem
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --keep-rows 30d
@@ -103,30 +105,6 @@ Examples:
     help="Who is told when a budget burns, and how: tailspan slo notify --help.",
 )
 @click.option(
-    "--scrape",
-    multiple=True,
-    metavar="URL",
-    help="Ask this /metrics for its engines' state: vLLM, SGLang, TGI, TensorRT-LLM on Triton."
-    " dns+http://NAME:PORT for each address of a name, dnssrv+http://NAME for its SRV records."
-    " May be repeated.",
-)
-@click.option(
-    "--scrape-file",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The same for the targets in a file, JSON or YAML, of the form of Prometheus' file_sd;"
-    " it is watched. May be repeated.",
-)
-@click.option(
-    "--scrape-every",
-    type=click.FloatRange(1, 15),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often, from 1 to 15 s.",
-)
-@click.option(
     "--forward",
     envvar="TAILSPAN_FORWARD",
     metavar="URL",
@@ -134,6 +112,7 @@ Examples:
     " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…)."
     "  [default: TAILSPAN_FORWARD]",
 )
+@scrape_options
 @gpu_options
 @door_options
 def up(
@@ -154,10 +133,12 @@ def up(
     objectives: tuple[Path, ...],
     prices: Path | None,
     notify: Path | None,
+    forward: str | None,
     scrape: tuple[str, ...],
     scrape_file: tuple[Path, ...],
     scrape_every: float,
-    forward: str | None,
+    scrape_token_file: Path | None,
+    scrape_ca: Path | None,
     gpus: str,
     dcgm: tuple[str, ...],
     dcgm_every: float,
@@ -175,8 +156,6 @@ def up(
     from cli.retaining import Keep
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
-    from collector.scrape.reasons import DiscoveryError
-    from collector.scrape.targets import Discovery, File, place
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
     from store.database import default_url, open_database
@@ -212,16 +191,13 @@ def up(
         told = load_configuration(notify, os.environ) if notify else None
     except (AlertsError, OSError) as error:
         raise click.UsageError(f"--notify: {error}") from error
-    try:
-        places: list[Discovery] = [place(given) for given in scrape]
-    except ValueError as error:
-        raise click.UsageError(f"--scrape: {error}") from error
-    for path in scrape_file:
-        try:
-            File(path).read()
-        except DiscoveryError as error:
-            raise click.UsageError(f"--scrape-file: {error}") from error
-        places.append(File(path))
+    scrape_setup = scrape_setup_of(
+        scrape=scrape,
+        scrape_file=scrape_file,
+        scrape_every=scrape_every,
+        scrape_token_file=scrape_token_file,
+        scrape_ca=scrape_ca,
+    )
     gpu_setup = gpu_setup_of(
         # Among simulated GPUs a real one would be a stranger.
         gpus="off" if simulate else gpus,
@@ -247,8 +223,7 @@ def up(
             objective_paths=objectives,
             keep=keep,
             notify=told,
-            scrape=places,
-            scrape_every_s=scrape_every,
+            scrape=scrape_setup,
             doors=doors,
             forward=sent_on,
             gpus=gpu_setup,

@@ -22,7 +22,8 @@ FILE_ENVIRONMENT_KEY: Final = "TAILSPAN_TOKEN_FILE"
 CHALLENGE: Final = 'Bearer realm="tailspan"'
 SHORTEST: Final = 16
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What a token consists of."""
 
 
 class Tokens:
@@ -40,7 +41,7 @@ class Tokens:
         if not tokens:
             raise SecurityError(f"{where} holds no token")
         for number, token in enumerate(tokens, 1):
-            if len(token) < SHORTEST or not _TOKEN.fullmatch(token):
+            if len(token) < SHORTEST or not TOKEN.fullmatch(token):
                 raise SecurityError(
                     f"{where}: token {number} of {len(tokens)} is none; allowed: at least"
                     f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, as `openssl rand -hex 32` makes them"

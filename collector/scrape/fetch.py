@@ -5,10 +5,14 @@ is for all of it, so that a byte a second ends as a silent one does.
 """
 
 import asyncio
+import ssl
+from pathlib import Path
 from typing import Final
 
 import httpx
 
+from collector.errors import SecurityError
+from collector.scrape.access import OPEN, Access
 from collector.scrape.reasons import Reason, ScrapeError
 
 MOST_BYTES: Final = 8 * 2**20
@@ -21,9 +25,14 @@ _HEADERS: Final = {
 }
 
 
-def http_client() -> httpx.AsyncClient:
-    """A client for all targets."""
+def http_client(access: Access = OPEN) -> httpx.AsyncClient:
+    """A client for all targets that are trusted alike.
+
+    Raises:
+        SecurityError: its certificates cannot be had.
+    """
     return httpx.AsyncClient(
+        verify=access.context() or True,
         follow_redirects=False,
         trust_env=False,
         timeout=None,  # `fetch` bounds the whole
@@ -32,18 +41,52 @@ def http_client() -> httpx.AsyncClient:
     )
 
 
-async def fetch(client: httpx.AsyncClient, url: str, timeout_s: float) -> bytes:
+class Clients:
+    """A client for each way of trusting; made when first needed."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
+
+    def of(self, access: Access) -> httpx.AsyncClient:
+        """The one for this access.
+
+        Raises:
+            ScrapeError: its certificates cannot be had.
+        """
+        trust = (access.ca_file, access.cert_file, access.key_file)
+        if trust not in self._clients:
+            try:
+                self._clients[trust] = http_client(access)
+            except SecurityError as error:
+                raise ScrapeError(Reason.TLS, str(error)) from error
+        return self._clients[trust]
+
+    async def aclose(self) -> None:
+        """Close them."""
+        for client in self._clients.values():
+            await client.aclose()
+
+
+async def fetch(
+    client: httpx.AsyncClient, url: str, timeout_s: float, access: Access = OPEN
+) -> bytes:
     """The body of a 200.
 
     Raises:
         ScrapeError: anything else.
     """
+    extensions = {"sni_hostname": access.server_name} if access.server_name else {}
     try:
-        async with asyncio.timeout(timeout_s), client.stream("GET", url) as answer:
+        async with (
+            asyncio.timeout(timeout_s),
+            client.stream("GET", url, headers=access.headers(), extensions=extensions) as answer,
+        ):
             if answer.is_redirect:
                 raise ScrapeError(Reason.REDIRECT)
+            if answer.status_code in (401, 403):
+                raise ScrapeError(Reason.UNAUTHORISED, str(answer.status_code))
             if answer.status_code != 200:
-                raise ScrapeError(Reason.HTTP_STATUS)
+                raise ScrapeError(Reason.HTTP_STATUS, str(answer.status_code))
             if answer.headers.get("content-encoding", "identity") != "identity":
                 raise ScrapeError(Reason.MALFORMED)
             body = bytearray()
@@ -52,9 +95,20 @@ async def fetch(client: httpx.AsyncClient, url: str, timeout_s: float) -> bytes:
                 if len(body) > MOST_BYTES:
                     raise ScrapeError(Reason.TOO_LARGE)
             return bytes(body)
+    except SecurityError as error:
+        raise ScrapeError(Reason.NO_TOKEN, str(error)) from error
     except (TimeoutError, httpx.TimeoutException) as error:
         raise ScrapeError(Reason.TIMEOUT) from error
     except (httpx.ProtocolError, httpx.DecodingError) as error:
         raise ScrapeError(Reason.MALFORMED) from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        if (amiss := _tls_error(error)) is not None:
+            why = getattr(amiss, "verify_message", "") or amiss.reason or "no TLS"
+            raise ScrapeError(Reason.TLS, why) from error
         raise ScrapeError(Reason.UNREACHABLE) from error
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error

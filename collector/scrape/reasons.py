@@ -7,13 +7,19 @@ class Reason(StrEnum):
     """What was amiss with a target."""
 
     UNREACHABLE = "unreachable"
-    """No such name, no connection, or no TLS."""
+    """No such name, or no connection."""
+    TLS = "tls"
+    """No TLS with it: its certificate is not trusted, is another's, or it speaks none."""
+    NO_TOKEN = "no_token"
+    """The token to show cannot be had here."""
+    UNAUTHORISED = "unauthorised"
+    """It wants a token, or another one: 401 or 403."""
     TIMEOUT = "timeout"
     """It did not answer whole within the time."""
     REDIRECT = "redirect"
     """It sent us elsewhere; nobody said to go there."""
     HTTP_STATUS = "http_status"
-    """Another status than 200."""
+    """A status that is none of these and not 200."""
     TOO_LARGE = "too_large"
     """More than the limit, of bytes or of series."""
     MALFORMED = "malformed"
@@ -25,10 +31,15 @@ class Reason(StrEnum):
 
 
 class ScrapeError(Exception):
-    """A scrape told nothing."""
+    """A scrape told nothing.
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
+    Args:
+        reason: why.
+        detail: more about it, for the log.
+    """
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else str(reason))
         self.reason = reason
 
 

@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import httpx
-
 from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
-from collector.scrape.fetch import fetch, http_client
+from collector.scrape.fetch import Clients, fetch
 from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import MOST_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
@@ -72,7 +70,6 @@ class Scraper(Listener):
         listeners: hear of them once they are kept.
         every_s: from one question to a target to the next.
         clock_unix_ns: the present.
-        client: asks; one of its own where none is given.
     """
 
     def __init__(
@@ -83,7 +80,6 @@ class Scraper(Listener):
         *,
         every_s: float = 5.0,
         clock_unix_ns: Callable[[], int] = time.time_ns,
-        client: httpx.AsyncClient | None = None,
     ) -> None:
         self._discoveries = discoveries
         self._sink = sink
@@ -91,7 +87,7 @@ class Scraper(Listener):
         self._every_s = every_s
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
-        self._client = client or http_client()
+        self._clients = Clients()
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
         """Discoveries that fail just now, and why."""
@@ -135,7 +131,7 @@ class Scraper(Listener):
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            await self._client.aclose()
+            await self._clients.aclose()
 
     async def look(self) -> None:
         """Look for targets once. Those of a discovery that fails stay as they were."""
@@ -171,13 +167,14 @@ class Scraper(Listener):
         state = self._states[target]
         begun = time.monotonic()
         try:
-            body = await fetch(self._client, target.url, self._timeout_s)
+            client = self._clients.of(target.access)
+            body = await fetch(client, target.url, self._timeout_s, target.access)
             # Beside the event loop: a large answer must not hold up the doors.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._keep(target, answer)
         except ScrapeError as error:
             if state.up is not False:
-                _log.warning("scrape: %s is down: %s", target.url, error.reason)
+                _log.warning("scrape: %s is down: %s", target.url, error)
             state.up = False
             state.failures[error.reason] += 1
             return

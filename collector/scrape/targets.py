@@ -7,7 +7,7 @@ path) and "<dns_sd_config>"; the prefixes `dns+` and `dnssrv+` are Thanos'.
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -16,7 +16,9 @@ import dns.asyncresolver
 import dns.exception
 import yaml
 
+from collector.errors import SecurityError
 from collector.normalise.values import MAX_TEXT_CHARS
+from collector.scrape.access import OPEN, Access
 from collector.scrape.reasons import DiscoveryError
 
 MOST_TARGETS: Final = 1_000
@@ -30,11 +32,12 @@ ALLOWED: Final = (
 
 
 class Target(NamedTuple):
-    """One address, and the labels of what is told there."""
+    """One address, the labels of what is told there, and how to get in."""
 
     url: str
     replica: str
     region: str | None = None
+    access: Access = OPEN
 
 
 class Discovery(Protocol):
@@ -52,11 +55,11 @@ class Discovery(Protocol):
         """
 
 
-def place(given: str) -> Discovery:
+def place(given: str, access: Access = OPEN) -> Discovery:
     """What `--scrape` was given.
 
     Raises:
-        ValueError: no such address; says what is allowed.
+        ValueError: no such address, or none that a token may go to; says what is allowed.
     """
     kind, plus, rest = given.partition("+")
     url = rest if plus else given
@@ -74,14 +77,19 @@ def place(given: str) -> Discovery:
         or parts.fragment
     ):
         raise ValueError(f"{given!r} is no address to scrape; allowed: {ALLOWED}")
+    access.may_go(parts.scheme, host)
     path = (parts.path if parts.path not in ("", "/") else PATH) + (
         f"?{parts.query}" if parts.query else ""
     )
     if not plus:
-        return Fixed(given, (Target(f"{parts.scheme}://{parts.netloc}{path}", parts.netloc),))
+        url = f"{parts.scheme}://{parts.netloc}{path}"
+        return Fixed(given, (Target(url, parts.netloc, access=access),))
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: an address has no port; allowed: {ALLOWED}")
-    return Name(given, kind, parts.scheme, host, port, path)
+    if kind == "dns" and access.server_name is None:
+        # An address of a name is asked by its number, and its certificate bears the name.
+        access = replace(access, server_name=host)
+    return Name(given, kind, parts.scheme, host, port, path, access=access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ class Name:
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
     """None for the system's."""
+    access: Access = OPEN
 
     async def targets(self) -> Sequence[Target]:
         """See `Discovery`."""
@@ -118,7 +127,7 @@ class Name:
             why = str(error) or type(error).__name__
             raise DiscoveryError(f"{self.name}: {why}") from error
         return [
-            Target(f"{self.scheme}://{where}{self.path}", where)
+            Target(f"{self.scheme}://{where}{self.path}", where, access=self.access)
             for where in sorted(found)[:MOST_TARGETS]
         ]
 
@@ -141,7 +150,8 @@ class File:
     """A file in the form of Prometheus' file_sd, JSON or YAML, read anew each time.
 
     Besides Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
-    `region` say what a target is called here; other labels are passed by.
+    `region` say what a target is called here, those of `access.LABELS` how to get in; other
+    labels are passed by.
     """
 
     path: Path
@@ -194,17 +204,26 @@ class File:
             if value is not None and not isinstance(value, str):
                 raise DiscoveryError(f"{where}.labels.{label}: {value!r} is no text")
             names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
+        try:
+            access = Access.of_labels(labels, self.path.parent)
+        except SecurityError as error:
+            raise DiscoveryError(f"{where}.labels: {error}") from error
         found = []
         for target in group["targets"]:
             if not isinstance(target, str) or "://" in target or not isinstance(path, str):
                 raise DiscoveryError(f"{where}: {target!r} is no HOST:PORT")
             try:
-                (plain,) = place(f"{scheme}://{target}{path}").found  # type: ignore[attr-defined]
+                plain = _fixed(f"{scheme}://{target}{path}", access)
             except ValueError as error:
                 raise DiscoveryError(f"{where}: {error}") from error
             several = len(group["targets"]) > 1
             replica = names["replica"]
             if replica is not None and several:
                 raise DiscoveryError(f"{where}.labels.replica: one name for several targets")
-            found.append(Target(plain.url, replica or plain.replica, names["region"]))
+            found.append(plain._replace(replica=replica or plain.replica, region=names["region"]))
         return found
+
+
+def _fixed(url: str, access: Access) -> Target:
+    (target,) = place(url, access).found  # type: ignore[attr-defined]  # no prefix, so Fixed
+    return target  # type: ignore[no-any-return]

@@ -314,6 +314,29 @@ def test_each_scraped_target_is_up_or_down(stranger: Any, http_answer: Any) -> N
     assert "targets.json" in lost.detail
 
 
+@pytest.mark.parametrize(
+    ("reason", "mend"),
+    [
+        ("unauthorised", "--scrape-token-file"),
+        ("tls", "--scrape-ca"),
+        ("no_token", "cannot be read"),
+        ("unreachable", "is it up"),
+    ],
+)
+def test_what_keeps_a_target_shut_has_its_mend(
+    stranger: Any, http_answer: Any, reason: str, mend: str
+) -> None:
+    """By the reason that is counted."""
+    told = (
+        'tailspan_scrape_up{target="a"} 0.0\n'
+        f'tailspan_scrape_failures_total{{reason="{reason}",target="a"}} 4.0\n'
+    )
+    url = stranger({"/metrics": http_answer(body=told)})
+    host, _, port = url.removeprefix("http://").partition(":")
+    (found,) = checks.scrapes(host, int(port.rstrip("/")))
+    assert mend in str(found.mend)
+
+
 def test_another_programs_metrics_tell_of_no_target(stranger: Any, http_answer: Any) -> None:
     """Nor does a broken exposition break the doctor."""
     for body in ("", "tailspan_scrape_up{", "<html>"):

@@ -351,6 +351,9 @@ def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
         (["--scrape", "http://me:pw@gpu:8000"], "credentials"),
         (["--scrape-file", "nowhere.json"], "nowhere.json"),
         (["--scrape-every", "0.1"], "0.1"),
+        (["--scrape", "https://gpu:8000", "--scrape-token-file", "nowhere"], "nowhere"),
+        (["--scrape", "https://gpu:8000", "--scrape-ca", "nowhere.pem"], "nowhere.pem"),
+        (["--scrape-ca", "nowhere.pem"], "there is none"),
     ],
 )
 def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], named: str) -> None:
@@ -359,3 +362,12 @@ def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], name
     assert done.exit_code == 2
     assert named in done.output
     assert "pw@" not in done.output
+
+
+def test_a_token_in_the_environment_goes_over_https_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything starts, and not shown."""
+    monkeypatch.setenv("TAILSPAN_SCRAPE_TOKEN", "s3cret-t0ken")
+    done = CliRunner().invoke(tailspan, ["up", "--scrape", "http://gpu:8000"])
+    assert done.exit_code == 2
+    assert "use https" in done.output
+    assert "s3cret" not in done.output

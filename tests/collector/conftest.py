@@ -1,9 +1,11 @@
 """What the collector's tests send: real spans and samples, whole unless a test spoils them."""
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import trustme
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -23,6 +25,42 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
 NOW_UNIX_NS = 1_790_000_000 * 10**9
+
+
+class Party(NamedTuple):
+    """Files of one that has a certificate."""
+
+    certificate: Path
+    key: Path
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Who signs."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def ca(authority: trustme.CA, tmp_path: Path) -> Path:
+    """Its certificate."""
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return path
+
+
+@pytest.fixture
+def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
+    """A factory of parties."""
+
+    def make(name: str = "127.0.0.1", **about: Any) -> Party:
+        issued = about.pop("by", authority).issue_cert(name, **about)
+        files = Party(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+        for number, pem in enumerate(issued.cert_chain_pems):
+            pem.write_to_path(files.certificate, append=number > 0)
+        issued.private_key_pem.write_to_path(files.key)
+        return files
+
+    return make
 
 
 @pytest.fixture

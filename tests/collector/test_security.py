@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import pytest
@@ -33,48 +33,13 @@ from collector.hosting import AsgiHost
 from collector.server import Collector
 from collector.testing import MemorySink, running
 from collector.tls import Tls
+from tests.collector.conftest import Party
 
 TOKEN, ANOTHER = "a-good-token-of-ours", "another/good+token=="
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 Message = Callable[..., ExportTraceServiceRequest]
-
-
-class Party(NamedTuple):
-    """Files of one that has a certificate."""
-
-    certificate: Path
-    key: Path
-
-
-@pytest.fixture(scope="session")
-def authority() -> trustme.CA:
-    """Who signs."""
-    return trustme.CA()
-
-
-@pytest.fixture
-def ca(authority: trustme.CA, tmp_path: Path) -> Path:
-    """Its certificate."""
-    path = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(path)
-    return path
-
-
-@pytest.fixture
-def issue(authority: trustme.CA, tmp_path: Path) -> Callable[..., Party]:
-    """A factory of parties."""
-
-    def make(name: str = "127.0.0.1", **about: Any) -> Party:
-        issued = about.pop("by", authority).issue_cert(name, **about)
-        files = Party(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
-        for number, pem in enumerate(issued.cert_chain_pems):
-            pem.write_to_path(files.certificate, append=number > 0)
-        issued.private_key_pem.write_to_path(files.key)
-        return files
-
-    return make
 
 
 @contextmanager
