@@ -21,7 +21,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**17
-"""Resources, scopes and items of one message together; exporters send 512 items."""
+"""Resources, scopes and items of one message together, and its data points; exporters send 512."""
 MAX_PART_BYTES: Final = 2**20
 """Of one resource, scope or item; ours take two thousand bytes."""
 
@@ -99,9 +99,14 @@ def decoded(kind: Any, body: bytes) -> Any:
         raise MalformedError("the body is not an OTLP message in protobuf") from error
 
 
-def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
-    if of_all > MAX_PARTS:
+def not_too_many(items: int) -> None:
+    """Raise TooLargeError where a message has more than `MAX_PARTS`."""
+    if items > MAX_PARTS:
         raise TooLargeError(f"more than {MAX_PARTS} items in a message; send smaller batches")
+
+
+def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:
+    not_too_many(of_all)
     return parts
 
 

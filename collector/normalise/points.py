@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
 from collector.normalise.batch import Batch
-from collector.normalise.envelope import decoded, unfold
+from collector.normalise.envelope import decoded, not_too_many, unfold
 from collector.normalise.gpu_points import FIELDS as GPU_FIELDS
 from collector.normalise.gpu_points import GpuPoints
 from collector.normalise.measures import Field, measured, points_in, value_of
@@ -106,12 +106,16 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
     batch = Batch()
     gathered: dict[_Key, _Gathered] = {}
     gpus = GpuPoints()
+    points = 0
     for resource, scope, metrics in unfold(body):
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
+            # A metric of nothing but empty points, two bytes each, is many items, too.
+            points += (number := points_in(metric))
+            not_too_many(points)
             if scope != names.SCOPE:
-                batch.skipped[Skip.NOT_OURS] += points_in(metric)
+                batch.skipped[Skip.NOT_OURS] += number
             elif metric.name in FIELDS:
                 target = FIELDS[metric.name]
                 for point in measured(batch, metric, target):
@@ -124,7 +128,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
             elif metric.name in GPU_FIELDS:
                 gpus.take(batch, metric, origin, now_unix_ns)
             else:
-                batch.skipped[Skip.UNKNOWN_METRIC] += points_in(metric)
+                batch.skipped[Skip.UNKNOWN_METRIC] += number
     batch.samples = [_sample(key, each) for key, each in gathered.items()]
     batch.sample_points = [each.points for each in gathered.values()]
     batch.gpus = gpus.samples()

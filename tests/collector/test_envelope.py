@@ -1,12 +1,17 @@
 """What unfolds message by message, and what is too much to unfold."""
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tailspan_vllm import names
 
 from collector.errors import MalformedError, TooLargeError
 from collector.normalise.envelope import MAX_PART_BYTES, MAX_PARTS, unfold
-from collector.signals import SIGNALS, Signal
+from collector.signals import METRICS, SIGNALS, Signal
 
 
 def _message(*spans: Span) -> bytes:
@@ -42,6 +47,19 @@ def test_a_span_that_is_too_large_by_itself_is_refused() -> None:
     """A million empty attributes stand in one span as well as a million spans in a message."""
     with pytest.raises(TooLargeError, match=f"exceeds the limit of {MAX_PART_BYTES} for one"):
         list(unfold(_message(Span(name="x" * MAX_PART_BYTES))))
+
+
+@pytest.mark.parametrize("scope", ["", names.SCOPE])
+def test_data_points_are_items_too(scope: str) -> None:
+    """Half a million empty ones stand in one metric of 1 MiB, and each takes its time."""
+    message = ExportMetricsServiceRequest()
+    scoped = message.resource_metrics.add().scope_metrics.add()
+    scoped.scope.name = scope
+    for _ in range(2):
+        metric = scoped.metrics.add(name=names.WAITING)
+        metric.gauge.data_points.extend([NumberDataPoint()] * (MAX_PARTS // 2 + 1))
+    with pytest.raises(TooLargeError, match=f"more than {MAX_PARTS} items"):
+        METRICS.read(message.SerializeToString(), 0)
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
