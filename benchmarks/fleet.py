@@ -1,0 +1,211 @@
+"""What a fleet of 10, 1,000 and 100,000 GPUs asks of the collector, and what is full first.
+
+    python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
+
+Measured: the CPU of a request, of an engine's sample and of a GPU's, from a message's bytes to
+SQLite and the totals of /metrics (all but the transport and the evaluation of objectives, of
+which `ingest.py` tells), and their bytes on the wire and on disk. The rest is multiplication.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+
+sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
+
+import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+
+from collector.ages import Ages  # noqa: E402
+from collector.clocks import Clocks  # noqa: E402
+from collector.counters import Counters  # noqa: E402
+from collector.gpus.telling import message as gpu_message  # noqa: E402
+from collector.intake import Intake  # noqa: E402
+from collector.limits import Limits  # noqa: E402
+from collector.normalise.points import FIELDS  # noqa: E402
+from collector.reading import ReadingHere  # noqa: E402
+from collector.signals import METRICS, TRACES, Signal  # noqa: E402
+from exporters.labels import COMBINED_LIMIT, LIMIT  # noqa: E402
+from exporters.prometheus import PrometheusExporter  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.retention import KEEP_ROWS_NS  # noqa: E402
+from store.writer import Writer  # noqa: E402
+from telemetry.gpus import METRICS as GPU_METRICS  # noqa: E402
+from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
+
+FLEETS = (10, 1_000, 100_000)
+GPUS_EACH = 8
+SENDERS = 64
+"""Whose messages come at once, and are committed together."""
+WEEK_S = KEEP_ROWS_NS // 10**9
+
+
+class Unit(NamedTuple):
+    """One row: what it costs."""
+
+    cpu_s: float
+    wire_bytes: float
+    disk_bytes: float
+
+
+class Fleet(NamedTuple):
+    """What comes in a second."""
+
+    gpus: int
+    engines: float
+    requests_per_s: float
+
+
+def spans(number: int) -> list[bytes]:
+    """Messages of 512 requests."""
+    batch = _ingest_sender.Batch(random.Random(1), 0)
+    return [batch.fresh() for _ in range(number)]
+
+
+def engines(number: int) -> list[bytes]:
+    """Messages of one sample, as an engine sends each second; all of it that there is."""
+    resource = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.PROCESS_PID: 4242})
+    now_ns = time.time_ns()
+    found = []
+    for second in range(number):
+        state = EngineState(
+            engine=0,
+            started_unix_ns=now_ns - 10**15,
+            model="meta-llama/Llama-3.1-8B-Instruct",
+            config="3f0f5ec2",
+            gauges={name: 0.5 for name, field in FIELDS.items() if field.quantity != "count"}
+            | {name: 3 for name, field in FIELDS.items() if field.quantity == "count"},
+        )
+        totals = {name for name, field in FIELDS.items() if field.shape == "sum"}
+        state.totals = dict.fromkeys(totals, 1_000 + second)
+        state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
+        at_unix_ns = now_ns - (number - second) * 10**6
+        exported = metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource)
+        found.append(encode_metrics(exported).SerializeToString())
+    return found
+
+
+def gpus(number: int) -> list[bytes]:
+    """Messages of a machine's eight GPUs."""
+    now_ns = time.time_ns()
+    values = {
+        field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
+    }
+    return [
+        gpu_message(
+            [
+                GpuSample(
+                    replica="replica-1",
+                    gpu=f"GPU-{gpu:032x}",
+                    at_unix_ns=now_ns - (number - second) * 10**6,
+                    source=GpuSource.NVML,
+                    model_name="NVIDIA H100 80GB HBM3",
+                    throttle_reasons="",
+                    **values,  # type: ignore[arg-type]  # each of its field's kind
+                )
+                for gpu in range(GPUS_EACH)
+            ]
+        )
+        for second in range(number)
+    ]
+
+
+def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
+    """What a row of these messages costs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tailspan.db"
+        engine = open_database(f"sqlite:///{path}")
+        empty_bytes = path.stat().st_size
+        counters = Counters()
+        exporter = PrometheusExporter(counters.report)
+
+        async def take(writer: Writer) -> float:
+            intake = Intake(
+                writer,
+                [exporter],
+                counters,
+                time.time_ns,
+                Limits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
+                ReadingHere(),
+                gpu_listeners=[exporter],
+                steps=[Clocks(), Ages(KEEP_ROWS_NS)],
+            )
+            began = time.process_time()
+            for first in range(0, len(messages), SENDERS):
+                some = messages[first : first + SENDERS]
+                await asyncio.gather(*(intake.receive(signal, each, peer="") for each in some))
+            taken_s = time.process_time() - began
+            await intake.drained()
+            return taken_s
+
+        with Writer(engine) as writer:
+            cpu_s = asyncio.run(take(writer))
+        rows = counters.report().items[signal.name, "stored", ""]
+        assert rows, counters.report()
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        engine.dispose()
+        number = len(messages) * rows_each
+        size_bytes = path.stat().st_size - empty_bytes
+        return Unit(cpu_s / number, sum(map(len, messages)) / number, size_bytes / number)
+
+
+def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
+    """What there is only so much of, and the share of it that this fleet takes."""
+    rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
+    busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
+    week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))
+    return [
+        ("a core of one collector", busy),
+        ("1 TB of SQLite, a week of rows", week_bytes * WEEK_S / 1e12),
+        (f"{LIMIT} replicas told apart in rollups and on /metrics", fleet.engines / LIMIT),
+        (f"{COMBINED_LIMIT:,} engines on /metrics", fleet.engines / COMBINED_LIMIT),
+        (f"{COMBINED_LIMIT:,} GPUs on /metrics", fleet.gpus / COMBINED_LIMIT),
+    ]
+
+
+def main() -> None:
+    """Print what a row costs, and the fleets."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests-per-gpu", type=float, default=2.0, help="a second")
+    parser.add_argument("--gpus-per-engine", type=float, default=2.0)
+    given = parser.parse_args()
+    kinds: tuple[tuple[str, Signal, Callable[[int], list[bytes]], int, int], ...] = (
+        ("a request", TRACES, spans, 40, _ingest_sender.SPANS),
+        ("an engine's sample", METRICS, engines, 1_000, 1),
+        ("a GPU's sample", METRICS, gpus, 500, GPUS_EACH),
+    )
+    units = []
+    print(f"{'':<20} {'CPU, µs':>9} {'wire, bytes':>12} {'SQLite, bytes':>14}")
+    for name, signal, made, number, rows_each in kinds:
+        found = unit(signal, made(number), rows_each)
+        units.append(found)
+        print(
+            f"{name:<20} {found.cpu_s * 1e6:>9,.0f} {found.wire_bytes:>12,.0f}"
+            f" {found.disk_bytes:>14,.0f}"
+        )
+    for number in FLEETS:
+        fleet = Fleet(number, number / given.gpus_per_engine, number * given.requests_per_gpu)
+        rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
+        wire = sum(rate * each.wire_bytes for rate, each in zip(rates, units, strict=True))
+        shares = sorted(limits(fleet, units), key=lambda each: -each[1])
+        print(
+            f"\n{number:,} GPUs: {rates[0]:,.0f} requests, {rates[1]:,.0f} samples of engines and"
+            f" {rates[2]:,.0f} of GPUs a second; {wire / 1e6:,.2f} MB/s; first full:"
+        )
+        for what, share in shares:
+            print(f"  {share:>9.1%}  {what}")
+
+
+if __name__ == "__main__":
+    main()
