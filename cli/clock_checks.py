@@ -1,4 +1,5 @@
-"""Whose clock is off, by what a running Tailspan tells of it on /metrics."""
+"""Whose clock is off: by what a running Tailspan tells of it on /metrics, and by the requests in
+the database that a client told of, too."""
 
 from collections.abc import Iterator
 
@@ -11,6 +12,8 @@ from cli.text import printable
 LATE_S = 60.0
 """Exporters send every few seconds: what is older on arrival waited, or its clock is behind."""
 _MOST_NAMED = 20
+_LOOKED_AT_NS = 300 * 10**9
+_APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
@@ -55,6 +58,46 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     if not ahead_s and not late:
         number = f"{len(leads_s)} senders" if len(leads_s) > 1 else "one sender"
         yield Finding("clocks", True, f"{number}, none with a clock ahead of the collector's")
+
+
+def against_clients(url: str | None) -> Iterator[Finding]:
+    """Whether servers agree with their clients on what time it is; nothing where nobody can say.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+    """
+    from store.clock_offsets import offsets
+    from store.database import open_database
+    from store.errors import StoreError
+    from store.queries import Window, newest_unix_ns
+
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        newest = newest_unix_ns(engine)
+        if newest is None:
+            return
+        found = offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1))
+    except StoreError:
+        return  # `database` says so
+    finally:
+        if engine is not None:
+            engine.dispose()
+    off = [each for each in found if each.low_s > _APART_S or each.high_s < -_APART_S]
+    for each in off[:_MOST_NAMED]:
+        ahead = each.low_s > 0
+        seconds, which = (each.low_s, "ahead of") if ahead else (-each.high_s, "behind")
+        yield Finding(
+            "clocks",
+            False,
+            f"{_shown(each.replica)}: its clock is {which} its clients' by {length(seconds)} at"
+            f" least, as {each.requests} requests say that both told of",
+            "set both by NTP (timedatectl, chronyc tracking)",
+        )
+    if found and not off:
+        yield Finding(
+            "clocks", True, f"{len(found)} of the replicas agree with their clients on the time"
+        )
 
 
 def _shown(source: str) -> str:

@@ -75,6 +75,7 @@ def doctor(
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
         clock_checks.clocks(host, metrics_port, access),
+        clock_checks.against_clients(database),
         checks.scrapes(host, metrics_port, access),
         gpu_checks.readers(host, metrics_port, access),
         gpu_checks.local(),

@@ -8,6 +8,7 @@ two clocks meet.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 from sqlalchemy import Engine, select
@@ -26,12 +27,14 @@ AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
-    """What a client's span says."""
+class Report:
+    """What a client's span says. Instants are its clock's."""
 
     request_id: str | None
     ttft_s: float | None
     e2e_s: float
+    received_unix_ns: int
+    clock_ahead_s: float | None
 
 
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
@@ -46,32 +49,38 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
         window: that the requests are of.
         requests: with `COLUMNS`.
     """
-    reports = _Reports(_read(engine, window))
+    reports = Reports.read(engine, window)
     if reports.empty:
         return [None] * requests.num_rows
     columns = [name for name in COLUMNS if name in requests.column_names]
     return [_network_s(reports, row) for row in requests.select(columns).to_pylist()]
 
 
-class _Reports:
+class Reports:
     """Clients' reports by request id, and those without one by trace."""
 
-    def __init__(self, found: Iterable[tuple[str, _Report]]) -> None:
-        self._by_id: dict[str, list[_Report]] = defaultdict(list)
-        self._by_trace: dict[str, list[_Report]] = defaultdict(list)
+    def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
+        self._by_id: dict[str, list[Report]] = defaultdict(list)
+        self._by_trace: dict[str, list[Report]] = defaultdict(list)
         for trace_id, report in found:
             if report.request_id is None:
                 self._by_trace[trace_id].append(report)
             else:
                 self._by_id[report.request_id].append(report)
 
+    @classmethod
+    def read(cls, engine: Engine, window: Window) -> Self:
+        """Those of requests in this window, and near it."""
+        return cls(_read(engine, window))
+
     @property
     def empty(self) -> bool:
+        """Whether no client told anything."""
         return not (self._by_id or self._by_trace)
 
-    def of(self, trace_id: str, request_id: str | None) -> _Report | None:
+    def of(self, trace_id: str, request_id: str | None) -> Report | None:
         """The one report of this request."""
-        found: list[_Report] = []
+        found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
             found = self._by_id.get(request_id, []) or (
@@ -81,19 +90,24 @@ class _Reports:
         return found[0] if len(found) == 1 else None
 
 
-def _read(engine: Engine, window: Window) -> Iterable[tuple[str, _Report]]:
+def _read(engine: Engine, window: Window) -> Iterable[tuple[str, Report]]:
     statement = select(
-        REQUESTS.c.trace_id, REQUESTS.c.request_id, REQUESTS.c.ttft_s, REQUESTS.c.e2e_s
+        REQUESTS.c.trace_id,
+        REQUESTS.c.request_id,
+        REQUESTS.c.ttft_s,
+        REQUESTS.c.e2e_s,
+        REQUESTS.c.received_unix_ns,
+        REQUESTS.c.clock_ahead_s,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),
     )
     with reading(engine) as connection:
-        return [(row[0], _Report(*row[1:])) for row in connection.execute(statement)]
+        return [(row[0], Report(*row[1:])) for row in connection.execute(statement)]
 
 
-def _network_s(reports: _Reports, row: dict[str, object]) -> float | None:
+def _network_s(reports: Reports, row: dict[str, object]) -> float | None:
     if row["basis"] not in AT_THE_EDGE:
         return None
     report = reports.of(str(row["trace_id"]), row["request_id"])  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from collector.testing import background_loop
 from store import column_reader
 from store.database import open_database
 from store.migrations import REVISION
-from telemetry.requests import RequestTimeline
+from telemetry.requests import Basis, RequestTimeline, Source
 
 VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
 
@@ -381,3 +381,33 @@ def test_where_all_clocks_are_ahead_ours_is_looked_at_first(
     assert len(found) == 2
     for finding in found:
         assert "look at the clock of the collector's machine first" in str(finding.mend)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "said"),
+    [(-90.0, "its clock is behind its clients' by 90 s at least"), (0.0, None)],
+)
+def test_a_clock_that_is_not_its_clients_is_named(
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    doctor: Callable[..., Result],
+    nowhere: list[str],
+    ahead_s: float,
+    said: str | None,
+) -> None:
+    """By requests that both told of; one that is behind shows here alone."""
+    sent_unix_ns = time.time_ns() - 200 * 10**9
+    for number in range(3):
+        about = {"source": Source.CLIENT, "basis": Basis.CLIENT, "span_id": "c" * 16}
+        fill(
+            request_row(number, received_unix_ns=sent_unix_ns, e2e_s=1.5, **about),
+            request_row(
+                number,
+                received_unix_ns=sent_unix_ns + int(ahead_s * 1e9),
+                replica="chat-0",
+            ),
+        )
+    lines = doctor(*nowhere).output.splitlines()
+    (found,) = [line for line in lines if " clocks " in line]
+    assert found.startswith("FAIL" if said else "ok")
+    assert (said or "agree with their clients") in found
