@@ -67,7 +67,8 @@ Examples:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="Remove requests and samples older than this: 36h, 7d, 90d; forever keeps them all.",
+    help="Remove requests and samples older than this, and take none that are: 36h, 7d, 90d;"
+    " forever keeps them all.",
 )
 @click.option(
     "--keep-minutes",
