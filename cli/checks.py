@@ -12,11 +12,11 @@ from cli.access import OPEN, Access
 from cli.addresses import authority
 from cli.text import printable
 from cli.text import usd as usd_text
+from cli.told import TIMEOUT_S, told
 
 RECENT_S = 60
 """A server that is up reports every few seconds, busy or not."""
 AHEAD_S = 5
-TIMEOUT_S = 3.0
 PRICED_NS = 600 * 10**9
 """Servers that were heard of in so long before the newest telemetry should have a price."""
 
@@ -223,27 +223,43 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("metrics", False, found, _mend("--metrics-port"))
             return
         yield Finding("metrics", True, f"{where}/{path} {what}")
-    told = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
-    if "tailspan_" in told.body:
+    answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
+    if "tailspan_" in answer.body:
         yield Finding("metrics", True, f"{where}/metrics tells of Tailspan")
-    elif told.status == _UNAUTHORISED:
-        yield Finding("metrics", False, f"{where}/metrics: {told.why}", _TOKEN)
+    elif answer.status == _UNAUTHORISED:
+        yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
     else:
         found = f"{where}/metrics holds no tailspan_ series: another program's port"
         yield Finding("metrics", False, found, _mend("--metrics-port"))
 
 
+def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """What was refused of what was meant for us, since the collector was started; nothing where
+    nothing was."""
+    refused: dict[str, float] = {}
+    for sample in told(host, port, access, "tailspan_collector_items_total"):
+        if sample.labels.get("result") == "refused" and sample.value:
+            reason = printable(sample.labels.get("reason", ""), probes.WIDEST_WHY)
+            refused[reason] = refused.get(reason, 0) + sample.value
+    for reason, count in refused.items():
+        yield Finding(
+            "refused",
+            None,
+            f"{count:.0f} items since it was started: {reason}",
+            _REFUSED_MENDS.get(reason, "the sender was told, its log says so; is it up to date?"),
+        )
+
+
+_REFUSED_MENDS = {
+    "in_the_future": "a sender's clock is more than a day ahead: set it by NTP; its log says so",
+    "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log says so",
+    "too_old": "a sender's clock is far behind, or it tells of long ago; --keep-rows is the limit",
+}
+
+
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether each target that is scraped answers; nothing where none is."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    body = probes.get(f"{access.scheme}://{authority(host, port)}/metrics", TIMEOUT_S, access).body
-    told = "\n".join(line for line in body.splitlines() if line.startswith("tailspan_scrape_"))
-    try:
-        families = list(text_string_to_metric_families(told + "\n"))
-    except ValueError:
-        return  # another program's: `metrics` says so
-    samples = [sample for family in families for sample in family.samples]
+    samples = told(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
         if sample.name == "tailspan_scrape_failures_total":

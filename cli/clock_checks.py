@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from cli import probes
 from cli.access import OPEN, Access
-from cli.addresses import authority
-from cli.checks import TIMEOUT_S, Finding, length
+from cli.checks import Finding, length
 from cli.text import printable
+from cli.told import told
 
 LATE_S = 60.0
 """Exporters send every few seconds: what is older on arrival waited, or its clock is behind."""
@@ -18,17 +18,9 @@ _APART_S = 1.0
 
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether those who send agree with the collector on what time it is; nothing where none do."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    body = probes.get(f"{access.scheme}://{authority(host, port)}/metrics", TIMEOUT_S, access).body
-    told = "\n".join(line for line in body.splitlines() if line.startswith("tailspan_clock_"))
-    try:
-        families = list(text_string_to_metric_families(told + "\n"))
-    except ValueError:
-        return  # another program's: `metrics` says so
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
-    for sample in (sample for family in families for sample in family.samples):
+    for sample in told(host, port, access, "tailspan_clock_"):
         source = sample.labels.get("source", "")
         if sample.name == "tailspan_clock_lead_seconds":
             leads_s[source] = sample.value

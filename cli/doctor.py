@@ -74,6 +74,7 @@ def doctor(
         checks.otlp_grpc(host, grpc_port, access),
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
+        checks.refusals(host, metrics_port, access),
         clock_checks.clocks(host, metrics_port, access),
         clock_checks.against_clients(database),
         checks.scrapes(host, metrics_port, access),

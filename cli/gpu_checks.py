@@ -7,11 +7,11 @@ from typing import Final
 
 from cli import probes
 from cli.access import OPEN, Access
-from cli.addresses import authority
-from cli.checks import TIMEOUT_S, Finding
+from cli.checks import Finding
 from cli.gpu_options import GpuSetup
 from cli.gpu_tables import reasons, whys
 from cli.text import printable
+from cli.told import told
 
 _WIDEST: Final = 400
 _DMESG: Final = (
@@ -64,15 +64,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether each reader of GPUs of a running Tailspan tells; nothing where none does."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    body = probes.get(f"{access.scheme}://{authority(host, port)}/metrics", TIMEOUT_S, access).body
-    lines = [line for line in body.splitlines() if line.startswith("tailspan_gpu_reader_")]
-    try:
-        families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
-    except ValueError:
-        return  # another program's: `metrics` says so
-    samples = [sample for family in families for sample in family.samples]
+    samples = told(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
         if sample.name == "tailspan_gpu_reader_failures_total":

@@ -38,15 +38,22 @@ class Answer:
         return printable(words.strip(), WIDEST_WHY)
 
 
-def get(url: str, timeout_s: float = TIMEOUT_S, access: Access = OPEN) -> Answer:
+def get(
+    url: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+    *,
+    most_bytes: int | None = None,
+) -> Answer:
     """GET; never raises for what it meets.
 
     Args:
         url: http or https.
         timeout_s: for all of it: the name, the connection, the last byte.
         access: what to show.
+        most_bytes: of the answer, what is beyond is left unread; None for `MOST_BYTES`.
     """
-    return _in_time(url, None, access.headers(), timeout_s, access)
+    return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
 
 
 def post(
@@ -61,13 +68,21 @@ def post(
 
 
 def _in_time(
-    url: str, body: bytes | None, headers: dict[str, str], timeout_s: float, access: Access
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    most_bytes: int | None = None,
 ) -> Answer:
     # A socket's timeout is per read: one byte a second would hold us for ever, and looking up
     # a name has none at all. The thread of a look that takes too long is left to itself.
     answers: SimpleQueue[Answer] = SimpleQueue()
     threading.Thread(
-        target=lambda: answers.put(_ask(url, body, headers, timeout_s, access)), daemon=True
+        target=lambda: answers.put(
+            _ask(url, body, headers, timeout_s, access, most_bytes or MOST_BYTES)
+        ),
+        daemon=True,
     ).start()
     try:
         return answers.get(timeout=timeout_s)
@@ -76,7 +91,12 @@ def _in_time(
 
 
 def _ask(
-    url: str, body: bytes | None, headers: dict[str, str], timeout_s: float, access: Access
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    most_bytes: int,
 ) -> Answer:
     try:
         parts = urlsplit(url)
@@ -100,7 +120,7 @@ def _ask(
             return Answer(
                 response.status,
                 f"moved to {moved}" if moved else response.reason,
-                response.read(MOST_BYTES).decode("utf-8", "replace"),
+                response.read(most_bytes).decode("utf-8", "replace"),
             )
         finally:
             connection.close()

@@ -411,3 +411,20 @@ def test_a_clock_that_is_not_its_clients_is_named(
     (found,) = [line for line in lines if " clocks " in line]
     assert found.startswith("FAIL" if said else "ok")
     assert (said or "agree with their clients") in found
+
+
+def test_what_was_refused_is_counted_with_what_to_do(stranger: Any, http_answer: Any) -> None:
+    """By reason, over all signals; also behind a megabyte of other series."""
+    told = "".join(f'other{{number="{n}"}} 1\n' for n in range(70_000)) + (
+        'tailspan_collector_items_total{reason="",result="stored",signal="traces"} 7\n'
+        'tailspan_collector_items_total{reason="too_old",result="refused",signal="traces"} 2\n'
+        'tailspan_collector_items_total{reason="too_old",result="refused",signal="metrics"} 40\n'
+        'tailspan_collector_items_total{reason="negative",result="refused",signal="traces"} 1\n'
+        'tailspan_collector_items_total{reason="missing_id",result="refused",signal="traces"} 0\n'
+    )
+    url = stranger({"/metrics": http_answer(body=told)})
+    host, _, port = url.removeprefix("http://").partition(":")
+    old, negative = checks.refusals(host, int(port.rstrip("/")))
+    assert (old.ok, old.detail) == (None, "42 items since it was started: too_old")
+    assert "--keep-rows" in str(old.mend)
+    assert negative.detail == "1 items since it was started: negative"
