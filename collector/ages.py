@@ -10,10 +10,12 @@ from typing import Any, Final, TypeVar
 
 from collector.normalise.batch import Batch
 from collector.reasons import Refusal
+from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
 """Rollups are of whole minutes: one that begins before the horizon is closed."""
 
+_RECEIVED: Final = PLACE["received_unix_ns"]
 _Row = TypeVar("_Row")
 
 
@@ -33,14 +35,15 @@ class Ages:
             return
         horizon = -(-(arrived_unix_ns - self.keep_ns) // MINUTE_NS) * MINUTE_NS
         oldest = min(
-            min((row.received_unix_ns for row in batch.requests), default=horizon),
+            min((row[_RECEIVED] for row in batch.requests.rows), default=horizon),
             min((row.at_unix_ns for row in batch.samples), default=horizon),
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
         )
         if oldest >= horizon:
             return
-        spans = [1] * len(batch.requests)
-        batch.requests, spans = _young(batch, batch.requests, spans, _received, horizon)
+        rows = batch.requests.rows
+        rows, _ = _young(batch, rows, [1] * len(rows), _received, horizon)
+        batch.requests = RequestRows(rows)
         batch.samples, batch.sample_points = _young(
             batch, batch.samples, batch.sample_points, _at, horizon
         )
@@ -70,8 +73,8 @@ def _young(
     return kept, kept_items
 
 
-def _received(row: Any) -> int:
-    return int(row.received_unix_ns)
+def _received(row: Row) -> int:
+    return int(row[_RECEIVED])
 
 
 def _at(row: Any) -> int:

@@ -19,7 +19,7 @@ from statistics import median_high
 from typing import Any, Final
 
 from collector.normalise.batch import Batch
-from telemetry.requests import RequestTimeline
+from telemetry.request_rows import PLACE, RequestRows, Row
 
 TOLERANCE_NS: Final = 10**9
 """NTP keeps clocks within milliseconds, and no question here is about less than a second."""
@@ -31,6 +31,9 @@ SILENT_NS: Final = 600 * 10**9
 """Of who has said nothing for so long nothing is reported."""
 UNNAMED: Final = "unnamed"
 """Who gives no replica's name, as all clients: several clocks, so each message is on its own."""
+
+_REPLICA, _RECEIVED = PLACE["replica"], PLACE["received_unix_ns"]
+_E2E, _AHEAD = PLACE["e2e_s"], PLACE["clock_ahead_s"]
 
 
 @dataclass(slots=True)
@@ -80,10 +83,10 @@ class Clocks:
         """Look at a message's rows, and set back those that are ahead."""
         self._now_unix_ns = arrived_unix_ns
         newest: dict[str | None, int] = {}
-        for row in batch.requests:
-            end_unix_ns = _end_unix_ns(row)
-            if end_unix_ns > newest.get(row.replica, 0):
-                newest[row.replica] = end_unix_ns
+        for row in batch.requests.rows:
+            end_unix_ns, replica = _end_unix_ns(row), row[_REPLICA]
+            if end_unix_ns > newest.get(replica, 0):
+                newest[replica] = end_unix_ns
         for rows in (batch.samples, batch.starts, batch.gpus):
             for each in rows:
                 if each.at_unix_ns > newest.get(each.replica, 0):
@@ -113,26 +116,37 @@ class Clocks:
 
 
 def _set_back(batch: Batch, off: dict[str | None, Source], arrived_unix_ns: int) -> None:
-    def right(row: Any, newest_unix_ns: int, *instants: str) -> Any:
-        source = off.get(row.replica)
+    def ahead_of(replica: str | None, newest_unix_ns: int) -> int:
+        source = off.get(replica)
         if source is None:
-            return row
+            return 0
         lead_ns, ahead_ns = newest_unix_ns - arrived_unix_ns, source.ahead_ns
         if lead_ns - ahead_ns > TOLERANCE_NS:
             ahead_ns = lead_ns  # further ahead than its like: this one by itself
+        source.rows += ahead_ns > 0
+        return ahead_ns
+
+    def right_request(row: Row) -> Row:
+        ahead_ns = ahead_of(row[_REPLICA], _end_unix_ns(row))
         if not ahead_ns:
             return row
-        source.rows += 1
+        values = list(row)
+        values[_RECEIVED] -= ahead_ns
+        values[_AHEAD] = ahead_ns / 1e9
+        return tuple(values)
+
+    def right(row: Any, *instants: str) -> Any:
+        ahead_ns = ahead_of(row.replica, row.at_unix_ns)
+        if not ahead_ns:
+            return row
         earlier = {name: getattr(row, name) - ahead_ns for name in instants}
         return replace(row, **earlier, clock_ahead_s=ahead_ns / 1e9)
 
-    batch.requests = [right(row, _end_unix_ns(row), "received_unix_ns") for row in batch.requests]
-    batch.samples = [
-        right(row, row.at_unix_ns, "at_unix_ns", "started_unix_ns") for row in batch.samples
-    ]
-    batch.starts = [right(row, row.at_unix_ns, "at_unix_ns") for row in batch.starts]
-    batch.gpus = [right(row, row.at_unix_ns, "at_unix_ns") for row in batch.gpus]
+    batch.requests = RequestRows([right_request(row) for row in batch.requests.rows])
+    batch.samples = [right(row, "at_unix_ns", "started_unix_ns") for row in batch.samples]
+    batch.starts = [right(row, "at_unix_ns") for row in batch.starts]
+    batch.gpus = [right(row, "at_unix_ns") for row in batch.gpus]
 
 
-def _end_unix_ns(request: RequestTimeline) -> int:
-    return request.received_unix_ns + int(request.e2e_s * 1e9)
+def _end_unix_ns(row: Row) -> int:
+    return int(row[_RECEIVED] + int(row[_E2E] * 1e9))

@@ -15,6 +15,7 @@ from collector.normalise.batch import Batch
 from collector.normalise.points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.reasons import Refusal
+from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline
 from tests.collector.test_clocks import NOW_UNIX_NS, SECOND_NS, request
 
@@ -28,9 +29,11 @@ def aged(ago_ns: int) -> RequestTimeline:
 
 def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
     """The sender hears how old it is and how old it may be; the young one beside it stays."""
-    batch = Batch(requests=[aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)], accepted=3)
+    batch = Batch(
+        requests=RequestRows.of([aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)]), accepted=3
+    )
     Ages(7 * DAY_NS)(batch, NOW_UNIX_NS)
-    assert batch.requests == [aged(6 * DAY_NS)]
+    assert list(batch.requests) == [aged(6 * DAY_NS)]
     assert (batch.accepted, batch.refused) == (1, {Refusal.TOO_OLD: 2})
     assert batch.complaint == (
         "2 too_old (up to 9 days old; what is older than 7 days is not kept)"
@@ -39,7 +42,7 @@ def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
 
 def test_who_keeps_for_ever_takes_any_age() -> None:
     """Nothing is deleted then."""
-    batch = Batch(requests=[aged(900 * DAY_NS)], accepted=1)
+    batch = Batch(requests=RequestRows.of([aged(900 * DAY_NS)]), accepted=1)
     Ages(None)(batch, NOW_UNIX_NS)
     assert len(batch.requests) == 1
 
@@ -47,7 +50,7 @@ def test_who_keeps_for_ever_takes_any_age() -> None:
 @given(st.integers(0, 2 * DAY_NS))
 def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
     """Its rollup is closed as soon as the first of them goes."""
-    batch = Batch(requests=[aged(ago_ns)], accepted=1)
+    batch = Batch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
     Ages(DAY_NS)(batch, NOW_UNIX_NS)
     minute = aged(ago_ns).received_unix_ns // MINUTE_NS * MINUTE_NS
     assert bool(batch.requests) == (minute >= NOW_UNIX_NS - DAY_NS)

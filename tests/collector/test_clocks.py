@@ -16,6 +16,7 @@ from collector.normalise.batch import Batch
 from collector.normalise.points import normalise_points
 from collector.normalise.spans import normalise_spans
 from telemetry.engines import EngineSample
+from telemetry.request_rows import RequestRows
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 SECOND_NS = 10**9
@@ -51,9 +52,9 @@ def sample(at_s: float) -> EngineSample:
 
 def arrives(clocks: Clocks, *rows: RequestTimeline, after_s: float = 0) -> list[RequestTimeline]:
     """What is kept of a message that comes so long after now."""
-    batch = Batch(requests=list(rows))
+    batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
-    return batch.requests
+    return list(batch.requests)
 
 
 @pytest.mark.parametrize("ended_s", [-3600.0, -0.1, 0.9])
@@ -75,7 +76,10 @@ def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
 
 def test_all_that_a_fast_sender_tells_is_set_back_by_the_same() -> None:
     """Also what is not contradicted by itself; its samples with it, and since when they count."""
-    batch = Batch(requests=[request(42.0), request(12.0), request(-5.0)], samples=[sample(41.5)])
+    batch = Batch(
+        requests=RequestRows.of([request(42.0), request(12.0), request(-5.0)]),
+        samples=[sample(41.5)],
+    )
     clocks = Clocks()
     clocks(batch, NOW_UNIX_NS)
     assert [row.clock_ahead_s for row in batch.requests] == [42.0] * 3
