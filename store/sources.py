@@ -7,9 +7,10 @@ both know; where a row has none, by its trace.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import Alias, Column, ColumnElement, Select, and_, func, or_, select
 
 from store.schema import REQUESTS
 from telemetry.requests import Source
@@ -67,7 +68,7 @@ def _known(
     from_unix_ns: int,
     to_unix_ns: int,
 ) -> Select[tuple[str | None]]:
-    better = REQUESTS.alias("better")
+    better = _better()
     return select(better.c[column.key]).where(
         better.c.source.in_(_names(sources)),
         better.c.received_unix_ns >= max(from_unix_ns - NEAR_NS, 0),
@@ -75,6 +76,12 @@ def _known(
         # One unknown among them, and SQL would know of none that it is not in.
         better.c[column.key].is_not(None),
     )
+
+
+@cache
+def _better() -> Alias:
+    """Once: its sixty columns take longer to make than most questions to answer."""
+    return REQUESTS.alias("better")
 
 
 def _names(sources: Sequence[Source]) -> list[str]:
