@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.requests import LABELS, NUMBERS, FloatArray, Labels, Requests
+from diagnosis.requests import LABELS, NUMBERS, FloatArray, Labels, MadeWhenAsked, Requests
 from diagnosis.servers import Samples, Servers, no_samples
 from telemetry.starts import EngineStart
 
@@ -25,8 +25,8 @@ def requests_of(table: pa.Table) -> Requests:
     names = table.column_names
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),
-        {name: _floats(table[name]) for name in NUMBERS if name in names},
-        {name: _labels(table[name]) for name in LABELS if name in names},
+        MadeWhenAsked({name: table[name] for name in NUMBERS if name in names}, _floats),
+        MadeWhenAsked({name: table[name] for name in LABELS if name in names}, _labels),
     )
 
 

@@ -6,7 +6,7 @@ An unknown number is NaN here and only here: it takes part in no sum.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 _Column = TypeVar("_Column")
+_Given = TypeVar("_Given")
 
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
 """What a request is known by; a caller may leave any out."""
@@ -49,27 +50,25 @@ class Labels:
         return np.asarray(self.codes == self.values.index(value))
 
 
-class _Chosen(Mapping[str, _Column]):
-    """Some rows of columns; a column is copied when it is first asked for. Of thirty that a
-    request has, a question about a million of them takes five."""
+class MadeWhenAsked(Mapping[str, _Column]):
+    """Columns, each made of another when it is first asked for. Of thirty that a request has, a
+    question about a million of them takes five."""
 
-    def __init__(
-        self, columns: Mapping[str, _Column], choose: Callable[[_Column], _Column]
-    ) -> None:
-        self._columns = columns
-        self._choose = choose
-        self._chosen: dict[str, _Column] = {}
+    def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
+        self._given: Mapping[str, Any] = given
+        self._make = make
+        self._made: dict[str, _Column] = {}
 
     def __getitem__(self, name: str) -> _Column:
-        if name not in self._chosen:
-            self._chosen[name] = self._choose(self._columns[name])
-        return self._chosen[name]
+        if name not in self._made:
+            self._made[name] = self._make(self._given[name])
+        return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._given)
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,8 @@ class Requests:
     labels: Mapping[str, Labels] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.numbers, _Chosen):
-            return  # of columns that were looked at before
+        if isinstance(self.numbers, MadeWhenAsked):
+            return  # of one table, or of columns that were looked at before
         for name in self.numbers:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")
@@ -116,8 +115,8 @@ class Requests:
         """Some of them, in the order asked for."""
         return Requests(
             self.received_unix_ns[chosen],
-            _Chosen(self.numbers, lambda values: values[chosen]),
-            _Chosen(self.labels, lambda label: Labels(label.codes[chosen], label.values)),
+            MadeWhenAsked(self.numbers, lambda values: values[chosen]),
+            MadeWhenAsked(self.labels, lambda label: Labels(label.codes[chosen], label.values)),
         )
 
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
