@@ -11,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Engine
 
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of, servers_of
+from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
 from diagnosis.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
-from store.evidence import evidence
 from store.queries import Window, newest_unix_ns
 from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told
 from ui.server_state import StateLine, state_lines
+from ui.sharing import kept_evidence
 from ui.view import LATENCIES
 
 SLOWEST = 8
@@ -48,6 +48,7 @@ class Material:
     servers: Servers
     newest_unix_ns: int | None
     simulated: bool
+    samples_every_s: int | None
     _answers: dict[Metric, Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
@@ -113,7 +114,7 @@ def read(
     span = _question(Metric.TTFT, window, baseline).whole
     whole = Window(span.from_unix_ns, span.to_unix_ns)
     with told():
-        found = evidence(engine, whole, REQUEST_COLUMNS, equals)
+        found = kept_evidence(engine).read(whole, equals)
         return Material(
             window,
             baseline,
@@ -121,6 +122,7 @@ def read(
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),
             made_up(engine, whole),
+            found.samples_every_s,
         )
 
 

@@ -89,7 +89,8 @@ def launch(
     app = Path(__file__).with_name(ENTRY if sign_in is None else ENTRY_WITH_SIGN_IN)
     return Launch(
         command=(
-            *(sys.executable, "-m", "streamlit", "run", str(app)),
+            # Not from the working directory: it may hold a `ui` of its own.
+            *(sys.executable, "-P", "-m", "ui.serve", str(app)),
             *(f"--{name}={value}" for name, value in options.items() if value),
         ),
         environment=environment,

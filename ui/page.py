@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.database import default_url, open_database
+from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
 from ui import (
@@ -30,7 +30,7 @@ from ui import (
 )
 from ui.pages import BY_KEY, WATCHED_S
 from ui.reading import Unreadable
-from ui.sharing import shared
+from ui.sharing import opened, shared
 from ui.view import SECOND_NS
 
 Body = Callable[[Engine, tzinfo], None]
@@ -71,7 +71,7 @@ def show() -> None:
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
-        engine = _engine(default_url())
+        engine = opened(default_url())
         if page.of_a_range:
             controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
     except DatabaseMissing:
@@ -86,11 +86,6 @@ def show() -> None:
     every = page.refresh_s[view.last] if moves and view.last else None
     st.fragment(sign_in.kept(BODIES[page.key]), run_every=every)(engine, zone)
     sign_in.way_out()
-
-
-@st.cache_resource(show_spinner=False)
-def _engine(url: str) -> Engine:
-    return open_database(url, create=False)
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
@@ -111,7 +106,7 @@ def _zone() -> tzinfo:
 
 def _waiting_for_database() -> None:
     try:
-        _engine(default_url())
+        opened(default_url())
     except DatabaseMissing:
         emptiness.no_server()
     except StoreError as error:

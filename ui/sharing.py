@@ -10,6 +10,9 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
+from diagnosis.arrow import REQUEST_COLUMNS
+from store.database import open_database
+from store.evidence import KeptEvidence
 from store.queries import Window
 from ui.pages import Page
 from ui.view import SECOND_NS, View
@@ -49,6 +52,24 @@ def _small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
 def _large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key
     return _read()
+
+
+@st.cache_resource(show_spinner=False)
+def opened(url: str) -> Engine:
+    """The database, for all who look; raises as `open_database` does."""
+    return open_database(url, create=False)
+
+
+def kept_evidence(engine: Engine) -> KeptEvidence:
+    """What explanations rest on, of one database, read once for all ranges and viewers."""
+    found: KeptEvidence = _evidence(str(engine.url), engine)
+    return found
+
+
+@st.cache_resource(show_spinner=False)
+def _evidence(url: str, _engine: Engine) -> KeptEvidence:
+    del url  # Streamlit finds what is kept by it
+    return KeptEvidence(_engine, REQUEST_COLUMNS)
 
 
 def window_of(view: View, page: Page, now_unix_ns: int) -> Window:

@@ -17,6 +17,7 @@ from ui import (
     colours,
     controls,
     emptiness,
+    fleet_wording,
     freshness,
     growth,
     phases,
@@ -98,6 +99,8 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
     )
     if told.causes or told.verdict is Verdict.INCIDENT:
         st.html(why_wording.reason(told))
+    if thinned := fleet_wording.thinned_samples(found.samples_every_s):
+        st.html(f"<p class='note'>{thinned}</p>")
     _shape(told, found, view, zone)
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         _wider(view)

@@ -10,7 +10,7 @@ from ui.launch import launch
 def test_it_listens_on_loopback_and_calls_nobody() -> None:
     """Unless the caller decides otherwise; no statistics, no questions, no file watcher."""
     started = launch(port=8601, database_url="sqlite:///x.db")
-    assert started.command[:4] == (sys.executable, "-m", "streamlit", "run")
+    assert started.command[:4] == (sys.executable, "-P", "-m", "ui.serve")
     assert Path(started.command[4]).is_file()
     assert {
         "--server.address=127.0.0.1",

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import streamlit as st
 
+from store import evidence
 from store.database import open_database
+from telemetry.engines import EngineSample
 from tests.ui.opening import Open, markup
 from ui import answering
 
@@ -74,6 +76,27 @@ def test_another_latency_is_asked_of_what_was_read(
     test.selectbox("latency").select("e2e_s").run()
     assert "E2E" in markup(test)
     assert len(reads) == 1
+
+
+def test_a_part_of_the_samples_is_said_to_be_one(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where engines told more than can be kept; of requests all are read."""
+    told = [
+        EngineSample(
+            replica="r1",
+            engine=0,
+            process=1,
+            at_unix_ns=(START_S + second) * 10**9,
+            started_unix_ns=START_S * 10**9,
+        )
+        for second in range(1200)
+    ]
+    url = database(incident(START_S * 10**9), told)
+    assert "Of the samples" not in markup(page(url, **LINK))
+    monkeypatch.setattr(evidence, "MOST_SAMPLES", 100)
+    st.cache_resource.clear()
+    assert "Of the samples, 16 s in every" in markup(page(url, **LINK))
 
 
 def test_the_other_page_keeps_range_and_filters(
