@@ -3,10 +3,15 @@
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page hurt]
 
 A day of requests goes into SQLite by the product's own code, rolled up and counted as `tailspan
-up` leaves them; then Debian's Chromium opens each page. Every round looks at another minute, so
-that nothing of it has been read before; then it is the same address once more, as a second viewer
-opens it. CPU is that of the explorer's process and those it reads through, for the answer: what
-is left where other work shares the machine.
+up` leaves them; then Debian's Chromium opens each page. Every round is a browser that was never
+here, and looks at another minute; then it is the same address once more, as a second viewer
+opens it. The answer is the page's sentence, painted; all of it is with its charts drawn; what is
+asked then (another range, a stretch dragged over) takes until all of that is. All by the page's
+own clock: whoever asks the page from outside waits for it to be free. CPU is that of the
+explorer's process and those it reads through.
+
+The explorer reads the last day ahead when it starts; the first line says how long that takes,
+and how long "Why is it slow?" takes that is opened before.
 """
 
 import argparse
@@ -22,114 +27,56 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from sqlalchemy import Engine
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # by the line above
 
-from alerts.counting import keep_tally  # noqa: E402
-from alerts.objectives import counted  # noqa: E402
-from store import dialects  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.reaching import writing  # noqa: E402
-from store.rollup_marks import begin, mark_minutes  # noqa: E402
-from store.rollups import settle  # noqa: E402
-from store.schema import REQUESTS, SAMPLES  # noqa: E402
-from telemetry.engines import EngineSample  # noqa: E402
-from telemetry.request_rows import row_of  # noqa: E402
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
-from ui.in_force import in_force  # noqa: E402
+from store.queries import Window, request_table  # noqa: E402
 from ui.launch import launch  # noqa: E402
 from ui.pages import FIRST, PAGES  # noqa: E402
 
-DAY_S = 86_400
 FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
-BATCH_ROWS = 5_000
-SAMPLE_EVERY_S = 5
-REPLICAS = 4
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
-READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-ANSWER = ".headline"
+WIDE = {"width": 1280, "height": 900}
 RANGED = [page.key for page in PAGES if page.of_a_range]
 """The pages of which another range can be chosen."""
 
-
-def fill(url: str, number: int, end_s: int) -> None:
-    """A day of requests until an instant, slower in its last hour, and the engines' samples."""
-    rng = np.random.default_rng(7)
-    engine = open_database(url)
-    begin(engine)
-    parts: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.0)
-    step_ns = DAY_S * 10**9 // number
-    first_ns = (end_s - DAY_S) * 10**9
-    for first in range(0, number, BATCH_ROWS):
-        many = min(BATCH_ROWS, number - first)
-        at_ns = first_ns + (first + np.arange(many)) * step_ns
-        late = at_ns > (end_s - 3_600) * 10**9
-        queue = rng.lognormal(-4.5, 1.0, many) + late * rng.gamma(2.0, 0.3, many)
-        prefill = 0.03 + rng.lognormal(-2.6, 0.6, many)
-        output = np.clip(rng.geometric(1 / 120, many), 2, 1_000)
-        decode = 0.012 * rng.lognormal(0, 0.2, many) * (output - 1)
-        fate = rng.random(many)
-        rows = [
-            replace(
-                stores.request(first + i),
-                received_unix_ns=int(at_ns[i]),
-                outcome=Outcome.ERROR if fate[i] < 0.002 else Outcome.STOP,
-                **{**parts, "prefill_own_s": float(prefill[i]), "decode_own_s": float(decode[i])},
-                frontend_s=0.004,
-                queue_s=float(queue[i]),
-                prefill_s=float(prefill[i]),
-                decode_s=float(decode[i]),
-                delivery_s=0.002,
-                ttft_s=float(0.004 + queue[i] + prefill[i]),
-                itl_max_s=float(0.04 + late[i] * 0.05),
-                e2e_s=float(0.006 + queue[i] + prefill[i] + decode[i]),
-                output_tokens=int(output[i]),
-            )
-            for i in range(many)
-        ]
-        values = [row_of(row) for row in rows]
-        with writing(engine) as connection:
-            dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
-            mark_minutes(connection, values)
-    _samples(engine, end_s)
-    settle(engine, end_s)
-    for goodput in counted(in_force().objectives).values():
-        keep_tally(engine, goodput, end_s)
-    engine.dispose()
-
-
-def _samples(engine: Engine, end_s: int) -> None:
-    from store.rows import sample_values
-
-    rng = np.random.default_rng(8)
-    for start in range(end_s - DAY_S, end_s, 3_600):
-        values = [
-            sample_values(
-                EngineSample(
-                    replica=f"replica-{replica}",
-                    engine=0,
-                    process=1,
-                    at_unix_ns=at * 10**9,
-                    started_unix_ns=(end_s - DAY_S) * 10**9,
-                    waiting=int(rng.poisson(3)),
-                    running=int(rng.poisson(18)),
-                    kv_usage_ratio=float(rng.uniform(0.4, 0.8)),
-                )
-            )
-            for at in range(start, start + 3_600, SAMPLE_EVERY_S)
-            for replica in range(REPLICAS)
-        ]
-        with writing(engine) as connection:
-            dialects.of(engine).inserting(engine, SAMPLES)(connection, values)
+LOOKING = """
+window.looking = {
+    whole: () => {
+        const app = document.querySelector('[data-testid="stApp"]');
+        const drawn = [...document.querySelectorAll('[class*="st-key-chart_"]')]
+            .filter(each => each.checkVisibility())
+            .every(each => each.querySelector('.main-svg'));
+        const stale = '[data-testid="stElementContainer"][data-stale="true"]';
+        return app?.dataset.testScriptState === 'notRunning' && drawn
+            && document.querySelector('.headline') && !document.querySelector(stale);
+    },
+    // The frame after the one in which it came to be so.
+    painted: until => new Promise(resolve => {
+        const look = () => requestAnimationFrame(() => until()
+            ? requestAnimationFrame(() => resolve(performance.timeOrigin + performance.now()))
+            : look());
+        look();
+    }),
+    after: (event, words) => {
+        window.looking.done = new Promise(resolve => document.addEventListener(event, () => {
+            const began = performance.timeOrigin + performance.now();
+            const there = () => words.every(each => location.search.includes(each));
+            const until = () => there() && window.looking.whole();
+            window.looking.painted(until).then(ended => resolve((ended - began) / 1e3));
+        }, {once: true, capture: true}));
+    },
+};
+window.looking.answer = window.looking.painted(() => document.querySelector('.headline'));
+"""
 
 
 class Cpu:
@@ -181,87 +128,138 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
         process.wait(20)
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def opened(tab: Any, address: str) -> tuple[float, float]:
     """Seconds until the answer stands there, and until everything does."""
-    began = time.perf_counter()
+    began = time.time()
     tab.goto(address, wait_until="commit")
-    tab.locator(ANSWER).first.wait_for()
-    answered = time.perf_counter() - began
-    _settled(tab)
-    return answered, time.perf_counter() - began
-
-
-def _settled(tab: Any) -> None:
-    tab.wait_for_selector(READY)
-    # Charts are drawn after the script has ended.
-    tab.wait_for_function(
-        "() => [...document.querySelectorAll('.stPlotlyChart')]"
-        ".every(each => each.querySelector('.main-svg'))"
-    )
+    answered = tab.evaluate("() => window.looking.answer")
+    whole = tab.evaluate("() => window.looking.painted(window.looking.whole)")
     assert not tab.locator('[data-testid="stException"]').count(), "the page shows an exception"
+    return answered / 1e3 - began, whole / 1e3 - began
 
 
 def pressed(tab: Any) -> float:
     """Seconds from choosing a range until all of it is shown: what every page has."""
-    stale = '[data-testid="stElementContainer"][data-stale="true"]'
-
-    def press() -> None:
-        tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
-        tab.wait_for_url("**last=6h**")
-        _settled(tab)
-        tab.wait_for_function(f"() => !document.querySelector('{stale}')")
-
-    return timed(press)
+    tab.evaluate("() => window.looking.after('click', ['last=6h'])")
+    tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
+    return float(tab.evaluate("() => window.looking.done"))
 
 
-def measure(address: str, cpu: Cpu, browser: Any, page: str, end_s: int, rounds: int) -> None:
-    """A line for a page."""
-    answers, whole, choices, again, took, chose = [], [], [], [], [], []
-    for each in range(rounds):
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        tab = context.new_page()
-        tab.set_default_timeout(120_000)
-        name = "" if page == FIRST else f"page={page}&"
-        link = f"{address}/?{name}last=24h&to={end_s - 60 * each}"
-        before = cpu()
-        answered, shown = opened(tab, link)
-        took.append(cpu() - before)
-        answers.append(answered)
-        whole.append(shown)
-        before = cpu()
-        choices.append(pressed(tab))
-        chose.append(cpu() - before)
-        again.append(opened(tab, link)[0])
-        context.close()
-    _line(page, answers, whole, choices, again, took, chose)
+def dragged(tab: Any) -> float:
+    """Seconds from dragging over a stretch of the heatmap until it is explained."""
+    area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
+    tab.evaluate("() => window.looking.after('mouseup', ['from=', 'to='])")
+    height = area["y"] + area["height"] / 2
+    tab.mouse.move(area["x"] + area["width"] * 0.8, height)
+    tab.mouse.down()
+    tab.mouse.move(area["x"] + area["width"] * 0.95, height + 20, steps=10)
+    tab.mouse.up()
+    return float(tab.evaluate("() => window.looking.done"))
 
 
-def _line(
+@dataclass
+class Times:
+    """Seconds, one of each round."""
+
+    by_clock: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def take(self, seconds: float, cpu: float) -> None:
+        """Those of another round."""
+        self.by_clock.append(seconds)
+        self.cpu.append(cpu)
+
+    def said(self, bar_s: float) -> str:
+        """The median, what it is of its bar, the least and the most, and the CPU's median."""
+        took = statistics.median(self.by_clock)
+        return (
+            f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
+            f" {max(self.by_clock):.2f}; CPU {statistics.median(self.cpu):.2f})"
+        )
+
+
+def measure(
+    browser: Any,
+    cpu: Cpu,
     page: str,
-    answers: list[float],
-    whole: list[float],
-    choices: list[float],
-    again: list[float],
-    took: list[float],
-    chose: list[float],
+    link: Callable[[int], str],
+    asked: dict[str, Callable[[Any], float]],
+    rounds: int,
 ) -> None:
-    answer, choice = statistics.median(answers), statistics.median(choices)
+    """A line for a page: opened, then asked, each in browsers that were never here."""
+    answers, whole, again = Times(), [], []
+    takes = {name: Times() for name in asked}
+    for each in range(rounds):
+        for name, ask in (asked or {"": None}).items():
+            context = browser.new_context(viewport=WIDE)
+            context.add_init_script(LOOKING)
+            tab = context.new_page()
+            tab.set_default_timeout(120_000)
+            before = cpu()
+            answered, shown = opened(tab, link(each))
+            if name == next(iter(asked), ""):  # what is opened next was read by then
+                answers.take(answered, cpu() - before)
+                whole.append(shown)
+            before = cpu()
+            if ask is not None:
+                takes[name].take(ask(tab), cpu() - before)
+            again.append(opened(tab, link(each))[0])
+            context.close()
+    told = [f"{name} {times.said(INTERACTION_S)}" for name, times in takes.items()]
     print(
-        f"{page:<10} answer {answer:5.2f} s ({answer / FIRST_PAINT_S:.2f} of {FIRST_PAINT_S:.0f} s;"
-        f" {min(answers):.2f} to {max(answers):.2f}; CPU {statistics.median(took):.2f}),"
-        f" all {statistics.median(whole):5.2f} s; another range {choice:5.2f} s"
-        f" ({choice / INTERACTION_S:.2f} of {INTERACTION_S:.0f} s; {min(choices):.2f} to"
-        f" {max(choices):.2f}; CPU {statistics.median(chose):.2f});"
-        f" a second viewer {statistics.median(again):.2f} s",
+        f"{page:<10} answer {answers.said(FIRST_PAINT_S)}, all {statistics.median(whole):5.2f} s; "
+        + "".join(f"{each}; " for each in told)
+        + f"a second viewer {statistics.median(again):.2f} s",
         flush=True,
     )
+
+
+def at_rest(cpu: Cpu) -> None:
+    """Wait until the explorer has nothing left to do by itself."""
+    before = cpu()
+    while True:
+        time.sleep(1)
+        if cpu() - before < 0.05:
+            return
+        before = cpu()
+
+
+def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
+    """A line of an explorer that has just been started."""
+    with explorer(url, folder) as (address, cpu):
+        context = browser.new_context(viewport=WIDE)
+        context.add_init_script(LOOKING)
+        tab = context.new_page()
+        tab.set_default_timeout(120_000)
+        answered, _ = opened(tab, f"{address}/?page=why&last=24h&to={end_s}")
+        cold = cpu()
+        context.close()
+    with explorer(url, folder) as (_, cpu):
+        began = time.perf_counter()
+        at_rest(cpu)
+        took = time.perf_counter() - began - 1
+        print(
+            f"why, opened at once after a start: answer {answered:.2f} s (CPU since the start"
+            f" {cold:.2f}); the last day is at hand {took:.0f} s after one (CPU {cpu():.2f})",
+            flush=True,
+        )
+
+
+def requests_at(url: str, end_s: int, number: int) -> list[str]:
+    """Some requests' names in an address, of different minutes."""
+    engine = open_database(url, create=False)
+    names = []
+    for each in range(1, number + 1):
+        at_ns = (end_s - 7_200 - 600 * each) * 10**9
+        found = request_table(
+            engine,
+            Window(at_ns, at_ns + 10**9),
+            columns=["received_unix_ns", "trace_id", "span_id"],
+            limit=1,
+        ).to_pylist()[0]
+        names.append(f"{found['received_unix_ns']}-{found['trace_id']}-{found['span_id']}")
+    engine.dispose()
+    return names
 
 
 def main() -> None:
@@ -269,7 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--page", choices=RANGED, action="append")
+    parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
     parser.add_argument("--database", type=Path, help="keep it there, and use it again")
     given = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -280,21 +278,35 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         file = given.database or Path(scratch) / "ui.db"
-        url = f"sqlite:///{file}"
+        url = f"sqlite:///{file.absolute()}"
         end_s = int(time.time()) // 60 * 60 - 120
         if file.exists():
             end_s = int(file.stat().st_mtime) // 60 * 60 - 120
         else:
-            took = timed(lambda: fill(url, given.requests, end_s))
+            began = time.perf_counter()
+            fill(url, given.requests, end_s)
             os.utime(file, (end_s + 120, end_s + 120))
+            took = time.perf_counter() - began
             print(f"{given.requests:,} requests of a day, made in {took:.0f} s")
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        started(url, Path(scratch), browser, end_s)
+        names = requests_at(url, end_s, given.rounds)
         with explorer(url, Path(scratch)) as (address, cpu):
-            warm = browser.new_page()
-            warm.goto(address)
-            warm.locator("h1").first.wait_for()
-            for page in given.page or RANGED:
-                measure(address, cpu, browser, page, end_s, given.rounds)
+            at_rest(cpu)
+
+            def link(page: str, each: int) -> str:
+                if page == "request":
+                    return f"{address}/?page=request&request={names[each]}"
+                name = "" if page == FIRST else f"page={page}&"
+                return f"{address}/?{name}last=24h&to={end_s - 60 * each}"
+
+            for page in given.page or [each.key for each in PAGES]:
+                asked: dict[str, Callable[[Any], float]] = {}
+                if page in RANGED:
+                    asked["another range"] = pressed
+                if page == "why":
+                    asked["a stretch dragged over"] = dragged
+                measure(browser, cpu, page, partial(link, page), asked, given.rounds)
         browser.close()
 
 

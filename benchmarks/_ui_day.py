@@ -1,0 +1,101 @@
+"""The day that `ui.py` shows: a million requests in SQLite, as `tailspan up` leaves them."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Engine
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+
+from alerts.counting import keep_tally  # noqa: E402
+from alerts.objectives import counted  # noqa: E402
+from store import dialects  # noqa: E402
+from store.database import open_database  # noqa: E402
+from store.reaching import writing  # noqa: E402
+from store.rollup_marks import begin, mark_minutes  # noqa: E402
+from store.rollups import settle  # noqa: E402
+from store.rows import request_values, sample_values  # noqa: E402
+from store.schema import REQUESTS, SAMPLES  # noqa: E402
+from telemetry.engines import EngineSample  # noqa: E402
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
+from ui.in_force import in_force  # noqa: E402
+
+DAY_S = 86_400
+BATCH_ROWS = 5_000
+SAMPLE_EVERY_S = 5
+REPLICAS = 4
+
+
+def fill(url: str, number: int, end_s: int) -> None:
+    """A day of requests until an instant, slower in its last hour, and the engines' samples."""
+    rng = np.random.default_rng(7)
+    engine = open_database(url)
+    begin(engine)
+    parts: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.0)
+    step_ns = DAY_S * 10**9 // number
+    first_ns = (end_s - DAY_S) * 10**9
+    for first in range(0, number, BATCH_ROWS):
+        many = min(BATCH_ROWS, number - first)
+        at_ns = first_ns + (first + np.arange(many)) * step_ns
+        late = at_ns > (end_s - 3_600) * 10**9
+        queue = rng.lognormal(-4.5, 1.0, many) + late * rng.gamma(2.0, 0.3, many)
+        prefill = 0.03 + rng.lognormal(-2.6, 0.6, many)
+        output = np.clip(rng.geometric(1 / 120, many), 2, 1_000)
+        decode = 0.012 * rng.lognormal(0, 0.2, many) * (output - 1)
+        fate = rng.random(many)
+        rows = [
+            replace(
+                stores.request(first + i),
+                received_unix_ns=int(at_ns[i]),
+                outcome=Outcome.ERROR if fate[i] < 0.002 else Outcome.STOP,
+                **{**parts, "prefill_own_s": float(prefill[i]), "decode_own_s": float(decode[i])},
+                frontend_s=0.004,
+                queue_s=float(queue[i]),
+                prefill_s=float(prefill[i]),
+                decode_s=float(decode[i]),
+                delivery_s=0.002,
+                ttft_s=float(0.004 + queue[i] + prefill[i]),
+                itl_max_s=float(0.04 + late[i] * 0.05),
+                e2e_s=float(0.006 + queue[i] + prefill[i] + decode[i]),
+                output_tokens=int(output[i]),
+            )
+            for i in range(many)
+        ]
+        values = [request_values(row) for row in rows]
+        with writing(engine) as connection:
+            dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
+            mark_minutes(connection, values)
+    _samples(engine, end_s)
+    settle(engine, end_s)
+    for goodput in counted(in_force().objectives).values():
+        keep_tally(engine, goodput, end_s)
+    engine.dispose()
+
+
+def _samples(engine: Engine, end_s: int) -> None:
+    rng = np.random.default_rng(8)
+    for start in range(end_s - DAY_S, end_s, 3_600):
+        values = [
+            sample_values(
+                EngineSample(
+                    replica=f"replica-{replica}",
+                    engine=0,
+                    process=1,
+                    at_unix_ns=at * 10**9,
+                    started_unix_ns=(end_s - DAY_S) * 10**9,
+                    waiting=int(rng.poisson(3)),
+                    running=int(rng.poisson(18)),
+                    kv_usage_ratio=float(rng.uniform(0.4, 0.8)),
+                )
+            )
+            for at in range(start, start + 3_600, SAMPLE_EVERY_S)
+            for replica in range(REPLICAS)
+        ]
+        with writing(engine) as connection:
+            dialects.of(engine).inserting(engine, SAMPLES)(connection, values)
