@@ -222,7 +222,9 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 def nothing(cells: int) -> FloatArray:
     """The facts of a quantity that nobody told."""
-    return np.tile(np.array([0.0, 0.0, np.inf, -np.inf]), (cells, 1))
+    facts = np.empty((cells, 4))
+    facts[:] = (0.0, 0.0, np.inf, -np.inf)
+    return facts
 
 
 def _joined(several: Sequence[IntArray]) -> IntArray:

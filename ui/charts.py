@@ -60,16 +60,18 @@ def percentiles(
         series = found.series[key]
         # Zero has no place on a logarithmic axis; a latency of 0 is below what is drawn.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
+        # A bin between two gaps has no line to be seen by. Only where there is one: a browser
+        # draws each marker by itself, those of no size, too.
         lone = _lone(drawn)
+        seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(
             go.Scatter(
                 x=at,
                 y=values_of(drawn),
                 name=key.upper(),
-                mode="lines+markers",
+                mode="lines+markers" if lone.any() else "lines",
                 line=style,
-                # A bin between two gaps has no line to be seen by.
-                marker={"size": np.where(lone, 5, 0).tolist(), "color": style["color"]},
+                marker=seen if lone.any() else None,
                 connectgaps=False,
                 customdata=_told(series.value_s, series.low_s, series.high_s),
                 hovertemplate="%{customdata}<extra>" + key.upper() + "</extra>",
@@ -81,8 +83,8 @@ def percentiles(
         go.Scatter(
             x=at,
             y=[smallest if count else None for count in found.requests.tolist()],
-            mode="markers",
-            marker={"size": 1, "opacity": 0},
+            mode="lines",
+            line={"width": 0},
             showlegend=False,
             customdata=[wording.counted(count, "request") for count in found.requests.tolist()],
             hovertemplate="%{customdata}<extra>n</extra>",
@@ -129,8 +131,8 @@ def phases(means_s: Matrix, requests: IntArray, bins: Bins, window: Window, zone
         go.Scatter(
             x=at,
             y=values_of(totals),
-            mode="markers",
-            marker={"size": 1, "opacity": 0},
+            mode="lines",
+            line={"width": 0},
             showlegend=False,
             customdata=[
                 f"{wording.seconds(total)} · {wording.counted(count, 'request')}"

@@ -201,8 +201,8 @@ def _told(
         go.Scatter(
             x=at,
             y=[at_value] * len(at),
-            mode="markers",
-            marker={"size": 1, "opacity": 0},
+            mode="lines",
+            line={"width": 0},
             showlegend=False,
             hovertemplate=f"{said}<extra>{name}</extra>",
         )

@@ -84,6 +84,30 @@ def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
         json.loads(figure.to_json(), parse_constant=pytest.fail)
 
 
+def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
+    """A browser draws a chart with a marker for each bin in three times the time."""
+    bins = timebins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
+    for values_s, lone in (
+        ([1.0, 2.0, 1.5, 1.0, 2.0], []),
+        ([1.0, np.nan, 1.5, np.nan, 2.0], [0, 2, 4]),
+        ([1.0, 2.0, np.nan, 1.5, np.nan], [3]),
+    ):
+        line = np.array(values_s)
+        found = percentiles.Percentiles(
+            np.full(5, 500),
+            {
+                name: percentiles.Series(q, line, line, line)
+                for name, q in percentiles.QUANTILES.items()
+            },
+        )
+        figure = charts.percentiles(found, bins, HOUR, UTC, colours.LIGHT, "TTFT")
+        for trace in figure.data[:3]:
+            sizes = trace.marker.size if "markers" in trace.mode else [0] * 5
+            assert [place for place, size in enumerate(sizes) if size] == lone
+        assert {trace.mode for trace in figure.data[:3]} == {"lines+markers" if lone else "lines"}
+        assert figure.data[3].mode == "lines"
+
+
 def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
     """No requests, or none with this latency."""
     for figure in over_time(request_rows([])):
