@@ -15,8 +15,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Engine, Table, and_, func, select
 
 from store.buckets import Sums, nothing, sums_of
-from store.queries import Window, request_table
-from store.queries import simulated as any_simulated
+from store.queries import Window, request_table, simulated_requests, simulated_samples
 from store.reaching import reading
 from store.rollup_marks import SECOND_NS
 from store.rollup_queries import Rollups, rollups
@@ -73,7 +72,7 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         gpus=gpu_minutes(engine, read.window),
         cells=read.cells,
         starts=(*in_force(engine, start), *starts_between(engine, start + 1, end)),
-        simulated=any_simulated(engine, read.window),
+        simulated=read.simulated or simulated_samples(engine, read.window),
         apportioned=read.apportioned,
         engines_from_unix_ns=read.gone_ns,
         overflowed=read.overflowed,
@@ -178,6 +177,7 @@ class _Charged:
     gone_ns: int
     """Up to when rows, and samples with them, were removed."""
     overflowed: int
+    simulated: bool
 
 
 def _charged(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
@@ -200,7 +200,7 @@ def _charged(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
         longest[-1] = float(np.max(_facts(before.sums(["e2e_s"]), "e2e_s")[:, 3], initial=0.0))
     gone_ns = found.requests_gone_before_unix_ns()
     cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
-    return _Charged(answered, cells, whole, gone_ns, found.overflowed())
+    return _Charged(answered, cells, whole, gone_ns, found.overflowed(), simulated=found.simulated)
 
 
 def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
@@ -227,7 +227,7 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> _Charged:
     )
     longest = dict.fromkeys(np.unique(hours).tolist(), _LONGEST_S)
     cells, whole = _apportioned(engine, answered, cells, {**longest, -1: _LONGEST_S}, 0)
-    return _Charged(answered, cells, whole, 0, 0)
+    return _Charged(answered, cells, whole, 0, 0, simulated=simulated_requests(engine, answered))
 
 
 def _cells(

@@ -281,14 +281,26 @@ def _newest(engine: Engine, instant: ColumnElement[int]) -> int | None:
 
 def simulated(engine: Engine, window: Window) -> bool:
     """Whether anything in the window comes from a simulator rather than a server."""
-    found = (
-        exists().where(
-            _in(window, REQUESTS.c.received_unix_ns), REQUESTS.c.source == Source.SIMULATOR.value
-        ),
-        exists().where(_in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated),
+    return simulated_requests(engine, window) or simulated_samples(engine, window)
+
+
+def simulated_requests(engine: Engine, window: Window) -> bool:
+    """Whether any of its requests do: where none do, each of them is looked at."""
+    return _any(
+        engine,
+        _in(window, REQUESTS.c.received_unix_ns),
+        REQUESTS.c.source == Source.SIMULATOR.value,
     )
+
+
+def simulated_samples(engine: Engine, window: Window) -> bool:
+    """The same of its engines' samples."""
+    return _any(engine, _in(window, SAMPLES.c.at_unix_ns), SAMPLES.c.simulated)
+
+
+def _any(engine: Engine, *which: ColumnElement[bool]) -> bool:
     with reading(engine) as connection:
-        return any(connection.scalar(select(each)) for each in found)
+        return bool(connection.scalar(select(exists().where(*which))))
 
 
 def _known(
