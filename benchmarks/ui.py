@@ -190,7 +190,7 @@ def measure(
     answers, whole, again = Times(), [], []
     takes = {name: Times() for name in asked}
     for each in range(rounds):
-        for name, ask in (asked or {"": None}).items():
+        for name in asked or [""]:
             context = browser.new_context(viewport=WIDE)
             context.add_init_script(LOOKING)
             tab = context.new_page()
@@ -201,8 +201,8 @@ def measure(
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
             before = cpu()
-            if ask is not None:
-                takes[name].take(ask(tab), cpu() - before)
+            if name in asked:
+                takes[name].take(asked[name](tab), cpu() - before)
             again.append(opened(tab, link(each))[0])
             context.close()
     told = [f"{name} {times.said(INTERACTION_S)}" for name, times in takes.items()]
