@@ -20,9 +20,10 @@ from store.database import open_database  # noqa: E402
 from store.reaching import writing  # noqa: E402
 from store.rollup_marks import begin, mark_minutes  # noqa: E402
 from store.rollups import settle  # noqa: E402
-from store.rows import request_values, sample_values  # noqa: E402
+from store.rows import sample_values  # noqa: E402
 from store.schema import REQUESTS, SAMPLES  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
+from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
 from ui.in_force import in_force  # noqa: E402
 
@@ -67,7 +68,7 @@ def fill(url: str, number: int, end_s: int) -> None:
             )
             for i in range(many)
         ]
-        values = [request_values(row) for row in rows]
+        values = [row_of(row) for row in rows]
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             mark_minutes(connection, values)
