@@ -21,7 +21,7 @@ from diagnosis.causes.registry import DETECTORS
 from diagnosis.requests import FloatArray
 from diagnosis.tail import FEW, Stretch, tail_means
 
-WIDE: Final = 0.25
+WIDE: Final = 0.5
 """How much of the window is looked at for causes that the slowest hide."""
 
 LEAST: Final = 0.08
