@@ -29,6 +29,9 @@ OF_STEP: Final = ("handoff", "queue_step")
 OF_BLOCKS: Final = ("queue_kv",)
 """What memory must be free for first."""
 
+_SURELY_MORE: Final = 0.25
+"""A logarithm of the fleet's rate, beyond two standard errors of its counts."""
+
 _MUCH_MORE: Final = 1.5
 """Times: more requests at a time bring about as much of both."""
 
@@ -63,9 +66,9 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
 
 
 def grown_traffic(case: Case) -> dict[str, float]:
-    """What of each term longer prompts and a tenant's flood brought about, where these are beyond
-    doubt: causes of another kind may be told beside them."""
-    sure = []
+    """What of each term longer prompts, a load and a tenant's flood brought about, where these
+    are beyond doubt: causes of another kind may be told beside them."""
+    sure = [blame.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if case.workload.prompts_grew:
         sure.append(blame.PROMPTS)
     if blame.flooded(case):

@@ -10,8 +10,10 @@ from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     BASELINE,
     REPLICAS,
+    S,
     asked,
     asking_for_adapters,
+    busier,
     later,
     quiet,
     shares,
@@ -100,6 +102,17 @@ def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers_of(engines, None, [start])))
     assert max(found, key=lambda cause: found[cause]) == "kv_cache_exhausted"
+
+
+def test_a_restart_amid_a_load_shares_its_backlog() -> None:
+    """Twice as many requests come, all the time; they wait where one server was away."""
+    requests = busier(quiet(), 2)
+    at_s = requests.received_unix_ns / S
+    waited = later(requests, queue_seats_s=np.where((at_s > 950) & (at_s < 978), 3.0, 0.0))
+    engines = told_each_second({}, {"waiting": 0, "running": 10})
+    found = shares(asked(waited, servers=servers_of(engines, None, [started(960.0)])))
+    assert found["cold_start"] == pytest.approx(0.5, abs=0.1)
+    assert found["load_exceeds_capacity"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
