@@ -125,7 +125,7 @@ def _sampled(samples: Samples) -> Iterator[tuple[str, IntArray, FloatArray]]:
             continue
         if name.endswith("_total"):
             with np.errstate(divide="ignore", invalid="ignore"):
-                values = samples.rises(name) / samples.spans_s()
+                values = samples.rises(name) / samples.spans_s
         else:
             values = samples.number(name)
         for series in np.unique(samples.series):

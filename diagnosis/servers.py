@@ -6,6 +6,7 @@ sum of the rises between neighbouring samples of the same process and start.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from diagnosis.requests import BoolArray, FloatArray, IntArray, Labels
 from telemetry.starts import EngineStart
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Samples:
     """Samples of engines or of GPUs, in the order of time.
 
@@ -26,6 +27,8 @@ class Samples:
     series: IntArray
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
+    _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+    """What was asked for: many detectors ask for the same."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
@@ -38,19 +41,28 @@ class Samples:
     def rises(self, name: str) -> FloatArray:
         """(n,) how much a counter rose since the sample before of the same series; NaN for
         the first of a series, and where it is not told."""
-        values = self.number(name)
-        order = np.lexsort((self.at_unix_ns, self.series))
+        known = self._rises.get(name)
+        if known is not None:
+            return known
+        values, order = self.number(name), self._order
         ordered, series = values[order], self.series[order]
         rise = np.full(values.size, np.nan)
         if values.size > 1:
             step = np.diff(ordered)
             same = (series[1:] == series[:-1]) & (step >= 0)
             rise[order[1:]] = np.where(same, step, np.nan)
+        self._rises[name] = rise
         return rise
 
+    @cached_property
+    def _order(self) -> IntArray:
+        """Of each series by time."""
+        return np.lexsort((self.at_unix_ns, self.series))
+
+    @cached_property
     def spans_s(self) -> FloatArray:
         """(n,) seconds since the sample before of the same series; NaN for the first."""
-        order = np.lexsort((self.at_unix_ns, self.series))
+        order = self._order
         at, series = self.at_unix_ns[order], self.series[order]
         spans = np.full(at.size, np.nan)
         if at.size > 1:
@@ -59,7 +71,7 @@ class Samples:
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
         """A counter's rise per second over the chosen samples; None where nobody told it."""
-        rise, spans = self.rises(name)[rows], self.spans_s()[rows]
+        rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
         return float(rise[known].sum()) / seconds if seconds > 0 else None

@@ -66,7 +66,7 @@ def engine_grids(
         return _most(of, told.number(name), index, bins, len(replicas), add)
 
     def rate(name: str) -> Grid:
-        return _rate(of, told.rises(name), told.spans_s(), index, bins, len(replicas))
+        return _rate(of, told.rises(name), told.spans_s, index, bins, len(replicas))
 
     def ratio(part: str, whole: str) -> Grid:
         above, below = told.rises(part), told.rises(whole)

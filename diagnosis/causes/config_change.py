@@ -58,9 +58,9 @@ def detect(case: Case) -> Claim | None:
     if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
         others.append(blame.MISSES)
     # Who meets its restart with more work than usual shares the price with it.
-    for term, share in grown_traffic(case).items():
+    for term, by_traffic in grown_traffic(case).items():
         if term in weights:
-            weights[term] = np.where(deployed & ~warm, 1.0 - share / 2.0, weights[term])
+            weights[term] = np.where(deployed & ~warm, 1.0 - by_traffic / 2.0, weights[term])
     beside = blame.beside(case, _log_of_fewer_seats(case, changed))
     for term, share in waiting(case, *others).items():
         if term in weights:

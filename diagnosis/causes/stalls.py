@@ -16,7 +16,7 @@ _NOTICEABLE = 0.02
 def stalled_while_queued_s(case: Case) -> FloatArray:
     """(n,) seconds that its replica's engines stood still while a slow request waited for them."""
     engines = case.servers.engines
-    rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s())
+    rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))
     waited_s = waited_s + np.nan_to_num(case.slow.number("queue_s"))
     stalled = np.zeros(len(case.slow))
