@@ -4,11 +4,12 @@ import random
 import statistics
 import subprocess
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from rig.load import Call, Timed, mixed, send_all
+from ui.pages import PAGES, Page
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -150,3 +151,22 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
     assert page.locator("[data-testid=stException]").count() == 0
     assert page.get_by_text("Simulated data").count() == 0
     page.screenshot(path=tailspan.folder / "page.png", full_page=True)
+
+
+@pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.key)
+def test_every_page_opens_on_a_real_server(
+    story: Any, tailspan: Any, tab: Any, shown: Page
+) -> None:
+    """Its question, an answer, no exception, and nothing marked as simulated."""
+    _, rows, _ = story
+    page = tab(viewport={"width": 1280, "height": 1000})
+    asked = {"page": shown.key, "last": "1h"}
+    if not shown.of_a_range:
+        asked = {"page": shown.key, "request": next(iter(rows))}
+    page.goto(f"http://127.0.0.1:{tailspan.explorer_port}/?{urlencode(asked)}")
+    page.get_by_role("heading", name=shown.question).wait_for()
+    page.locator(".headline, .note").first.wait_for()
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+    assert page.get_by_text("Traceback").count() == 0
+    assert page.locator("[data-testid=stException]").count() == 0
+    assert page.get_by_text("Simulated data").count() == 0
