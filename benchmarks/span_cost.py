@@ -140,7 +140,8 @@ def ours(requests: int) -> float:
         for tell in ended[first : first + 512]:
             record, told = tell(), decode(settled)
             assert isinstance(told, Settled)
-            record.queue_parts = queue if told.account.waited is None else told.account.waited.parts
+            assert told.account.waited is not None
+            record.queue_parts = told.account.waited.parts
             record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
             record.others_prefill_tokens_max = told.account.others_prefill_tokens_max
             spans.append(span_of(record, resource))

@@ -10,6 +10,7 @@ from pathlib import Path
 from cli import probes
 from cli.access import OPEN, Access
 from cli.addresses import authority
+from cli.newest import of_the_newest
 from cli.text import printable
 from cli.text import usd as usd_text
 from cli.told import TIMEOUT_S, told
@@ -74,27 +75,21 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
     from store.accounts import accounts
-    from store.database import open_database
-    from store.errors import StoreError
-    from store.queries import Window, newest_unix_ns
+    from store.queries import Window
 
     try:
         in_force = prices_in_force(path, os.environ)
     except PriceError as error:
         yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
         return
-    engine = None
-    try:
-        engine = open_database(url, create=False)
-        newest = newest_unix_ns(engine)
-        if newest is None:
-            return
-        found = bill(accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force)
-    except StoreError:
-        return  # `database` says so
-    finally:
-        if engine is not None:
-            engine.dispose()
+    found = of_the_newest(
+        url,
+        lambda engine, newest: bill(
+            accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
+        ),
+    )
+    if found is None:
+        return
     for what, usd, number, origin in sorted(
         {
             (rate.what, rate.usd_per_hour, rate.devices, str(rate.origin))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from cli import probes
 from cli.access import OPEN, Access
 from cli.checks import Finding, length
+from cli.newest import of_the_newest
 from cli.text import printable
 from cli.told import told
 
@@ -59,23 +60,13 @@ def against_clients(url: str | None) -> Iterator[Finding]:
         url: a SQLAlchemy URL; None for the default.
     """
     from store.clock_offsets import offsets
-    from store.database import open_database
-    from store.errors import StoreError
-    from store.queries import Window, newest_unix_ns
+    from store.queries import Window
 
-    engine = None
-    try:
-        engine = open_database(url, create=False)
-        newest = newest_unix_ns(engine)
-        if newest is None:
-            return
-        found = offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1))
-    except StoreError:
-        return  # `database` says so
-    finally:
-        if engine is not None:
-            engine.dispose()
-    off = [each for each in found if each.low_s > _APART_S or each.high_s < -_APART_S]
+    found = of_the_newest(
+        url,
+        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+    )
+    off = [each for each in found or () if each.low_s > _APART_S or each.high_s < -_APART_S]
     for each in off[:_MOST_NAMED]:
         ahead = each.low_s > 0
         seconds, which = (each.low_s, "ahead of") if ahead else (-each.high_s, "behind")

@@ -23,6 +23,7 @@ from diagnosis.servers import Servers
 from diagnosis.tail import (
     ENOUGH,
     FEW,
+    MORE_OF_ALL,
     Stretch,
     block_sums,
     drawn_blocks,
@@ -45,8 +46,7 @@ CHANCE: Final = 0.01
 """Narrower than the intervals shown: a verdict is asked for more often than an interval is read."""
 
 MORE_SLOW: Final = 1.6
-MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
-"""Times as many requests beyond where the baseline's tail begins; its slower quarter and half."""
+"""Times as many requests beyond where the baseline's tail begins."""
 
 UNHEARD_OF: Final = 1.5
 """Times the slowest of the baseline: as many requests as make a tail beyond that are no chance,
@@ -137,8 +137,7 @@ def _explained(
         wide = wide_share(slow, share)
         if causes and wide is not None:
             wider = case_of(question, servers, now, before, tails, wide, case.work)
-            named = [cause.id for cause in causes]
-            beneath = hidden(wider, slow, share, drawn[0], named[0], named)
+            beneath = hidden(wider, slow, share, drawn[0], [cause.id for cause in causes])
             causes, unexplained = _with_hidden(causes, unexplained, beneath, baseline_s)
     hits, tested = hardest_hit(now, _hit(now, slow, usual, share)) if grown else ([], 0)
     return Explanation(

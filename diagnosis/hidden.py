@@ -10,7 +10,7 @@ mean of both over what all add together.
 Source: the mean of both is Shapley's value (1953) of a game of two, the cause and all others.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -62,8 +62,7 @@ def hidden(
     slow: Stretch,
     share: float,
     drawn: FloatArray,
-    first: str,
-    named: Collection[str],
+    named: Sequence[str],
 ) -> list[Hidden]:
     """Find them.
 
@@ -72,24 +71,20 @@ def hidden(
         slow: the window's requests.
         share: how much of them is slow.
         drawn: (replicates, blocks) how often each of the window's blocks is drawn.
-        first: the largest cause of the slow ones.
-        named: all causes that are named already.
+        named: the causes of the slow ones, largest first; there is one at least.
     """
     claims = claims_of(wide)
     game = _Game(wide, claims, slow, share)
-    both_s = game.whole_s - game.nothing_s
+    first = next((place for place, claim in enumerate(claims) if claim.cause == named[0]), None)
+    if first is None or game.of_all(first) < _SAME:
+        return []
     found = []
     for place, claim in enumerate(claims):
-        if claim.cause != first and claim.cause in named:
-            continue
         alone_s, here_s = game.adds_s(place)
-        of_all = (alone_s + here_s) / 2.0 / both_s if both_s > 0 else 0.0
-        if claim.cause == first:
-            if of_all < _SAME:
-                return []
-        elif of_all >= LEAST and here_s <= _HERE * alone_s:
+        of_all = game.of_all(place)
+        if claim.cause not in named and of_all >= LEAST and here_s <= _HERE * alone_s:
             found.append(Hidden(claim, of_all, game.replicates(place, drawn), alone_s))
-    return found if any(claim.cause == first for claim in claims) else []
+    return found
 
 
 class _Game:
@@ -111,6 +106,11 @@ class _Game:
         """What a cause adds alone, and what it adds to all others."""
         alone, others = self._with_and_without(place)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
+
+    def of_all(self, place: int) -> float:
+        """A cause's share: the mean of both over what all add together."""
+        both_s = self.whole_s - self.nothing_s
+        return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
 
     def replicates(self, place: int, drawn: FloatArray) -> FloatArray:
         """(replicates,) a cause's share of what all add, with the blocks drawn anew."""

@@ -20,6 +20,10 @@ SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
 ENOUGH: Final = 15
 """Slow requests, for their mean to be more than an anecdote."""
 
+MORE_OF_ALL: Final = {0.25: 1.35, 0.5: 1.2}
+"""Times as many requests beyond where the baseline's slower quarter and its slower half begin: a
+growth of all of them, where the tail itself tells too little."""
+
 FEW: Final = 20_000
 """Up to so many are sorted to the last; of more, `SORTED`."""
 SORTED: Final = 0.12

@@ -6,7 +6,7 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.queueing import grown_traffic
+from diagnosis.causes.queueing import shared_with_traffic
 from diagnosis.causes.restarts import around_starts, away_from_starts, lasting, restarts
 from diagnosis.requests import FloatArray
 
@@ -33,8 +33,7 @@ def detect(case: Case) -> Claim | None:
         return None
     felt = max(started, key=lambda start: int(around_starts(case, [start]).sum()))
     anyway = away_from_starts(case, started)
-    # Who meets a restart with more work than usual shares its price with it.
-    by_traffic = {term: share / 2.0 for term, share in grown_traffic(case).items()}
+    by_traffic = shared_with_traffic(case)
     if not _fuller(case):
         # An empty cache is full again before as many run as usual: there are fewer blocks.
         anyway["queue_kv"] = 1.0

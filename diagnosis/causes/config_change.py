@@ -9,7 +9,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
-from diagnosis.causes.queueing import grown_traffic, waiting
+from diagnosis.causes.queueing import shared_with_traffic, waiting
 from diagnosis.causes.restarts import around_starts, lasting, new_configs, restarts
 from diagnosis.requests import FloatArray
 from telemetry.starts import Difference, differences
@@ -57,10 +57,9 @@ def detect(case: Case) -> Claim | None:
     others = [*blame.TRAFFIC]
     if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
         others.append(blame.MISSES)
-    # Who meets its restart with more work than usual shares the price with it.
-    for term, by_traffic in grown_traffic(case).items():
+    for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
-            weights[term] = np.where(deployed & ~warm, 1.0 - by_traffic / 2.0, weights[term])
+            weights[term] = np.where(deployed & ~warm, 1.0 - by_traffic, weights[term])
     beside = blame.beside(case, _log_of_fewer_seats(case, changed))
     for term, share in waiting(case, *others).items():
         if term in weights:

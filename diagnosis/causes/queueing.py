@@ -65,16 +65,16 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     return weights
 
 
-def grown_traffic(case: Case) -> dict[str, float]:
-    """What of each term longer prompts, a load and a tenant's flood brought about, where these
-    are beyond doubt: causes of another kind may be told beside them."""
+def shared_with_traffic(case: Case) -> dict[str, float]:
+    """What of each term a restart leaves to the traffic that it met: half of what longer prompts,
+    a load and a tenant's flood brought about, where these are beyond doubt."""
     sure = [blame.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if case.workload.prompts_grew:
         sure.append(blame.PROMPTS)
     if blame.flooded(case):
         sure.append(blame.FLOOD)
     found = waiting(case, *sure) if sure else {}
-    return {term: float(np.mean(share)) for term, share in found.items()}
+    return {term: float(np.mean(share)) / 2.0 for term, share in found.items()}
 
 
 def mostly_prefills(case: Case) -> bool:

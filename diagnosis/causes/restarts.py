@@ -10,6 +10,7 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.parts import latency_s
 from diagnosis.requests import BoolArray, FloatArray, Requests
+from diagnosis.tail import MORE_OF_ALL
 from diagnosis.terms import TERMS, excess_s
 from telemetry.starts import EngineStart
 
@@ -19,10 +20,8 @@ _WARM_S = 120.0
 _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
-_MORE_OF_ALL = {0.25: 1.35, 0.5: 1.2}
 _ERRORS = 2.0
-"""Times as many slow requests as in the baseline, or requests as slow as its slower quarter or
-half; and standard errors beyond that."""
+"""Times as many slow requests as in the baseline, and standard errors beyond that."""
 _LEAST_WARM_S = 15.0
 _PAUSE_S = 5.0
 
@@ -142,7 +141,7 @@ def lasting(case: Case) -> bool:
         return False
     before_s = latency_s(case.before, case.question.metric)
     before_s = before_s[np.isfinite(before_s)]
-    levels = {len(case.usual) / max(before_s.size, 1): _MORE, **_MORE_OF_ALL}
+    levels = {len(case.usual) / max(before_s.size, 1): _MORE, **MORE_OF_ALL}
     return any(
         float((taken_s > np.quantile(before_s, 1.0 - level)).mean())
         > more * level + _ERRORS * np.sqrt(level / taken_s.size)
