@@ -10,10 +10,14 @@ are set back by it, and the rows say by how much: told = kept + `clock_ahead_s`.
 stays as it is while it is about right, because what totals count since is an instant too, and
 another one would be another count.
 
+What is told again, because an answer was missed, is set back by as much as the first time, so
+that it is known for the same: instants are part of what rows are told apart by.
+
 Pure but for what it remembers; called on one event loop.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from statistics import median_high
 from typing import Any, Final
@@ -29,10 +33,13 @@ MOST_SOURCES: Final = 1_000
 """Senders told apart; of more, the longest silent begins anew."""
 SILENT_NS: Final = 600 * 10**9
 """Of who has said nothing for so long nothing is reported."""
+MOST_REPEATS: Final = 100_000
+"""Rows that were set back and would be by as much again; some 20 MB, if a clock is that fast."""
 UNNAMED: Final = "unnamed"
 """Who gives no replica's name, as all clients: several clocks, so each message is on its own."""
 
 _REPLICA, _RECEIVED = PLACE["replica"], PLACE["received_unix_ns"]
+_TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
 _E2E, _AHEAD = PLACE["e2e_s"], PLACE["clock_ahead_s"]
 
 
@@ -78,6 +85,7 @@ class Clocks:
     def __init__(self) -> None:
         self._sources: OrderedDict[str, Source] = OrderedDict()
         self._now_unix_ns = 0
+        self._set_back: OrderedDict[Hashable, int] = OrderedDict()
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
         """Look at a message's rows, and set back those that are ahead."""
@@ -98,8 +106,8 @@ class Clocks:
             source.learn(lead_ns, arrived_unix_ns)
             if source.ahead_ns or lead_ns > TOLERANCE_NS:
                 off[replica] = source
-        if off:
-            _set_back(batch, off, arrived_unix_ns)
+        if off or self._set_back:
+            self._set_right(batch, off, arrived_unix_ns)
 
     def report(self) -> list[Source]:
         """The senders that were heard lately, by name."""
@@ -114,38 +122,44 @@ class Clocks:
             self._sources.popitem(last=False)
         return source
 
+    def _set_right(self, batch: Batch, off: dict[str | None, Source], arrived_unix_ns: int) -> None:
+        def ahead_of(told: Hashable, replica: str | None, newest_unix_ns: int) -> int:
+            known = self._set_back.get(told)
+            source = off.get(replica)
+            if known is not None or source is None:
+                return known or 0
+            lead_ns, ahead_ns = newest_unix_ns - arrived_unix_ns, source.ahead_ns
+            if lead_ns - ahead_ns > TOLERANCE_NS:
+                ahead_ns = lead_ns  # further ahead than its like: this one by itself
+            if ahead_ns:
+                source.rows += 1
+                self._set_back[told] = ahead_ns
+                if len(self._set_back) > MOST_REPEATS:
+                    self._set_back.popitem(last=False)
+            return ahead_ns
 
-def _set_back(batch: Batch, off: dict[str | None, Source], arrived_unix_ns: int) -> None:
-    def ahead_of(replica: str | None, newest_unix_ns: int) -> int:
-        source = off.get(replica)
-        if source is None:
-            return 0
-        lead_ns, ahead_ns = newest_unix_ns - arrived_unix_ns, source.ahead_ns
-        if lead_ns - ahead_ns > TOLERANCE_NS:
-            ahead_ns = lead_ns  # further ahead than its like: this one by itself
-        source.rows += ahead_ns > 0
-        return ahead_ns
+        def right_request(row: Row) -> Row:
+            told = (row[_TRACE], row[_SPAN], row[_RECEIVED])
+            ahead_ns = ahead_of(told, row[_REPLICA], _end_unix_ns(row))
+            if not ahead_ns:
+                return row
+            values = list(row)
+            values[_RECEIVED] -= ahead_ns
+            values[_AHEAD] = ahead_ns / 1e9
+            return tuple(values)
 
-    def right_request(row: Row) -> Row:
-        ahead_ns = ahead_of(row[_REPLICA], _end_unix_ns(row))
-        if not ahead_ns:
-            return row
-        values = list(row)
-        values[_RECEIVED] -= ahead_ns
-        values[_AHEAD] = ahead_ns / 1e9
-        return tuple(values)
+        def right(row: Any, *instants: str) -> Any:
+            told = (row.replica, row.at_unix_ns)
+            ahead_ns = ahead_of(told, row.replica, row.at_unix_ns)
+            if not ahead_ns:
+                return row
+            earlier = {name: getattr(row, name) - ahead_ns for name in instants}
+            return replace(row, **earlier, clock_ahead_s=ahead_ns / 1e9)
 
-    def right(row: Any, *instants: str) -> Any:
-        ahead_ns = ahead_of(row.replica, row.at_unix_ns)
-        if not ahead_ns:
-            return row
-        earlier = {name: getattr(row, name) - ahead_ns for name in instants}
-        return replace(row, **earlier, clock_ahead_s=ahead_ns / 1e9)
-
-    batch.requests = RequestRows([right_request(row) for row in batch.requests.rows])
-    batch.samples = [right(row, "at_unix_ns", "started_unix_ns") for row in batch.samples]
-    batch.starts = [right(row, "at_unix_ns") for row in batch.starts]
-    batch.gpus = [right(row, "at_unix_ns") for row in batch.gpus]
+        batch.requests = RequestRows([right_request(row) for row in batch.requests.rows])
+        batch.samples = [right(row, "at_unix_ns", "started_unix_ns") for row in batch.samples]
+        batch.starts = [right(row, "at_unix_ns") for row in batch.starts]
+        batch.gpus = [right(row, "at_unix_ns") for row in batch.gpus]
 
 
 def _end_unix_ns(row: Row) -> int:

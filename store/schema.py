@@ -10,7 +10,17 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
 from sqlalchemy.types import TypeEngine
 
 from telemetry.engines import EngineSample
@@ -21,8 +31,10 @@ from telemetry.starts import EngineStart
 KEPT_FIRST = "kept_first"
 """In a table's `info`: of rows with one key the first stands, and is never replaced."""
 
-REQUEST_KEY = ("trace_id", "span_id")
-SAMPLE_KEY = ("replica", "process", "engine", "at_unix_ns")
+REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
+"""The instant first: ids are random, and what is in their order is all over the disk. A span that
+is told again is told with the same instant (`collector/clocks.py` sees to it)."""
+SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
 
@@ -86,11 +98,11 @@ def _table(name: str, noun: type, key: tuple[str, ...], instant: str) -> Table:
                 field.name,
                 field.kind.sql(),
                 nullable=field.nullable,
-                primary_key=field.name in key,
                 autoincrement=False,
             )
             for field in fields_of(noun)
         ),
+        PrimaryKeyConstraint(*key),
         # Every question has a window of time.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True},

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from store.errors import DatabaseMissing, StoreError
+from store.named import named
 from store.queries import (
     Window,
     label_values,
@@ -145,11 +146,14 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
     """The whole row of one request; None where the store does not have it."""
     at = key.received_unix_ns
-    instant = EVER if at is None else Window(at, at + 1)
     with told():
-        found = request_table(
-            engine, instant, equals={"trace_id": key.trace_id, "span_id": key.span_id}, limit=1
-        )
+        if at is None:
+            instants = named(engine, f"{key.trace_id}/{key.span_id}")["received_unix_ns"]
+            if not instants:
+                return None
+            at = instants[0].as_py()
+        equals = {"trace_id": key.trace_id, "span_id": key.span_id}
+        found = request_table(engine, Window(at, at + 1), equals=equals, limit=1)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows[0] if rows else None
 

@@ -63,7 +63,8 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         " SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
     ]
     if cluster:
-        by = next(iter(table.primary_key)).name
+        # Rows that are one are on one server, whatever instants they bear.
+        by = next(each for each in order(table) if each not in _instants(table))
         made.append(
             f"CREATE TABLE IF NOT EXISTS {table.name}{spread} ({', '.join(columns)}) ENGINE ="
             f" Distributed({cluster}, currentDatabase(), {where}, cityHash64(`{by}`))"

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from sqlite3 import Connection as SQLiteConnection
@@ -43,8 +44,10 @@ READERS: int = min(4, os.cpu_count() or 1)
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Ids are random, so each insert meets another page of the index: with SQLite's own 2 MB and
-1,000 pages most of them are read, and written twice over, for every row (benchmarks/ingest.py)."""
+"""SQLite's own 2 MB and 1,000 pages are for small databases: pages that rows come to often would
+be read, and written twice over, time and again (benchmarks/ingest.py)."""
+AT_ONCE: Final = 32
+"""Rows a statement: each costs the driver a turn for Python's lock. More gain nothing."""
 
 
 def refusal(url: URL) -> str | None:
@@ -139,13 +142,20 @@ def inserting(engine: Engine, table: Table) -> Insert:
 
     In the order of their keys, so that rows which go to one page of the index go there together.
     """
-    statement = str(insert(table).on_conflict_do_nothing().compile(engine))
-
+    one = str(insert(table).on_conflict_do_nothing().compile(engine))
     names = table.columns.keys()
+    places = f"({', '.join('?' * len(names))})"
+    many = one.replace(places, ", ".join([places] * AT_ONCE))
     key = itemgetter(*(names.index(column.name) for column in table.primary_key))
 
     def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        connection.exec_driver_sql(statement, sorted(rows, key=key))
+        ordered = sorted(rows, key=key)
+        whole = len(ordered) - len(ordered) % AT_ONCE
+        for start in range(0, whole, AT_ONCE):
+            values = chain.from_iterable(ordered[start : start + AT_ONCE])
+            connection.exec_driver_sql(many, tuple(values))
+        if rest := ordered[whole:]:
+            connection.exec_driver_sql(one, rest)
 
     return add
 

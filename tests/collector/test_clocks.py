@@ -91,6 +91,24 @@ def test_all_that_a_fast_sender_tells_is_set_back_by_the_same() -> None:
     assert (source.name, source.lead_s, source.ahead_s, source.rows) == ("a", 42.0, 42.0, 4)
 
 
+def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
+    """Its key has an instant: set back by another amount it would be a row of its own."""
+    clocks = Clocks()
+    first = arrives(clocks, request(42.0), request(12.0))
+    # Meanwhile its sender is seen to be further ahead, or right again.
+    for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
+        arrives(clocks, request(lead_s))
+        assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
+
+
+def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet with a fast clock must not fill the memory."""
+    monkeypatch.setattr("collector.clocks.MOST_REPEATS", 3)
+    clocks = Clocks()
+    arrives(clocks, *(request(42.0 + place) for place in range(50)))
+    assert len(clocks._set_back) == 3
+
+
 def test_others_are_left_alone() -> None:
     """One clock is one sender's."""
     fast, right = arrives(Clocks(), request(42.0, "a"), request(-1.0, "b"))

@@ -22,6 +22,7 @@ from store.migrations import alembic_config
 from store.migrations.drift import drift
 from store.queries import Window, request_table, sample_table
 from store.slo_counts import Counted, SloCount, counted, read_counts
+from store.tables import METADATA
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -87,6 +88,25 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
     for each in (made, grown):
         with each.connect() as connection:
             assert drift(connection) == []
+        each.dispose()
+
+
+def test_requests_lie_in_the_order_of_time_however_old_the_database(
+    new_sql_url: Callable[[], str],
+) -> None:
+    """Alembic compares no keys. By their ids, which are random, each would meet another page."""
+    made = open_database(new_sql_url())
+    grown = create_engine(new_sql_url())
+    folder(grown).mkdir(parents=True, exist_ok=True)
+    with grown.begin() as connection:
+        command.upgrade(alembic_config.config(connection), "head")
+    for each in (made, grown):
+        for table in METADATA.tables:
+            key = inspect(each).get_pk_constraint(table)["constrained_columns"]
+            assert key == [column.name for column in METADATA.tables[table].primary_key], table
+        assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
+            *("received_unix_ns", "trace_id", "span_id")
+        ]
         each.dispose()
 
 

@@ -1,10 +1,13 @@
 """Which requests an id means."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
+from store.database import open_database
 from store.named import LONGEST, MOST, named, oldest_request_unix_ns
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
@@ -51,6 +54,48 @@ def test_a_trace_of_several_requests_means_them_all_in_their_order(
     assert found.num_rows == MOST
     received = found["received_unix_ns"].to_pylist()
     assert received == sorted(received)
+
+
+@pytest.mark.parametrize("ago_h", [0.5, 3, 30, 600])
+def test_what_is_long_past_is_found_too_and_all_of_its_trace(
+    engine: Engine, request_row: Row, ago_h: float
+) -> None:
+    """Wherever the stretches that are looked through meet."""
+    trace, hour_ns = "ab" * 16, 3600 * 10**9
+    at_unix_ns = START_NS - int(ago_h * hour_ns)
+    fill(
+        engine,
+        [
+            request_row(1, received_unix_ns=START_NS),
+            request_row(2, trace_id=trace, received_unix_ns=at_unix_ns),
+            request_row(3, trace_id=trace, received_unix_ns=at_unix_ns - hour_ns // 2),
+        ],
+    )
+    assert spans(engine, trace) == [f"{3:016x}", f"{2:016x}"]
+    assert spans(engine, f"{trace}/{3:016x}") == [f"{3:016x}"]
+
+
+def test_a_trace_is_looked_for_in_the_index_alone(tmp_path: Path, request_row: Row) -> None:
+    """A million rows would take seconds, a million of their keys a tenth of one."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    fill(engine, [request_row(1, trace_id="ab" * 16)])
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def _note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        asked.append((statement, values))
+
+    for words in ("ab" * 16, f"{'ab' * 16}/{1:016x}"):
+        assert named(engine, words).num_rows == 1
+    plans = []
+    with engine.connect() as connection:
+        for statement, values in [each for each in asked if "request_id" in each[0]]:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.append(" ".join(row[3] for row in plan))
+    engine.dispose()
+    assert len(plans) == 4
+    assert all("COVERING INDEX sqlite_autoindex_requests_1" in plan for plan in plans)
+    assert not any("SCAN" in plan for plan in plans)
 
 
 def test_of_two_who_tell_of_one_request_the_better_is_meant(
