@@ -154,6 +154,7 @@ def up(
     from alerts.openslo import OBJECTIVES, load
     from cli import running
     from cli.children import ChildError
+    from cli.memory import keep_little
     from cli.retaining import Keep
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
@@ -211,6 +212,8 @@ def up(
     sent_on = _forwarder(forward, http_port) if forward else None
     engine = open_database(url)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
+
+    keep_little()
 
     async def run() -> None:
         stack = Stack(

@@ -5,6 +5,7 @@ process that is given bodies and hands back rows. It holds nothing: it ends when
 which is when we end, however that comes about; and if it ends first, another takes its place.
 """
 
+import fcntl
 import os
 import pickle
 import subprocess
@@ -24,6 +25,8 @@ from telemetry.request_rows import MEASURES, RequestRows
 
 _QUESTION: Final = Struct("<IQ?")
 """The body's length, the present in unix ns, whether it is JSON; the body follows."""
+_PIPE_BYTES: Final = 2**20
+"""A message is some hundred kB, and a pipe of 64 would take turns over each."""
 _ANSWER: Final = Struct("<I")
 """Its length; a pickle follows."""
 
@@ -98,7 +101,7 @@ class ReadingApart(ReadingHere):
 
 
 def _started() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "collector.reading"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -106,6 +109,11 @@ def _started() -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONSAFEPATH": "1"},
         start_new_session=True,  # Ctrl-C is for us to act on
     )
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        with suppress(OSError, AttributeError):  # not allowed, or not Linux: in more turns then
+            fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return process
 
 
 def _whole(stream: IO[bytes], length: int) -> bytes:
