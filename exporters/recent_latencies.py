@@ -24,7 +24,7 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Of so many requests in a slice most share their bin with another."""
+"""Of so many requests most share their bin with another."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -51,43 +51,44 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The bins of some requests: one by one as long as they are few, then how often each."""
+    """The bins of some requests: how often each, and the last of them one by one."""
 
-    __slots__ = ("bins", "numbers")
+    __slots__ = ("_bins", "_fresh", "_numbers")
 
     def __init__(self) -> None:
-        self.bins: array[int] = array("h")
-        self.numbers: array[int] | None = None
+        self._bins: array[int] = array("h")
+        self._numbers: array[int] = array("i")
+        self._fresh: array[int] = array("h")
 
     def add(self, bins: Int16Array) -> None:
-        if self.numbers is not None:
-            self._pack(np.append(self.bins, bins), np.append(self.numbers, np.ones(bins.size, int)))
-            return
-        self.bins.frombytes(bins.tobytes())
-        if len(self.bins) > _MANY:
-            self._pack(np.array(self.bins), np.ones(len(self.bins), int))
+        self._fresh.frombytes(bins.tobytes())
+        if len(self._fresh) > _MANY:
+            self._pack()
 
     def counts(self) -> Counter[int]:
         """Requests by bin."""
-        if self.numbers is None:
-            return Counter(self.bins)
-        return Counter(dict(zip(self.bins, self.numbers, strict=True)))
+        counts = Counter(dict(zip(self._bins, self._numbers, strict=True)))
+        counts.update(self._fresh)
+        return counts
 
-    def _pack(self, bins: IntArray, numbers: IntArray) -> None:
-        low = int(bins.min())
-        held = np.bincount(bins.astype(int) - low, numbers)
-        (places,) = np.nonzero(held)
-        self.bins = array("h", (places + low).tolist())
-        self.numbers = array("i", held[places].astype(int).tolist())
+    def _pack(self) -> None:
+        bins, numbers = _counted(self._fresh)
+        bins, places = np.unique(np.append(self._bins, bins), return_inverse=True)
+        numbers = np.bincount(places, np.append(self._numbers, numbers))
+        self._bins = array("h", bins.tolist())
+        self._numbers = array("i", numbers.astype(int).tolist())
+        self._fresh = array("h")
 
 
 class SlidingCounts:
     """The requests of the last slices, by bin."""
 
-    __slots__ = ("_ordered", "_slices", "oldest", "total")
+    __slots__ = ("_fresh", "_ordered", "_slices", "_total", "oldest")
 
     def __init__(self) -> None:
-        self.total: Counter[int] = Counter()
+        self._total: Counter[int] = Counter()
+        self._fresh: array[int] = array("h")
+        """What `_total` lacks yet: a thousand at once cost a tenth of one by one."""
         # The bins of it, ascending: a scrape would sort them anew for every window.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
@@ -99,13 +100,18 @@ class SlidingCounts:
         if held is None:
             held = self._slices[slice_] = _Slice()
         held.add(bins)
-        self.total.update(bins.tolist())
-        if len(self.total) != len(self._ordered):
-            self._ordered = sorted(self.total)
+        self._fresh.frombytes(bins.tobytes())
+        if len(self._fresh) > _MANY:
+            self._settle()
+
+    def __bool__(self) -> bool:
+        """Whether it has any."""
+        return bool(self._fresh or self._total)
 
     def copy(self) -> Counted:
         """As of now."""
-        return Counted(self._ordered[:], dict(self.total))
+        self._settle()
+        return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
         """Forget the slices before this one."""
@@ -113,13 +119,31 @@ class SlidingCounts:
             return
         self.oldest = oldest
         gone = [each for each in self._slices if each < oldest]
+        if not gone:
+            return
+        self._settle()
         for slice_ in gone:
             for bin_, number in self._slices.pop(slice_).counts().items():
-                self.total[bin_] -= number
-                if not self.total[bin_]:
-                    del self.total[bin_]
-        if gone:
-            self._ordered = sorted(self.total)
+                self._total[bin_] -= number
+                if not self._total[bin_]:
+                    del self._total[bin_]
+        self._ordered = sorted(self._total)
+
+    def _settle(self) -> None:
+        if not self._fresh:
+            return
+        bins, numbers = _counted(self._fresh)
+        self._fresh = array("h")
+        for bin_, number in zip(bins.tolist(), numbers.tolist(), strict=True):
+            self._total[bin_] += number
+        if len(self._total) != len(self._ordered):
+            self._ordered = sorted(self._total)
+
+
+def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
+    """The bins among them, ascending, and how often each."""
+    bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
+    return bins.astype(int), numbers.astype(int)
 
 
 class RecentLatencies:
@@ -204,7 +228,7 @@ def _drop_silent(by_key: dict[_Key, dict[str, SlidingCounts]], oldest: int) -> N
     for key, windows in list(by_key.items()):
         for window in windows.values():
             window.slide(oldest)
-        if not any(window.total for window in windows.values()):
+        if not any(windows.values()):
             del by_key[key]
 
 
