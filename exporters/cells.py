@@ -46,10 +46,6 @@ class Cells(NamedTuple):
     first: int
     """The index of the first native bucket: bucket i ends at 2^(i/8) s."""
 
-    def of(self, value_s: float) -> int:
-        """The cell of one latency."""
-        return bisect_left(self.bounds_s, value_s)
-
     def of_column(self, values_s: FloatArray) -> IntArray:
         """The cells of many: (n,)."""
         return np.searchsorted(self.bounds_s, values_s)

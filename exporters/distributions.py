@@ -34,14 +34,6 @@ class Distribution:
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
     """By classic bucket: the latest request in it."""
 
-    def observe(self, value_s: float, exemplar: Exemplar | None = None) -> None:
-        """Count one latency."""
-        cell = self.cells.of(value_s)
-        self.counts[cell] += 1
-        self.sum_s += value_s
-        if exemplar is not None:
-            self.exemplars[self.cells.buckets[cell]] = exemplar
-
     def add(self, observed: "Observed") -> None:
         """Take what was counted together; exemplars are the caller's."""
         held = np.frombuffer(self.counts, np.int64)

@@ -13,6 +13,7 @@ from exporters.cells import GROWTH, SCHEMA, Cells, cells, matrix
 from exporters.distributions import distribution, observed
 from exporters.kinds import Histogram
 from exporters.series import HISTOGRAMS
+from tests.exporters.one_by_one import observe
 
 of_each = pytest.mark.parametrize("of", HISTOGRAMS, ids=lambda of: of.field)
 durations = st.one_of(st.floats(0, 5_000), st.sampled_from([0.0, 0.001, 0.3, 0.5, 1.0, 2.0]))
@@ -43,7 +44,7 @@ def test_both_kinds_of_buckets_hold_what_they_would_if_each_were_counted(
     """Cumulative at every classic bound, and each native bucket; nothing is lost between them."""
     held = distribution(of)
     for value_s in values_s:
-        held.observe(value_s)
+        observe(held, value_s)
     counts = matrix([held.counts])
     classic = [0] * (len(of.bounds_s) + 1)
     for value_s in values_s:
@@ -61,7 +62,7 @@ def test_a_column_is_counted_as_its_values_are(told: list[tuple[int, float]]) ->
     one = [distribution(HISTOGRAMS[0]) for _ in range(5)]
     many = [distribution(HISTOGRAMS[0]) for _ in range(5)]
     for number, (place, value_s) in enumerate(told):
-        one[place].observe(value_s, (f"{number:032x}", value_s, 1.0))
+        observe(one[place], value_s, (f"{number:032x}", value_s, 1.0))
     places = np.array([place for place, _ in told], dtype=np.int64)
     values_s = np.array([value_s for _, value_s in told], dtype=np.float64)
     for each in observed(many[0].cells, places, values_s):
@@ -90,8 +91,8 @@ def test_their_number_is_bounded(of: Histogram) -> None:
 def test_a_copy_does_not_change() -> None:
     """What a scrape writes is what was there when it began."""
     held = distribution(HISTOGRAMS[0])
-    held.observe(0.3, ("ab" * 16, 0.3, 1.0))
+    observe(held, 0.3, ("ab" * 16, 0.3, 1.0))
     copy = held.copy()
-    held.observe(0.3, ("cd" * 16, 0.3, 2.0))
+    observe(held, 0.3, ("cd" * 16, 0.3, 2.0))
     assert sum(copy.counts) == 1
     assert [trace_id for trace_id, _, _ in copy.exemplars.values()] == ["ab" * 16]

@@ -13,6 +13,7 @@ from exporters.kinds import Histogram
 from exporters.negotiation import Format
 from exporters.protobuf import GAP
 from exporters.text import Scalars, write
+from tests.exporters.one_by_one import cell_of, observe
 from tests.exporters.prometheus_messages import COUNTER, GAUGE, HISTOGRAM, native_counts, read
 from tests.exporters.test_text import COUNTER as ODD
 from tests.exporters.test_text import SUMMARY, texts, values
@@ -27,7 +28,7 @@ def _told(*of_each: list[float]) -> Any:
     for replica, values_s in enumerate(of_each):
         held["llama", f"r{replica}"] = each = distribution(TTFT)
         for value_s in values_s:
-            each.observe(value_s, ("ab" * 16, value_s, 1_790_000_000.25))
+            observe(each, value_s, ("ab" * 16, value_s, 1_790_000_000.25))
     [family] = read(Distributions(TTFT, held, CREATED_UNIX_S).protobuf())
     assert (family.name, family.help, family.type) == (TTFT.name, TTFT.help, HISTOGRAM)
     return [metric.histogram for metric in family.metric]
@@ -118,8 +119,8 @@ def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -
 def test_counts_of_any_size_arrive(count: int) -> None:
     """Counters only grow."""
     held = distribution(TTFT)
-    held.counts[held.cells.of(0.5)] = count
-    held.counts[held.cells.of(5.0)] = 1
+    held.counts[cell_of(held.cells, 0.5)] = count
+    held.counts[cell_of(held.cells, 5.0)] = 1
     [family] = read(Distributions(TTFT, {("", ""): held}, CREATED_UNIX_S).protobuf())
     [metric] = family.metric
     assert not metric.label
