@@ -101,8 +101,15 @@ def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Region", row["region"], ""),
         ("Configuration", row["config"], "Fingerprint of the engine's arguments."),
         ("Measured", basis.get(row["basis"], row["basis"]), ""),
+        ("Clock", _clock(row), "Its sender told of what had not been yet; see tailspan doctor."),
     )
     return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+
+
+def _clock(row: Mapping[str, Any]) -> str:
+    """By how much its instants are not the sender's own."""
+    ahead_s = row["clock_ahead_s"]
+    return f"{wording.seconds(ahead_s)} ahead; set back" if ahead_s else ""
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

@@ -79,3 +79,10 @@ def test_an_error_says_its_status_and_type(request_rows: Rows, one_request: Requ
     failed = one_request(outcome="error", http_status=500, error_type="EngineDeadError")
     facts = {what: value for what, value, _ in waterfall.facts(row_of(request_rows, failed))}
     assert facts["Outcome"] == "error · HTTP 500 · EngineDeadError"
+
+
+def test_a_clock_that_was_set_right_is_told(request_rows: Rows, one_request: Request) -> None:
+    """Who compares with the server's own log looks for another instant otherwise."""
+    fast = one_request(clock_ahead_s=42.0)
+    facts = {what: value for what, value, _ in waterfall.facts(row_of(request_rows, fast))}
+    assert facts["Clock"] == "42.0 s ahead; set back"
