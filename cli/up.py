@@ -210,7 +210,7 @@ def up(
     )
     url = database or default_url(os.environ)
     sent_on = _forwarder(forward, http_port) if forward else None
-    engine = open_database(url)
+    engine = open_database(url, tell=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
     keep_little()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sqlalchemy import URL, Engine, make_url
@@ -25,8 +25,16 @@ def default_url(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(ENVIRONMENT_KEY) or DEFAULT_URL
 
 
+def _nobody(_said: str) -> None:
+    """Hears it."""
+
+
 def open_database(
-    url: str | None = None, *, create: bool = True, busy_timeout_s: float = BUSY_TIMEOUT_S
+    url: str | None = None,
+    *,
+    create: bool = True,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+    tell: Callable[[str], None] = _nobody,
 ) -> Engine:
     """Open a database, with its schema made if it is new and upgraded if it is older.
 
@@ -35,6 +43,7 @@ def open_database(
         create: make what is missing (the folder, the file, the schema, its newer revisions);
             without it nothing is written, and what is missing is an error.
         busy_timeout_s: how long to wait for another's lock.
+        tell: hears that an upgrade begins, which may take minutes, and when it has ended.
 
     Raises:
         DatabaseMissing: nothing to read, and `create` is false.
@@ -49,7 +58,7 @@ def open_database(
         raise _missing(error) from error
     try:
         if create:
-            migrations.bring_up_to_date(engine, name)
+            migrations.bring_up_to_date(engine, name, tell)
             dialect.settle(engine, busy_timeout_s)
         else:
             migrations.check(engine, name)

@@ -6,6 +6,8 @@ what fails half-way leaves the database as it was. Only who writes upgrades; a r
 what to do. Numbers order the revisions, so neither needs Alembic to compare them.
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -64,12 +66,13 @@ def check(engine: Engine, name: str) -> None:
         )
 
 
-def bring_up_to_date(engine: Engine, name: str) -> None:
-    """Make the schema, or give it the revisions it lacks. Arguments and errors as above."""
+def bring_up_to_date(engine: Engine, name: str, tell: Callable[[str], None]) -> None:
+    """Make the schema, or give it the revisions it lacks, and `tell` of that. The other arguments
+    and errors as above."""
     with engine.connect() as connection:
         if _revision(connection, name) == head():
             return
-    dialect = dialects.of(engine)
+    dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
         found = _revision(connection, name)  # another may have done it meanwhile
         if found == head():
@@ -80,7 +83,14 @@ def bring_up_to_date(engine: Engine, name: str) -> None:
             dialect.grow(connection, METADATA)
             connection.execute(insert(REVISION).values(version_num=head()))
         else:
+            begun_s = time.monotonic()
+            tell(
+                f"Upgrading {name} from schema {found or 'version 2'} to {head()}. It keeps the"
+                " data; a million requests may take ten seconds. Stopped half-way, it is as it was."
+            )
             _upgrade(connection, name, found)
+    if begun_s is not None:
+        tell(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 
 
 def _revision(connection: Connection, name: str) -> str | None:

@@ -138,6 +138,18 @@ def test_a_database_of_version_2_is_upgraded_and_keeps_every_row(file: Path) -> 
     open_database(f"sqlite:///{file}", create=False).dispose()
 
 
+def test_an_upgrade_is_told_of_and_nothing_else_is(file: Path) -> None:
+    """Minutes in which nothing is said look like a hang."""
+    told: list[str] = []
+    open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    assert len(told) == 2
+    assert told[0].startswith(f"Upgrading {file} from schema version 2 to {migrations.head()}.")
+    assert told[1].startswith("Upgraded in ")
+    open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    open_database(f"sqlite:///{file.with_name('new.db')}", tell=told.append).dispose()
+    assert len(told) == 2
+
+
 def test_one_in_which_no_objective_was_ever_evaluated_gets_those_tables(file: Path) -> None:
     """They used to be made when first needed."""
     connection = sqlite3.connect(file)
