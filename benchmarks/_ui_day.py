@@ -18,10 +18,10 @@ from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.reaching import writing  # noqa: E402
-from store.rollup_marks import begin, mark_minutes  # noqa: E402
-from store.rollups import settle  # noqa: E402
+from store.rollup_marks import REQUESTED, begin, mark_minutes  # noqa: E402
 from store.rows import sample_values  # noqa: E402
 from store.schema import REQUESTS, SAMPLES  # noqa: E402
+from store.settling import settle  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
@@ -71,7 +71,7 @@ def fill(url: str, number: int, end_s: int) -> None:
         values = [row_of(row) for row in rows]
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
-            mark_minutes(connection, values)
+            mark_minutes(connection, REQUESTED, values)
     _samples(engine, end_s)
     settle(engine, end_s)
     for goodput in counted(in_force().objectives).values():

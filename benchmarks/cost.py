@@ -2,9 +2,10 @@
 
     python benchmarks/cost.py [--requests 10000000]
 
-The day's requests go through the product's own rollup code, as in `query.py`; each engine's
-86,400 samples are rows. Then `tailspan cost`'s own questions are asked, and those of the
-explorer's page, in this process.
+The day's requests go through the product's own rollup code, as in `query.py`; the 86,400 samples
+of each engine and its GPU are rows. Then `tailspan cost`'s own questions are asked, and those of
+the explorer's page, in this process: first of the samples' rows, as while nothing of them is
+rolled up, then of their rollups. Both are printed, with their ratio, and what rolling up took.
 """
 
 import argparse
@@ -12,7 +13,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -28,8 +30,10 @@ from store.accounts import accounts  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
 from store.rollup_marks import begin  # noqa: E402
+from store.settling import settle  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
+from telemetry.gpus import GpuSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
 from ui.spending import read  # noqa: E402
 
@@ -65,6 +69,19 @@ def sample(replica: int, second: int) -> EngineSample:
     )
 
 
+def gpu(replica: int, second: int) -> GpuSample:
+    """The GPU of that engine."""
+    return GpuSample(
+        replica=f"replica-{replica}",
+        gpu=f"GPU-{replica}",
+        at_unix_ns=(query.FROM_S + second) * SECOND_NS,
+        model_name="NVIDIA H100 80GB HBM3",
+        dram_bandwidth_ratio=0.6,
+        power_w=500.0,
+        energy_j_total=second * 500.0,
+    )
+
+
 def fill(engine: Engine) -> None:
     """The samples of a day, and what the engines run on."""
     starts = [
@@ -85,31 +102,50 @@ def fill(engine: Engine) -> None:
         for replica in range(ENGINES):
             for first in range(0, query.DAY_S, 20_000):
                 seconds = range(first, min(first + 20_000, query.DAY_S))
-                writer.submit([], [sample(replica, each) for each in seconds]).result(300)
+                writer.submit(
+                    [],
+                    [sample(replica, each) for each in seconds],
+                    (),
+                    [gpu(replica, each) for each in seconds],
+                ).result(300)
 
 
-def took_s(engine: Engine, by: Sequence[str], hours: int) -> float:
-    """The median of some rounds."""
+QUESTIONS: tuple[tuple[tuple[str, ...], int], ...] = (
+    ((), 24),
+    (("tenant",), 24),
+    (("tenant", "route"), 24),
+    ((), 1),
+)
+PAGES_HOURS = (1, 6, 24)
+
+
+def answered(engine: Engine) -> dict[str, float]:
+    """Seconds that each question takes, the median of some rounds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
-    took = []
-    for _ in range(ROUNDS):
-        begun = time.perf_counter()
+    prices = load_prices()
+
+    def a_bill(by: Sequence[str], hours: int) -> None:
         told = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
-        found = bill(told, load_prices(), by)
-        took.append(time.perf_counter() - begun)
-        assert found.total is not None
-    return statistics.median(took)
+        assert bill(told, prices, by).total is not None
+
+    def page(hours: int) -> None:
+        found = read(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, prices)
+        assert found.bill.total is not None
+
+    took = {
+        f"{hours} h by {', '.join(by) or 'nothing'}": median_s(partial(a_bill, by, hours))
+        for by, hours in QUESTIONS
+    }
+    return took | {f"the page, {hours} h": median_s(partial(page, hours)) for hours in PAGES_HOURS}
 
 
-def page_took_s(engine: Engine, hours: int) -> float:
-    """All that the explorer's page of costs reads, as for its first viewer."""
-    end = (query.FROM_S + query.DAY_S) * SECOND_NS
+def median_s(ask: Callable[[], None]) -> float:
+    """Of ROUNDS."""
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
-        found = read(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, load_prices())
+        ask()
         took.append(time.perf_counter() - begun)
-        assert found.bill.total is not None
     return statistics.median(took)
 
 
@@ -123,11 +159,19 @@ def main() -> None:
         begin(engine)
         query.fill_day(engine, asked.requests)
         fill(engine)
-        for by, hours in (((), 24), (("tenant",), 24), (("tenant", "route"), 24), ((), 1)):
-            name = f"{hours} h by {', '.join(by) or 'nothing'}"
-            print(f"{name:<24} {took_s(engine, by, hours):6.2f} s", flush=True)
-        for hours in (1, 6, 24):
-            print(f"the page, {hours} h{'':<12} {page_took_s(engine, hours):6.2f} s", flush=True)
+        of_rows = answered(engine)
+        begun, used = time.perf_counter(), time.process_time()
+        made = settle(engine, query.FROM_S + 3 * query.DAY_S).made
+        settled_s, settled_cpu_s = time.perf_counter() - begun, time.process_time() - used
+        of_rollups = answered(engine)
+        print(f"{'':<26} {'of rows':>9} {'rolled up':>10} {'ratio':>6}")
+        for name, before_s in of_rows.items():
+            now_s = of_rollups[name]
+            print(f"{name:<26} {before_s:>7.2f} s {now_s:>8.2f} s {before_s / now_s:>6.1f}")
+        print(
+            f"{made:,} buckets of samples made in {settled_s:.1f} s, {settled_cpu_s:.1f} of CPU:"
+            f" {settled_cpu_s / made * 1e3:.1f} ms each"
+        )
         engine.dispose()
 
 

@@ -35,12 +35,13 @@ from store.database import open_database  # noqa: E402
 from store.label_sets import LabelSets  # noqa: E402
 from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
 from store.reaching import writing  # noqa: E402
-from store.rollup_marks import begin, mark, mark_minutes  # noqa: E402
+from store.rollup_marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
 from store.rollup_queries import rollups  # noqa: E402
 from store.rollup_storage import keep, keep_label_sets  # noqa: E402
 from store.rollup_tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
-from store.rollups import buckets_of, settle  # noqa: E402
+from store.rollups import buckets_of  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
+from store.settling import settle  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, RequestTimeline  # noqa: E402
 
@@ -181,7 +182,7 @@ def rows(number: int, folder: Path) -> None:
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             marking = time.process_time()
-            mark_minutes(connection, values)
+            mark_minutes(connection, REQUESTED, values)
             marks_s += time.process_time() - marking
         took_s += time.process_time() - began
     began = time.process_time()

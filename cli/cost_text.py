@@ -200,9 +200,9 @@ def _notes(found: "Cost") -> Iterator[str]:
         )
     if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
         yield (
-            f"Before {times.moment(found.accounts.engines_from_unix_ns)} UTC engines' samples are"
-            " gone (tailspan up --keep-rows): of then the bill has requests and recomputation, and"
-            " no idle time."
+            f"Before {times.moment(found.accounts.engines_from_unix_ns)} UTC the engines' time is"
+            " not known any more (tailspan up --keep-hours): of then the bill has requests and"
+            " recomputation, and no idle time."
         )
     if not found.accounts.apportioned:
         yield (

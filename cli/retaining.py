@@ -18,7 +18,7 @@ from store.retention import (
     forget_older,
     forget_older_rollups,
 )
-from store.rollups import settle
+from store.settling import settle
 
 EVERY_S = 60.0
 
@@ -60,7 +60,7 @@ async def retain_for_ever(engine: Engine, keep: Keep) -> None:
             )
             await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
         except StoreError as error:
-            _log.warning("requests could not be rolled up, or old ones removed: %s", error)
+            _log.warning("rows could not be rolled up, or old ones removed: %s", error)
         else:
             if forgotten and not told and keep.rows_ns is not None:
                 told = True
@@ -77,6 +77,6 @@ async def _settle(engine: Engine) -> None:
         made += done.made
         if made >= told_at:
             told_at += TOLD_EVERY
-            click.echo(f"Rolling up earlier requests: {made:,} minutes done, {done.left:,} to go.")
+            click.echo(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
         if not done.left:
             return

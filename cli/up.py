@@ -75,7 +75,8 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help="The same for rollups by the minute: what `stats` and the pages tell of longer ago.",
+    help="The same for rollups by the minute: what `stats`, `cost` and the pages tell of longer"
+    " ago.",
 )
 @click.option(
     "--keep-hours",

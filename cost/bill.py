@@ -8,8 +8,8 @@ time: of requests that had not ended, or whose account was lost; below zero wher
 billed time in which their engine was not seen. Where no ledger told, an engine's time is split
 by weighted tokens, and says so (`priced_by`).
 
-Of hours whose samples of engines are gone (they are kept for a week, rollups of requests for
-longer) only requests and waste are known, and are all that is in the bill.
+Of hours of which no engine's time is known any more (an older database kept rollups of requests
+alone) only requests and waste are known, and are all that is in the bill.
 
 Pure. Prices are those in force now, whatever they were when a request came in.
 """
@@ -224,7 +224,7 @@ def _line(
 ) -> _Paying | None:
     """A replica's line of an hour; None where it has no price.
 
-    `gone` says that its engines' samples were removed, all or some.
+    `gone` says that of its engines' time nothing is known, or not all.
     """
     replica, hour = key
     rated = [

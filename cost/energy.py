@@ -1,13 +1,14 @@
 """What the work drew: joules of each replica's GPUs, to its requests or named idle, and CO₂.
 
 Pure. Energy is told by counters, read at the ends of minutes: the power sensor samples too
-seldom for less (a quarter of the time on an H100: arXiv 2312.02741). Of a replica's minutes
+seldom for less (a quarter of the time on an H100: arXiv 2312.02741). Of a replica's minutes, or
+hours in a long stretch,
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
-tells a, what its GPUs draw whether or not there is work: idle energy is a·(T − busy). Where its
-minutes are too few or too alike for that, idle time draws what busy time does, which tells
-idle too high. The rest is the requests', by the weights that the bill has.
+tells a, what its GPUs draw whether or not there is work: idle energy is a·(T − busy). Where they
+are too few or too alike for that, idle time draws what busy time does, which tells idle too
+high. The rest is the requests', by the weights that the bill has.
 """
 
 from collections import defaultdict
@@ -19,12 +20,12 @@ import numpy as np
 
 from cost.prices import PriceList
 from cost.seen import Seen
-from telemetry.accounts import GAP_S, Accounts, GpuMinutes
+from telemetry.accounts import GAP_S, Accounts, GpuStretches
 
 MINUTE_S: Final = 60
-LEAST_MINUTES: Final = 10
+LEAST_BUCKETS: Final = 10
 LEAST_SPREAD: Final = 0.2
-"""Of the busy share between minutes, below which a and b cannot be told apart."""
+"""Of the busy share between them, below which a and b cannot be told apart."""
 MOST_W: Final = 5_000.0
 """No GPU draws that much: a counter that grew faster began anew."""
 J_PER_KWH: Final = 3.6e6
@@ -53,22 +54,22 @@ class Energy:
 
 def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Energy]:
     """By replica; one whose GPUs do not tell is not in it, nor is a stretch under a minute."""
-    drawn = _by_minute(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
+    drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
     busy = _busy(accounts, times)
     found = {}
-    for replica, minutes in drawn.items():
-        joules = sum(j for j, _ in minutes.values())
-        seen_s = sum(s for _, s in minutes.values())
+    for replica, buckets in drawn.items():
+        joules = sum(j for j, _ in buckets.values())
+        seen_s = sum(s for _, s in buckets.values())
         gpus = sum(1 for name, _ in accounts.gpus.gpus if name == replica)
         if seen_s < MINUTE_S * gpus or gpus == 0:
             continue
-        share = {at: min(1.0, busy[replica].get(at, 0.0) / MINUTE_S) for at in minutes}
+        share = {at: min(1.0, busy[replica].get(at, 0.0)) for at in buckets}
         idle_w, fitted = _idle_w(
-            [(j, s, share[at]) for at, (j, s) in minutes.items() if s > 0.5 * MINUTE_S * gpus]
+            [(j, s, share[at]) for at, (j, s) in buckets.items() if s > 0.5 * MINUTE_S * gpus]
         )
         idle_j = sum(
             min(j, (idle_w if idle_w is not None else j / s) * s * (1 - share[at]))
-            for at, (j, s) in minutes.items()
+            for at, (j, s) in buckets.items()
             if s > 0
         )
         found[replica] = Energy(
@@ -109,63 +110,71 @@ def _region(replica: str, accounts: Accounts, times: Seen) -> str | None:
     return told[-1] if told else times.regions.get(replica)
 
 
-def _by_minute(
-    gpus: GpuMinutes, from_unix_ns: int, to_unix_ns: int
+def _by_bucket(
+    gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Joules and seconds of each replica's GPUs, by the minute that they begin in."""
+    """Joules and seconds of each replica's GPUs, by the minute or hour that they begin in."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
     order = np.lexsort((gpus.first_unix_ns, gpus.which))
-    before: tuple[int, int, float] | None = None
+    before: tuple[int, int, int, float] | None = None
     for place in order.tolist():
-        which = int(gpus.which[place])
+        which, at = int(gpus.which[place]), int(gpus.bucket_unix_s[place])
         first, last = int(gpus.first_unix_ns[place]), int(gpus.last_unix_ns[place])
         first_j, last_j = float(gpus.first_j[place]), float(gpus.last_j[place])
-        stretches = [(first, last, last_j - first_j)]
-        if before is not None and before[0] == which and first - before[1] <= GAP_S * _NS:
-            stretches.append((before[1], first, first_j - before[2]))
-        before = (which, last, last_j)
-        for start, end, joules in stretches:
+        stretches = [(at, first, last, last_j - first_j)]
+        if before is not None and before[0] == which and first - before[2] <= GAP_S * _NS:
+            stretches.append((before[1], before[2], first, first_j - before[3]))
+        before = (which, at, last, last_j)
+        for bucket, start, end, joules in stretches:
             inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
             seconds = (end - start) / _NS
             if not inside or not 0 <= joules <= MOST_W * seconds:
                 continue
-            minutes = found[gpus.gpus[which][0]]
-            at = start // _NS // MINUTE_S * MINUTE_S
-            known_j, known_s = minutes.get(at, (0.0, 0.0))
+            buckets = found[gpus.gpus[which][0]]
+            known_j, known_s = buckets.get(bucket, (0.0, 0.0))
             share = inside / (end - start)
-            minutes[at] = (known_j + joules * share, known_s + seconds * share)
+            buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
     return found
 
 
 def _busy(accounts: Accounts, times: Seen) -> Mapping[str, dict[int, float]]:
-    """Busy seconds by replica and minute; of several engines their mean."""
-    minutes = accounts.engines
-    first, last = minutes.first["busy_s_total"], minutes.last["busy_s_total"]
+    """The busy share by replica and bucket, of the time seen; of several engines their mean."""
+    told = accounts.engines
+    grown = told.last["busy_s_total"] - told.first["busy_s_total"]
     engines = defaultdict(set)
     for (replica, number), _ in times.hours:
         engines[replica].add(number)
-    found: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for place, which in enumerate(minutes.which.tolist()):
-        replica = minutes.counts[which].replica
-        start, end = int(minutes.first_unix_ns[place]), int(minutes.last_unix_ns[place])
-        if end <= start or np.isnan(last[place]) or not engines[replica]:
+    sums: dict[tuple[str, int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for place, which in enumerate(told.which.tolist()):
+        count = told.counts[which]
+        seconds = (int(told.last_unix_ns[place]) - int(told.first_unix_ns[place])) / _NS
+        if seconds <= 0 or np.isnan(grown[place]):
             continue
-        # As much of the second or two between the samples of two minutes.
-        rate = (float(last[place]) - float(first[place])) / ((end - start) / _NS)
-        at = start // _NS // MINUTE_S * MINUTE_S
-        found[replica][at] += rate * MINUTE_S / len(engines[replica])
+        key = count.replica, count.engine, int(told.bucket_unix_s[place])
+        busy_s, seen_s = sums[key]
+        sums[key] = busy_s + float(grown[place]), seen_s + seconds
+    found: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for (replica, _, at), (busy_s, seen_s) in sums.items():
+        if engines[replica]:
+            found[replica][at] += busy_s / seen_s / len(engines[replica])
     return found
 
 
-def _idle_w(minutes: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
-    """Watts of one GPU without work; None where the minutes do not tell."""
-    if len(minutes) < LEAST_MINUTES:
+def _idle_w(buckets: list[tuple[float, float, float]]) -> tuple[float | None, bool]:
+    """Watts of one GPU without work; None where they do not tell.
+
+    Args:
+        buckets: of each its joules, its seconds and the share of them that was busy.
+    """
+    if len(buckets) < LEAST_BUCKETS:
         return None, False
-    joules, seconds, busy = (np.array(column) for column in zip(*minutes, strict=True))
+    joules, seconds, busy = (np.array(column) for column in zip(*buckets, strict=True))
     if busy.max() - busy.min() < LEAST_SPREAD:
         return None, False
-    columns = np.stack([np.ones(len(busy)), busy], axis=1)
-    (idle_w, more_w), *_ = np.linalg.lstsq(columns, joules / seconds, rcond=None)
+    # Of hours and minutes together, an hour tells as much as its minutes would.
+    weight = np.sqrt(seconds)
+    columns = np.stack([weight, weight * busy], axis=1)
+    (idle_w, more_w), *_ = np.linalg.lstsq(columns, weight * joules / seconds, rcond=None)
     if idle_w < 0 or more_w < 0:
         return None, False
     return float(idle_w), True

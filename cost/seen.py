@@ -5,14 +5,12 @@ counts grew evenly. A longer gap is not seen: nobody knows whether a machine was
 so it is neither billed nor idle. What a count had when it was first told is since it started.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineMinutes, FloatArray
+from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches, FloatArray, IntArray
 
 HOUR_S: Final = 3_600
 _NS: Final = 10**9
@@ -41,15 +39,6 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """Between two samples of one count: from, to (unix ns), and what grew."""
-
-    start_ns: int
-    end_ns: int
-    grown: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """Of each engine its hours, by their start in unix seconds; and where it is."""
 
@@ -60,110 +49,144 @@ class Seen:
     """Within the window, between two sightings of an engine that were too far apart."""
 
 
-def seen(minutes: EngineMinutes, from_unix_ns: int, to_unix_ns: int) -> Seen:
+def seen(told: EngineStretches, from_unix_ns: int, to_unix_ns: int) -> Seen:
     """What was seen of each engine in a window.
 
     Args:
-        minutes: with those up to GAP_S before and after the window, so that its edges are seen.
+        told: with those up to GAP_S before and after the window, so that its edges are seen.
         from_unix_ns: the window's start.
         to_unix_ns: its end.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
-    whole: dict[Engine, list[tuple[int, int]]] = {}
-    order = np.lexsort((minutes.first_unix_ns, minutes.which))
-    parts = np.split(order, np.flatnonzero(np.diff(minutes.which[order])) + 1)
-    for rows in parts:
-        if rows.size == 0:
-            continue
-        count = minutes.counts[int(minutes.which[rows[0]])]
+    whole: dict[Engine, list[_Segments]] = {}
+    order = np.lexsort((told.first_unix_ns, told.which))
+    first_ns = told.first_unix_ns
+    parts = np.split(order, np.flatnonzero(np.diff(told.which[order])) + 1)
+    # In order of time, so that of two processes in an hour the later one's fit is noted.
+    for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
+        count = told.counts[int(told.which[rows[0]])]
         engine = (count.replica, count.engine)
-        regions[count.replica] = minutes.regions[int(minutes.which[rows[0]])]
-        for segment in _segments(minutes, rows, count.started_unix_ns):
-            whole.setdefault(engine, []).append((segment.start_ns, segment.end_ns))
-            for hour, share, _ in _by_hour(
-                segment.start_ns, segment.end_ns, from_unix_ns, to_unix_ns
-            ):
-                work = hours.setdefault((engine, hour), Hour()).work
-                for name, grown in segment.grown.items():
-                    work[name] = work.get(name, 0.0) + grown * share
-        _note_coefficients(minutes, rows, engine, hours)
+        regions[count.replica] = told.regions[int(told.which[rows[0]])]
+        segments = _segments(told, rows, count.started_unix_ns)
+        whole.setdefault(engine, []).append(segments)
+        _note_work(segments, engine, hours, from_unix_ns, to_unix_ns)
+        _note_coefficients(told, rows, engine, hours)
     gaps_ns = 0
-    for engine, stretches in whole.items():
-        joined = list(_joined(stretches))
-        for start, end in joined:
-            for hour, _, length_ns in _by_hour(start, end, from_unix_ns, to_unix_ns):
-                hours.setdefault((engine, hour), Hour()).wall_s += length_ns / _NS
-        for (_, end), (start, _) in pairwise(joined):
-            gaps_ns += max(0, min(start, to_unix_ns) - max(end, from_unix_ns))
+    for engine, several in whole.items():
+        start_ns, end_ns = _joined(
+            np.concatenate([each.start_ns for each in several]),
+            np.concatenate([each.end_ns for each in several]),
+        )
+        pieces = _by_hour(start_ns, end_ns, from_unix_ns, to_unix_ns)
+        for hour, length_ns in zip(pieces.hour.tolist(), pieces.length_ns.tolist(), strict=True):
+            hours.setdefault((engine, hour), Hour()).wall_s += length_ns / _NS
+        silent = np.minimum(start_ns[1:], to_unix_ns) - np.maximum(end_ns[:-1], from_unix_ns)
+        gaps_ns += int(np.maximum(silent, 0).sum())
     return Seen(hours, regions, gaps_ns / _NS)
 
 
-def _segments(
-    minutes: EngineMinutes, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]", started_ns: int
-) -> Iterator[Segment]:
-    first_ns, last_ns = minutes.first_unix_ns[rows], minutes.last_unix_ns[rows]
-    first = {name: minutes.first[name][rows] for name in WORK}
-    last = {name: minutes.last[name][rows] for name in WORK}
-    if 0 <= first_ns[0] - started_ns <= GAP_S * _NS:
-        yield Segment(started_ns, int(first_ns[0]), _grown({n: v[0] for n, v in first.items()}))
-    for place in range(rows.size):
-        inside = {name: last[name][place] - first[name][place] for name in WORK}
-        yield Segment(int(first_ns[place]), int(last_ns[place]), _grown(inside))
-        if place + 1 < rows.size and first_ns[place + 1] - last_ns[place] <= GAP_S * _NS:
-            between = {name: first[name][place + 1] - last[name][place] for name in WORK}
-            yield Segment(int(last_ns[place]), int(first_ns[place + 1]), _grown(between))
+class _Segments(NamedTuple):
+    """Between two samples of one count, each: from, to, and how much each of WORK grew."""
+
+    start_ns: IntArray
+    end_ns: IntArray
+    grown: dict[str, FloatArray]
 
 
-def _grown(differences: dict[str, float]) -> dict[str, float]:
-    return {name: float(each) for name, each in differences.items() if not np.isnan(each)}
+def _segments(told: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
+    """Of one count, its rows in order of time: within each, from one to the next, and from its
+    start to its first sample."""
+    first_ns, last_ns = told.first_unix_ns[rows], told.last_unix_ns[rows]
+    near = np.flatnonzero(first_ns[1:] - last_ns[:-1] <= GAP_S * _NS)
+    begun = np.zeros(int(0 <= first_ns[0] - started_ns <= GAP_S * _NS), np.int64)
+    grown = {}
+    for name in WORK:
+        first, last = told.first[name][rows], told.last[name][rows]
+        grown[name] = np.concatenate([first[begun], last - first, first[near + 1] - last[near]])
+    return _Segments(
+        np.concatenate([begun + started_ns, first_ns, last_ns[near]]),
+        np.concatenate([first_ns[begun], last_ns, first_ns[near + 1]]),
+        grown,
+    )
 
 
-def _joined(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Their union; what lies at most GAP_S apart is one, as when an engine starts again."""
-    known: tuple[int, int] | None = None
-    for start, end in sorted(stretches):
-        if known is None:
-            known = (start, end)
-        elif start - known[1] <= GAP_S * _NS:
-            known = (known[0], max(known[1], end))
-        else:
-            yield known
-            known = (start, end)
-    if known is not None:
-        yield known
+class _Pieces(NamedTuple):
+    """Stretches cut at whole hours: of which stretch, in which hour (unix seconds), which share
+    of it, how long."""
+
+    which: IntArray
+    hour: IntArray
+    share: FloatArray
+    length_ns: IntArray
 
 
-def _by_hour(
-    start_ns: int, end_ns: int, from_unix_ns: int, to_unix_ns: int
-) -> Iterator[tuple[int, float, int]]:
-    """The hours that a stretch touches within the window: start, share of the stretch, length.
+def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
+    """What stretches have of each hour within the window.
 
     A stretch of no length is whole in the hour that it is in.
     """
-    if start_ns == end_ns:
-        if from_unix_ns <= start_ns < to_unix_ns:
-            yield start_ns // _HOUR_NS * HOUR_S, 1.0, 0
-        return
-    at = max(start_ns, from_unix_ns)
-    end = min(end_ns, to_unix_ns)
-    while at < end:
-        upto = min(end, (at // _HOUR_NS + 1) * _HOUR_NS)
-        yield at // _HOUR_NS * HOUR_S, (upto - at) / (end_ns - start_ns), upto - at
-        at = upto
+    first = np.maximum(start_ns, from_unix_ns)
+    last = np.minimum(end_ns, to_unix_ns)
+    momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)
+    number = np.maximum(last - 1, first) // _HOUR_NS - first // _HOUR_NS + 1
+    number = np.where((last > first) | momentary, number, 0)
+    which = np.repeat(np.arange(start_ns.size), number)
+    hour = (first // _HOUR_NS)[which] + np.arange(which.size)
+    hour -= np.repeat(np.cumsum(number) - number, number)
+    length_ns = np.minimum(last[which], (hour + 1) * _HOUR_NS) - np.maximum(
+        first[which], hour * _HOUR_NS
+    )
+    whole_ns = (end_ns - start_ns)[which]
+    share = np.where(whole_ns == 0, 1.0, length_ns / np.maximum(whole_ns, 1))
+    return _Pieces(which, hour * HOUR_S, share, length_ns)
+
+
+def _note_work(
+    segments: _Segments,
+    engine: Engine,
+    hours: dict[tuple[Engine, int], Hour],
+    from_unix_ns: int,
+    to_unix_ns: int,
+) -> None:
+    pieces = _by_hour(segments.start_ns, segments.end_ns, from_unix_ns, to_unix_ns)
+    found, place = np.unique(pieces.hour, return_inverse=True)
+    for hour in found.tolist():
+        hours.setdefault((engine, hour), Hour())
+    for name, grown in segments.grown.items():
+        amounts = grown[pieces.which] * pieces.share
+        known = ~np.isnan(amounts)
+        sums = np.bincount(place[known], amounts[known], found.size)
+        told = np.bincount(place[known], minlength=found.size)
+        for at in np.flatnonzero(told).tolist():
+            work = hours[engine, int(found[at])].work
+            work[name] = work.get(name, 0.0) + float(sums[at])
+
+
+def _joined(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Their union, in order; what lies at most GAP_S apart is one, as when an engine starts
+    again."""
+    order = np.argsort(start_ns)
+    start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
+    breaks = np.flatnonzero(start_ns[1:] - end_ns[:-1] > GAP_S * _NS)
+    return (
+        start_ns[np.concatenate([[0], breaks + 1])],
+        end_ns[np.concatenate([breaks, [start_ns.size - 1]])],
+    )
 
 
 def _note_coefficients(
-    minutes: EngineMinutes,
-    rows: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    told: EngineStretches,
+    rows: IntArray,
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
     """The latest of each hour: fits only get better."""
-    starts = minutes.first_unix_ns[rows] // _HOUR_NS * HOUR_S
+    starts = told.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
-        values: FloatArray = minutes.coefficients[name][rows]
-        for hour, value in zip(starts.tolist(), values.tolist(), strict=True):
-            known = hours.get((engine, hour))
-            if known is not None and not np.isnan(value):
-                known.coefficients[name] = value
+        values = told.coefficients[name][rows]
+        known = ~np.isnan(values)
+        found, latest = np.unique(starts[known][::-1], return_index=True)
+        for hour, value in zip(found.tolist(), values[known][::-1][latest].tolist(), strict=True):
+            if (mine := hours.get((engine, hour))) is not None:
+                mine.coefficients[name] = value

@@ -13,6 +13,7 @@ from store.reaching import writing
 from store.rollup_tables import BINS, ROLLUPS
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from store.slo_counts import forget_counts
+from store.stretch_tables import KINDS
 from telemetry.requests import Source
 
 
@@ -29,7 +30,7 @@ def forget_simulated(engine: Engine) -> int:
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
-        for table in (ROLLUPS, BINS):
+        for table in (ROLLUPS, BINS, *(kind.kept for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())
     if requests:
         # Counts and incidents were of these requests too: what is real is counted again.

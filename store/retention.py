@@ -7,7 +7,7 @@ few, and stay.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy import Column, Engine, Table, and_, func, select
@@ -15,10 +15,11 @@ from sqlalchemy import Column, Engine, Table, and_, func, select
 from store import dialects
 from store.label_sets import ALIVE_S
 from store.reaching import reading, writing
-from store.rollup_marks import SECOND_NS, no_longer_whole
-from store.rollup_tables import BINS, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS
-from store.rollups import LAG_S, settle
+from store.rollup_marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
+from store.rollup_tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS
 from store.schema import GPUS, REQUESTS, SAMPLES
+from store.settling import LAG_S, settle
+from store.stretch_tables import KINDS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
 """How long requests and samples of engines and GPUs are kept unless told otherwise."""
@@ -89,13 +90,12 @@ def forget_older_rollups(
         before = (now_unix_ns - keep_ns) // SECOND_NS // HOUR_S * HOUR_S
         if width_s == MINUTE_S:
             settle(engine, before + LAG_S)
-            no_longer_whole(engine, HOUR_S, before)
-        while (oldest := _oldest_rollup(engine, width_s)) is not None and oldest < before:
-            until = min(before, oldest + _HOURS_AT_ONCE * HOUR_S)
-            with writing(engine) as connection:
-                for table in (ROLLUPS, BINS):
-                    which = and_(table.c.width_s == width_s, table.c.from_unix_s < until)
-                    dialects.of(engine).remove(connection, table, which)
+            for rolled in (REQUESTED, SAMPLED):
+                no_longer_whole(engine, HOUR_S, before, rolled)
+        else:
+            no_longer_whole(engine, DAY_S, before, SAMPLED)
+        for tables in ((ROLLUPS, BINS), *((kind.kept,) for kind in KINDS)):
+            _forget_buckets(engine, tables, width_s, before)
         if width_s == HOUR_S:
             with writing(engine) as connection:
                 unused = LABEL_SETS.c.newest_unix_s < before - ALIVE_S
@@ -103,15 +103,28 @@ def forget_older_rollups(
 
 
 def _keep_what_they_tell(engine: Engine, before_unix_s: int) -> None:
-    """Requests that are about to go are in rollups, which are never made anew without them."""
+    """Rows that are about to go are in rollups, which are never made anew without them."""
     settle(engine, before_unix_s + MINUTE_S + LAG_S)
-    no_longer_whole(engine, MINUTE_S, before_unix_s)
+    for rolled in (REQUESTED, SAMPLED):
+        no_longer_whole(engine, MINUTE_S, before_unix_s, rolled)
 
 
-def _oldest_rollup(engine: Engine, width_s: int) -> int | None:
-    oldest = select(func.min(ROLLUPS.c.from_unix_s)).where(
-        ROLLUPS.c.grouping == 0, ROLLUPS.c.width_s == width_s
-    )
+def _forget_buckets(
+    engine: Engine, tables: Sequence[Table], width_s: int, before_unix_s: int
+) -> None:
+    """Those that begin before an instant: of the first table, and the others' with them."""
+    while (oldest := _oldest(engine, tables[0], width_s)) is not None and oldest < before_unix_s:
+        until = min(before_unix_s, oldest + _HOURS_AT_ONCE * HOUR_S)
+        with writing(engine) as connection:
+            for table in tables:
+                which = and_(table.c.width_s == width_s, table.c.from_unix_s < until)
+                dialects.of(engine).remove(connection, table, which)
+
+
+def _oldest(engine: Engine, table: Table, width_s: int) -> int | None:
+    oldest = select(func.min(table.c.from_unix_s)).where(table.c.width_s == width_s)
+    if "grouping" in table.c:
+        oldest = oldest.where(table.c.grouping == 0)
     with reading(engine) as connection:
         found: int | None = connection.scalar(oldest)
     return found

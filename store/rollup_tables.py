@@ -34,6 +34,7 @@ from telemetry.requests import DECODE_PARTS, LATENCIES, PHASES, PREFILL_PARTS
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
 WIDTHS_S: Final = (MINUTE_S, HOUR_S)
 """How long buckets are; each is made of the one before, the first of requests."""
 
@@ -78,52 +79,55 @@ class _Base64(TypeDecorator[bytes]):
         return lambda value: None if value is None else base64.b64decode(value)
 
 
-_PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
+PACKED: Final = LargeBinary().with_variant(_Base64(), "clickhousedb")
 
 
-def _key(name: str) -> "Column[int]":
+def key_column(name: str) -> "Column[int]":
+    """Part of a key that a database must not number by itself."""
     return Column(name, BigInteger, primary_key=True, autoincrement=False)
 
 
 ROLLUPS: Final = Table(
     "rollups",
     METADATA,
-    _key("grouping"),
-    _key("width_s"),
-    _key("from_unix_s"),
+    key_column("grouping"),
+    key_column("width_s"),
+    key_column("from_unix_s"),
     # Apart, so that a simulation can be forgotten without touching what servers told.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("overflowed", BigInteger, nullable=False),
-    Column("label_sets", _PACKED, nullable=False),
-    Column("set_requests", _PACKED, nullable=False),
-    *(Column(name, _PACKED, nullable=True) for name in QUANTITIES),
+    Column("label_sets", PACKED, nullable=False),
+    Column("set_requests", PACKED, nullable=False),
+    *(Column(name, PACKED, nullable=True) for name in QUANTITIES),
 )
 BINS: Final = Table(
     "rollup_bins",
     METADATA,
     Column("latency", Text, primary_key=True),
-    _key("grouping"),
-    _key("width_s"),
-    _key("from_unix_s"),
+    key_column("grouping"),
+    key_column("width_s"),
+    key_column("from_unix_s"),
     Column("simulated", Boolean, primary_key=True),
-    Column("label_sets", _PACKED, nullable=False),
-    Column("sizes", _PACKED, nullable=False),
-    Column("bins", _PACKED, nullable=False),
-    Column("counts", _PACKED, nullable=False),
+    Column("label_sets", PACKED, nullable=False),
+    Column("sizes", PACKED, nullable=False),
+    Column("bins", PACKED, nullable=False),
+    Column("counts", PACKED, nullable=False),
 )
 LABEL_SETS: Final = Table(
     "rollup_labels",
     METADATA,
-    _key("label_set"),
+    key_column("label_set"),
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
 )
-MARKS: Final = Table("rollup_marks", METADATA, _key("width_s"), _key("from_unix_s"), _key("token"))
+MARKS: Final = Table(
+    "rollup_marks", METADATA, key_column("width_s"), key_column("from_unix_s"), key_column("token")
+)
 STATE: Final = Table(
     "rollup_state",
     METADATA,
-    _key("width_s"),
+    key_column("width_s"),
     Column("whole_from_unix_s", BigInteger, nullable=False),
 )
 

@@ -4,7 +4,14 @@ A module missing here would be missing in new databases; `tests/store/test_migra
 holds the whole against the revisions.
 """
 
-from store import incidents, notifications, rollup_tables, slo_counts
+from store import incidents, notifications, rollup_tables, slo_counts, stretch_tables
 from store.schema import METADATA
 
-__all__ = ["METADATA", "incidents", "notifications", "rollup_tables", "slo_counts"]
+__all__ = [
+    "METADATA",
+    "incidents",
+    "notifications",
+    "rollup_tables",
+    "slo_counts",
+    "stretch_tables",
+]

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from store import dialects
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
-from store.rollup_marks import mark_minutes
+from store.rollup_marks import REQUESTED, SAMPLED, mark_minutes
 from store.rows import flaw, gpu_values, request_values, sample_values, start_values, values_of
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from telemetry.engines import EngineSample
@@ -162,13 +162,14 @@ class Writer:
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
-                    mark_minutes(connection, requests)
+                    mark_minutes(connection, REQUESTED, requests)
                 if samples:
                     self._add_samples(connection, samples)
                 if starts:
                     self._add_starts(connection, starts)
                 if gpus:
                     self._add_gpus(connection, gpus)
+                mark_minutes(connection, SAMPLED, samples, gpus)
         except Exception as error:  # whatever it is, its senders hear of it and the thread lives
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error

@@ -1,11 +1,11 @@
 """What a bill rests on, as columns: the time of engines, the accounts of requests, energy.
 
-Pure. A minute of an engine is what its samples in that minute told first and last, which is
-all that a difference needs; a cell is requests of one hour that share their labels.
+Pure. A stretch of an engine is what its samples of some time told first and last, which is all
+that a difference needs; a cell is requests of one hour that share their labels.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -53,36 +53,67 @@ class Count(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineMinutes:
-    """Entry i is what the samples of `counts[which[i]]` in one minute told. In order of time.
+class EngineStretches:
+    """Entry i is what the samples of `counts[which[i]]` told between two of them.
 
-    Of each total in WORK the columns `first` and `last`, NaN where it was not told; of each of
-    COEFFICIENTS its mean.
+    An entry lies in one bucket, a minute or an hour, and has no gap longer than GAP_S. Of each
+    total in WORK the columns `first` and `last`, NaN where it was not told in the entry; of each
+    of COEFFICIENTS its mean, or the latest minute's.
     """
 
     counts: Sequence[Count]
     regions: Sequence[str | None]
     """Of each count."""
     which: IntArray
+    bucket_unix_s: IntArray
+    """When the entry's minute or hour begins."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]
     last: Mapping[str, FloatArray]
     coefficients: Mapping[str, FloatArray]
 
+    def of_replica(self, replica: str) -> "EngineStretches":
+        """Those of its engines alone."""
+        ours = np.array([each.replica == replica for each in self.counts], bool)[self.which]
+        return replace(
+            self,
+            which=self.which[ours],
+            bucket_unix_s=self.bucket_unix_s[ours],
+            first_unix_ns=self.first_unix_ns[ours],
+            last_unix_ns=self.last_unix_ns[ours],
+            first={name: each[ours] for name, each in self.first.items()},
+            last={name: each[ours] for name, each in self.last.items()},
+            coefficients={name: each[ours] for name, each in self.coefficients.items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class GpuMinutes:
-    """Entry i is what the samples of `gpus[which[i]]` (replica, GPU) in one minute told."""
+class GpuStretches:
+    """Entry i is what the samples of `gpus[which[i]]` (replica, GPU) told; else as of engines."""
 
     gpus: Sequence[tuple[str, str]]
     models: Sequence[str | None]
     """The device's name, of each GPU."""
     which: IntArray
+    bucket_unix_s: IntArray
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first_j: FloatArray
     last_j: FloatArray
+
+    def of_replica(self, replica: str) -> "GpuStretches":
+        """Those of its GPUs alone."""
+        ours = np.array([name == replica for name, _ in self.gpus], bool)[self.which]
+        return replace(
+            self,
+            which=self.which[ours],
+            bucket_unix_s=self.bucket_unix_s[ours],
+            first_unix_ns=self.first_unix_ns[ours],
+            last_unix_ns=self.last_unix_ns[ours],
+            first_j=self.first_j[ours],
+            last_j=self.last_j[ours],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +140,8 @@ class Accounts:
 
     from_unix_ns: int
     to_unix_ns: int
-    engines: EngineMinutes
-    gpus: GpuMinutes
+    engines: EngineStretches
+    gpus: GpuStretches
     cells: Cells
     starts: Sequence[EngineStart]
     """Those in force at the beginning, and those in the stretch."""
@@ -118,6 +149,6 @@ class Accounts:
     apportioned: bool = True
     """Whether requests that span an hour's end are split; their rows may be gone."""
     engines_from_unix_ns: int = 0
-    """Samples of engines from before are gone: of hours that began earlier only requests tell."""
+    """Of hours that began earlier no engine's time is known any more: only requests tell."""
     overflowed: int = 0
     """Requests of which a label had no room of its own in the rollups."""

@@ -294,8 +294,9 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     if found.engines_from_unix_ns > found.window.from_unix_ns:
         at = wording.clock(found.engines_from_unix_ns, zone, date=True)
         said.append(
-            f"Before {at} engines’ samples are gone (<code>tailspan up --keep-rows</code>): of"
-            " then the bill has requests and recomputation, and no idle time."
+            f"Before {at} the engines’ time is not known any more (<code>tailspan up"
+            " --keep-hours</code>): of then the bill has requests and recomputation, and no idle"
+            " time."
         )
     if not found.apportioned:
         said.append(

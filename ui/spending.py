@@ -70,7 +70,7 @@ class Spending:
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Samples of engines from before are gone."""
+    """No engine's time from before is known any more."""
     overflowed: int
 
     @property
@@ -215,28 +215,10 @@ def of_replica(read_: Accounts, replica: str | None) -> Accounts:
     """Only its engines, GPUs and requests; all where no replica is named."""
     if replica is None:
         return read_
-    engines, gpus = read_.engines, read_.gpus
-    ours = np.array([each.replica == replica for each in engines.counts], bool)[engines.which]
-    its_gpus = np.array([name == replica for name, _ in gpus.gpus], bool)[gpus.which]
     return replace(
         read_,
-        engines=replace(
-            engines,
-            which=engines.which[ours],
-            first_unix_ns=engines.first_unix_ns[ours],
-            last_unix_ns=engines.last_unix_ns[ours],
-            first={name: each[ours] for name, each in engines.first.items()},
-            last={name: each[ours] for name, each in engines.last.items()},
-            coefficients={name: each[ours] for name, each in engines.coefficients.items()},
-        ),
-        gpus=replace(
-            gpus,
-            which=gpus.which[its_gpus],
-            first_unix_ns=gpus.first_unix_ns[its_gpus],
-            last_unix_ns=gpus.last_unix_ns[its_gpus],
-            first_j=gpus.first_j[its_gpus],
-            last_j=gpus.last_j[its_gpus],
-        ),
+        engines=read_.engines.of_replica(replica),
+        gpus=read_.gpus.of_replica(replica),
         cells=_cells_of(read_.cells, {"replica": replica}),
         starts=[each for each in read_.starts if each.replica == replica],
     )

@@ -14,8 +14,8 @@ from telemetry.accounts import (
     Accounts,
     Cells,
     Count,
-    EngineMinutes,
-    GpuMinutes,
+    EngineStretches,
+    GpuStretches,
 )
 from telemetry.starts import EngineStart
 
@@ -26,12 +26,12 @@ PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contra
 """A thousandth of a dollar a second."""
 
 
-def engine_minutes(
+def engine_stretches(
     samples: Mapping[tuple[str, int], Sequence[tuple[float, float | None]]],
     started_s: float = -1e6,
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> EngineMinutes:
+) -> EngineStretches:
     """Of (replica, engine) its samples: (unix seconds, busy seconds in total)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), told in samples.items():
@@ -45,10 +45,11 @@ def engine_minutes(
             first.append(np.nan if several[0][1] is None else several[0][1])
             last.append(np.nan if several[-1][1] is None else several[-1][1])
     empty = np.full(len(rows), np.nan)
-    return EngineMinutes(
+    return EngineStretches(
         counts=counts,
         regions=[None] * len(counts),
         which=np.array(which, np.int64),
+        bucket_unix_s=np.array([int(a // 60) * 60 for a, _ in rows], np.int64),
         first_unix_ns=np.array([round(a * NS) for a, _ in rows], np.int64),
         last_unix_ns=np.array([round(b * NS) for _, b in rows], np.int64),
         first={
@@ -65,10 +66,10 @@ def engine_minutes(
     )
 
 
-def no_gpus() -> GpuMinutes:
+def no_gpus() -> GpuStretches:
     """None that tell."""
     none = np.zeros(0, np.int64)
-    return GpuMinutes([], [], none, none, none, np.zeros(0), np.zeros(0))
+    return GpuStretches([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
@@ -97,12 +98,12 @@ def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
 
 
 def accounts(
-    engines: EngineMinutes,
+    engines: EngineStretches,
     charged: Cells,
     starts: Sequence[EngineStart],
     from_s: float = 0,
     to_s: float = 3_600,
-    gpus: GpuMinutes | None = None,
+    gpus: GpuStretches | None = None,
 ) -> Accounts:
     """All of it."""
     return Accounts(

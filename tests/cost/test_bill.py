@@ -9,7 +9,7 @@ from cost.bill import Line, added, bill
 from cost.pricefile import parse_prices
 from cost.prices import PriceList
 from telemetry.requests import PricedBy
-from tests.cost.making import PRICES, accounts, busy, cells, engine_minutes, start
+from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, start
 
 
 def parts(line: Line) -> float:
@@ -47,7 +47,7 @@ def test_the_parts_sum_to_the_bill_whatever_engines_and_requests_tell(
                  "billed_s": billed, "wasted_s": wasted, "prompt_tokens": 10, "output_tokens": 5}
             )  # fmt: skip
     made = accounts(
-        engine_minutes(samples),
+        engine_stretches(samples),
         cells(*rows),
         [start(replica) for replica, _ in samples],
         from_s,
@@ -66,7 +66,7 @@ def test_the_parts_sum_to_the_bill_whatever_engines_and_requests_tell(
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
     """An engine up for 1,000 s, busy for 600: 500 s for requests, 40 s again, 60 s nobody's."""
     made = accounts(
-        engine_minutes({("r", 0): busy(0, 1_000, 0.6)}),
+        engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
             {"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 450, "wasted_s": 40},
             {"replica": "r", "outcome": "abort", "requests": 1, "billed_s": 50, "wasted_s": 0},
@@ -87,7 +87,7 @@ def test_requests_waste_idle_and_the_rest_are_named() -> None:
 def test_an_engine_costs_what_all_its_gpus_do() -> None:
     """Tensor-parallel by pipeline-parallel; without a number, one device."""
     made = accounts(
-        engine_minutes({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
+        engine_stretches({("a", 0): busy(0, 100, 0.5), ("b", 0): busy(0, 100, 0.5)}),
         cells(),
         [start("a", gpus=4), start("b", gpus=None)],
     )
@@ -100,7 +100,7 @@ def test_an_engine_costs_what_all_its_gpus_do() -> None:
 
 def test_hours_sum_to_the_whole() -> None:
     """However a stretch is cut, nothing is lost at the cuts."""
-    engines = engine_minutes({("r", 0): busy(1_000, 9_000, 0.25)})
+    engines = engine_stretches({("r", 0): busy(1_000, 9_000, 0.25)})
     whole = bill(accounts(engines, cells(), [start("r")], 0, 10_800), PRICES).lines
     assert [line.hour_unix_s for line in whole] == [0, 3_600, 7_200]
     pieces = [
@@ -115,7 +115,7 @@ def test_hours_sum_to_the_whole() -> None:
 def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
     """A machine that may have been given back costs nothing, and the gap is told."""
     told = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
-    found = bill(accounts(engine_minutes({("r", 0): told}), cells(), [start("r")]), PRICES)
+    found = bill(accounts(engine_stretches({("r", 0): told}), cells(), [start("r")]), PRICES)
     assert found.total is not None
     assert found.total.wall_s == pytest.approx(600)
     assert found.seen.gaps_s == pytest.approx(700)
@@ -124,7 +124,7 @@ def test_time_in_which_an_engine_was_not_heard_of_is_not_billed() -> None:
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
     """Labelled so; a cached token weighs an eighth of a computed one, a made one 1.75."""
     made = accounts(
-        engine_minutes({("r", 0): busy(0, 1_000, 0.4)}),
+        engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
             {"replica": "r", "tenant": "a", "prompt_tokens": 900, "cached_tokens": 400,
              "output_tokens": 200},
@@ -146,7 +146,7 @@ def test_where_nobody_told_how_long_an_engine_was_busy_its_whole_time_is_the_req
     """Idle is then unknown, not zero."""
     told = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
-        engine_minutes({("r", 0): told}),
+        engine_stretches({("r", 0): told}),
         cells({"replica": "r", "prompt_tokens": 10, "output_tokens": 10}),
         [start("r")],
     )
@@ -160,7 +160,7 @@ def test_where_nobody_told_how_long_an_engine_was_busy_its_whole_time_is_the_req
 def test_what_has_no_price_is_named_and_never_free() -> None:
     """The device, and how many requests are not in the bill."""
     made = accounts(
-        engine_minutes({("r", 0): busy(0, 100, 0.5)}),
+        engine_stretches({("r", 0): busy(0, 100, 0.5)}),
         cells({"replica": "r", "requests": 7, "billed_s": 5.0}),
         [start("r", device="Abacus 9000")],
     )
@@ -175,7 +175,7 @@ def test_what_has_no_price_is_named_and_never_free() -> None:
 def test_a_replica_can_be_priced_by_name() -> None:
     """Of one engine, whatever it runs on."""
     prices = parse_prices("replicas: [{match: 'batch-*', usd_per_hour: 36}]", "mine")
-    made = accounts(engine_minutes({("batch-1", 0): busy(0, 100, 0.5)}), cells(), [])
+    made = accounts(engine_stretches({("batch-1", 0): busy(0, 100, 0.5)}), cells(), [])
     assert [line.bill_usd for line in bill(made, prices).lines] == [pytest.approx(1.0)]
     assert bill(made, PriceList()).total is None
 
@@ -189,7 +189,7 @@ def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
         "context_tokens_total": [0.0, 0.0, 0.0],
         "decodes_total": [0.0, 0.0, 1_000.0],
     }
-    engines = engine_minutes(
+    engines = engine_stretches(
         {("r", 0): busy(0, 120, 0.5)}, fit=(0.0, 0.001, 0.0, 0.0, 0.001), work=counts
     )
     made = accounts(
@@ -209,7 +209,7 @@ def test_of_hours_whose_samples_are_gone_only_requests_and_waste_are_in_the_bill
     """Idle time is unknown there, and nothing is below zero."""
     made = replace(
         accounts(
-            engine_minutes({("r", 0): busy(3_600, 7_200, 0.5)}),
+            engine_stretches({("r", 0): busy(3_600, 7_200, 0.5)}),
             cells(
                 {"replica": "r", "hour": 0, "billed_s": 900, "wasted_s": 100},
                 {"replica": "r", "hour": 3_600, "billed_s": 1_800, "wasted_s": 0},

@@ -1,24 +1,27 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cost.energy import energy, together
 from cost.pricefile import parse_prices
 from cost.seen import seen
-from telemetry.accounts import Accounts, GpuMinutes
-from tests.cost.making import NS, accounts, cells, engine_minutes, start
+from telemetry.accounts import Accounts, GpuStretches
+from tests.cost.making import NS, accounts, cells, engine_stretches, start
 
 PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}", "mine")
 
 
-def gpu_minutes(joules: list[float], replica: str = "r") -> GpuMinutes:
+def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
     """One GPU; what its counter says at the whole minutes, told 1 s before and at each."""
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
     per_s = np.diff(joules) / 60
-    return GpuMinutes(
+    return GpuStretches(
         gpus=[(replica, "0")],
         models=[None],
         which=np.zeros(at.size, np.int64),
+        bucket_unix_s=at,
         first_unix_ns=at * NS,
         last_unix_ns=(at + 59) * NS,
         first_j=first,
@@ -34,12 +37,12 @@ def fleet(shares: list[float], watts: list[float]) -> Accounts:
         busy_s += 60 * share
     counter = [0.0, *np.cumsum([each * 60 for each in watts]).tolist()]
     return accounts(
-        engine_minutes({("r", 0): told}),
+        engine_stretches({("r", 0): told}),
         cells(),
         [start("r", region="eu")],
         0,
         60 * len(shares),
-        gpu_minutes(counter),
+        gpu_stretches(counter),
     )
 
 
@@ -71,9 +74,7 @@ def test_a_counter_that_begins_anew_loses_only_that_stretch() -> None:
     fallen[2:] -= 30_000.0
     last = gpus.last_j.copy()
     last[2:] -= 30_000.0
-    restarted = GpuMinutes(
-        gpus.gpus, gpus.models, gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, fallen, last
-    )
+    restarted = replace(gpus, first_j=fallen, last_j=last)
     again = accounts(made.engines, made.cells, made.starts, 0, 240, restarted)
     found = energy(again, PRICES, seen(again.engines, 0, 240 * NS))["r"]
     assert found.joules == pytest.approx(200.0 * 238)

@@ -25,8 +25,8 @@ from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
 from store.rollup_queries import rollups
-from store.rollups import settle
 from store.schema import REQUESTS
+from store.settling import settle
 
 pytestmark = pytest.mark.real
 

@@ -8,10 +8,13 @@ from cost.pricefile import load_prices
 from simulator.dataset import run
 from simulator.faults import Fault
 from simulator.fleet_config import FleetConfig
+from store import dialects
 from store.accounts import accounts
 from store.queries import Window
+from store.reaching import writing
 from store.retention import forget_older
-from store.rollups import settle
+from store.rollup_marks import SAMPLED
+from store.settling import settle
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
@@ -66,16 +69,21 @@ def test_a_request_that_spans_an_hours_end_pays_in_both_by_time(
     assert seconds(engine, HOUR_S + 3_600, HOUR_S + 3_600 + 60) == pytest.approx({3_600: 6.0})
 
 
-def test_what_was_billed_outlives_the_rows_and_it_is_told_from_when_engines_are_known(
+def test_of_samples_that_went_before_they_were_rolled_up_it_is_told_from_when_engines_are_known(
     engine: Engine, request_row: Requests
 ) -> None:
-    """Rollups remember requests for longer than samples are kept."""
+    """A database of a Tailspan that rolled up requests alone."""
     keep(engine, request_row(received_unix_ns=HOUR_S * NS, replica="r", billed_s=8.0))
     settle(engine, HOUR_S + 10_000)
     forget_older(engine, NS, (HOUR_S + 7_200) * NS, pause=lambda: None)
-    found = accounts(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
-    assert found.cells.sums["billed_s"].sum() == 8.0
-    assert found.engines_from_unix_ns == pytest.approx((HOUR_S + 7_200) * NS, abs=60 * NS)
+    assert accounts(engine, Window(HOUR_S * NS, (HOUR_S + 60) * NS)).engines_from_unix_ns == 0
+    with writing(engine) as connection:
+        dialects.of(engine).remove(connection, SAMPLED.state, SAMPLED.state.c.width_s > 0)
+    for _ in range(2):
+        found = accounts(engine, Window(HOUR_S * NS, (HOUR_S + 3_600) * NS))
+        assert found.cells.sums["billed_s"].sum() == 8.0
+        assert found.engines_from_unix_ns == pytest.approx((HOUR_S + 7_200) * NS, abs=60 * NS)
+        settle(engine, HOUR_S + 10_000)
 
 
 def test_a_label_that_rollups_do_not_tell_is_refused(engine: Engine) -> None:

@@ -25,7 +25,8 @@ from store.retention import forget_older, forget_older_rollups
 from store.rollup_marks import begin, marked, pending
 from store.rollup_queries import Rollups, rollups
 from store.rollup_tables import HOUR_S, MARKS, MINUTE_S, ROLLUPS
-from store.rollups import COLUMNS, buckets_of, settle
+from store.rollups import COLUMNS, buckets_of
+from store.settling import settle
 from store.writer import Writer
 from telemetry.quantiles import quantile
 from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
