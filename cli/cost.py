@@ -17,8 +17,10 @@ from store.queries import Window
 
 if TYPE_CHECKING:
     from alerts.objectives import Objective
-    from cost.bill import Bill, Group, Line
+    from cost.bill import Bill
     from cost.energy import Energy
+    from cost.groups import Group
+    from cost.lines import Line
     from cost.managed import BreakEven, Comparison
     from cost.prices import PriceList
     from telemetry.accounts import Accounts

@@ -11,7 +11,8 @@ from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
     from cli.cost import Cost
-    from cost.bill import Bill, Line, Unpriced
+    from cost.bill import Bill, Unpriced
+    from cost.lines import Line
 
 MOST_GROUPS = 40
 MOST_UNPRICED = 5

@@ -8,7 +8,8 @@ from typing import Final
 
 import plotly.graph_objects as go
 
-from cost.bill import Group, Line
+from cost.groups import Group
+from cost.lines import Line
 from cost.managed import BreakEven, Comparison
 from store.queries import Window
 from ui import charts, colours, wording

@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
 
-from cost.bill import Bill, Group, Line, Unpriced
+from cost.bill import Bill, Unpriced
 from cost.energy import Energy
+from cost.groups import Group
+from cost.lines import Line
 from cost.managed import Comparison
 from telemetry.requests import PricedBy
 from ui import colours, wording

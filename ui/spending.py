@@ -15,8 +15,10 @@ import numpy as np
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from cost.bill import Bill, Group, Line, added, bill
+from cost.bill import Bill, bill
 from cost.energy import Energy, energy, together
+from cost.groups import Group
+from cost.lines import Line, added
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
 from store.accounts import accounts

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.bill import Line, added, bill
+from cost.bill import bill
+from cost.lines import Line, added
 from cost.pricefile import parse_prices
 from cost.prices import PriceList
 from telemetry.requests import PricedBy

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.bill import Group, Line, Unpriced
+from cost.bill import Unpriced
+from cost.groups import Group
+from cost.lines import Line
 from cost.managed import BreakEven, Comparison, Tokens
 from cost.pricefile import parse_prices
 from cost.prices import ManagedModel

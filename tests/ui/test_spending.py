@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.bill import Group
+from cost.groups import Group
 from cost.prices import DevicePrice, Origin, PriceList
 from store.database import open_database
 from store.queries import Window

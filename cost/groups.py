@@ -1,0 +1,120 @@
+"""Whom a bill was for: requests that share labels, and what their tokens cost in and out.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cost.charges import is_lost, tokens
+from cost.lines import Key, Paying
+from cost.weights import BY_PRICE, Weights
+from telemetry.accounts import Cells
+from telemetry.requests import PricedBy
+
+
+@dataclass(slots=True)
+class Group:
+    """Requests that share the labels asked by. Costs are None where none has a price."""
+
+    labels: tuple[str | None, ...]
+    requests: int = 0
+    unpriced: int = 0
+    """Of them, those of servers without a price."""
+    usd: float | None = None
+    """With what was wasted."""
+    lost_usd: float = 0.0
+    wasted_usd: float = 0.0
+    engine_s: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    in_usd: float = 0.0
+    out_usd: float = 0.0
+    priced_by: set[PricedBy] = field(default_factory=set)
+
+    @property
+    def usd_per_1k_in(self) -> float | None:
+        """For a thousand tokens in, cached ones among them."""
+        return self._per_1k(self.in_usd, self.prompt_tokens)
+
+    @property
+    def usd_per_1k_out(self) -> float | None:
+        """For a thousand tokens out."""
+        return self._per_1k(self.out_usd, self.output_tokens)
+
+    def _per_1k(self, usd: float, tokens: int) -> float | None:
+        if self.usd is None or not tokens or not self.in_usd + self.out_usd:
+            return None
+        return usd / tokens * 1_000
+
+
+def groups_of(
+    cells: Cells, by: tuple[str, ...], paying: Mapping[Key, Paying], weights: Mapping[str, Weights]
+) -> list[Group]:
+    """Cells by the labels asked by, the dearest first; in order of the labels where an hour is
+    among them.
+
+    Args:
+        cells: requests by label and hour.
+        by: the labels, `hour` among them or not.
+        paying: how the requests of a replica and hour are priced.
+        weights: of each replica, what its tokens weigh.
+    """
+    columns = list(cells.by)
+    replica_at = columns.index("replica")
+    groups: dict[tuple[str | None, ...], Group] = {}
+    for place, (group, hour) in enumerate(
+        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
+    ):
+        labels = cells.labels[group]
+        name = tuple(str(hour) if each == "hour" else labels[columns.index(each)] for each in by)
+        mine = groups.setdefault(name, Group(name))
+        _add(
+            mine, place, cells, labels[replica_at], paying.get((labels[replica_at], hour)), weights
+        )
+    kept = [each for each in groups.values() if each.requests or each.usd]
+    for each in kept:
+        # Seconds that moved over an hour's end left their tokens on its other side.
+        split_usd = each.in_usd + each.out_usd
+        if each.usd is not None and split_usd:
+            scale = (each.usd - each.wasted_usd) / split_usd
+            each.in_usd, each.out_usd = each.in_usd * scale, each.out_usd * scale
+    if "hour" in by:
+        return sorted(kept, key=lambda each: [str(label) for label in each.labels])
+    return sorted(kept, key=lambda each: (-(each.usd or 0.0), [str(x) for x in each.labels]))
+
+
+def _add(
+    mine: Group,
+    place: int,
+    cells: Cells,
+    replica: str | None,
+    how: Paying | None,
+    weights: Mapping[str, Weights],
+) -> None:
+    requests = int(cells.requests[place])
+    mine.requests += requests
+    mine.prompt_tokens += int(cells.sums["prompt_tokens"][place])
+    mine.cached_tokens += int(cells.sums["cached_tokens"][place])
+    mine.output_tokens += int(cells.sums["output_tokens"][place])
+    if how is None:
+        mine.unpriced += requests
+        return
+    weigh = weights.get(replica or "", BY_PRICE)
+    went_in, came_out = tokens(place, cells, weigh)
+    if how.usd_per_weight is not None:
+        usd, wasted = (went_in + came_out) * how.usd_per_weight, 0.0
+        mine.priced_by.add(PricedBy.TOKENS)
+    else:
+        billed_s, wasted_s = cells.sums["billed_s"][place], cells.sums["wasted_s"][place]
+        mine.engine_s += float(billed_s + wasted_s)
+        usd, wasted = float(billed_s) * how.usd_per_s, float(wasted_s) * how.usd_per_s
+        if cells.told["billed_s"][place]:
+            mine.priced_by.add(PricedBy.LEDGER)
+    mine.usd = (mine.usd or 0.0) + usd + wasted
+    mine.wasted_usd += wasted
+    mine.lost_usd += usd if is_lost(place, cells) else 0.0
+    if went_in + came_out > 0:
+        mine.in_usd += usd * went_in / (went_in + came_out)
+        mine.out_usd += usd * came_out / (went_in + came_out)
