@@ -27,6 +27,8 @@ _MEND: Final = {
     "lost": _DMESG,
     "needs_reset": _DMESG,
     "no_power": "attach the GPU's power cables",
+    "shut": "a dcgm-exporter that wants a token: --dcgm-token-file; one whose certificate is signed"
+    " by an authority of your own: --dcgm-ca",
 }
 _ELSE: Final = "nvidia-smi or amd-smi may say more"
 
@@ -80,4 +82,6 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         else:
             why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
             found = f"{shown} tells nothing; so far: {why}"
-            yield Finding("GPU reader", False, found, "the log of tailspan up says more")
+            shut = any(each.endswith(" shut") for each in failures.get(name, []))
+            mend = _MEND["shut"] if shut else "the log of tailspan up says more"
+            yield Finding("GPU reader", False, found, mend)

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from cli.target_access import TargetAccess
 
 if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
     from collector.gpus.claims import Claims
@@ -13,6 +16,8 @@ if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
     from collector.scrape.targets import Discovery
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_ACCESS: Final = TargetAccess("--dcgm")
 
 _OPTIONS = (
     click.option(
@@ -30,6 +35,7 @@ _OPTIONS = (
         help="Ask this dcgm-exporter for its GPUs: those older than Hopper, or elsewhere."
         " Addresses as of --scrape: http://HOST:9400, dns+http://NAME:9400. May be repeated.",
     ),
+    *_ACCESS.options(),
     click.option(
         "--dcgm-every",
         type=click.FloatRange(1, 60),
@@ -101,6 +107,8 @@ def gpu_setup_of(
     *,
     gpus: str,
     dcgm: tuple[str, ...],
+    dcgm_token_file: Path | None,
+    dcgm_ca: Path | None,
     dcgm_every: float,
     gpu_replica: tuple[str, ...],
     dcgm_replica: str,
@@ -121,8 +129,9 @@ def gpu_setup_of(
         claims = claims_of(gpu_replica, dcgm_replica)
     except ValueError as error:
         raise click.UsageError(f"--gpu-replica {error}") from error
+    access = _ACCESS.read(dcgm, dcgm_token_file, dcgm_ca)
     try:
-        places = tuple(place(given) for given in dcgm)
+        places = tuple(place(given, access) for given in dcgm)
     except ValueError as error:
         raise click.UsageError(f"--dcgm: {error}") from error
     return GpuSetup(gpus == "auto", places, dcgm_every, claims)

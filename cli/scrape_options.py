@@ -1,6 +1,5 @@
 """Whose /metrics is asked for, and how to get in there: options of `up`, and what they mean."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cli.target_access import TargetAccess
+
 if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
     from collector.scrape.targets import Discovery
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
-TOKEN: Final = "TAILSPAN_SCRAPE_TOKEN"
-TOKEN_FILE: Final = "TAILSPAN_SCRAPE_TOKEN_FILE"
+_ACCESS: Final = TargetAccess("--scrape")
 
 _OPTIONS = (
     click.option(
@@ -43,20 +43,7 @@ _OPTIONS = (
         metavar="SECONDS",
         help="How often, from 1 to 15 s.",
     ),
-    click.option(
-        "--scrape-token-file",
-        type=_FILE,
-        metavar="FILE",
-        help="A bearer token, shown to each --scrape, over https or on loopback alone; read anew"
-        f" each time.  [default: {TOKEN_FILE}, else the token in {TOKEN}]",
-    ),
-    click.option(
-        "--scrape-ca",
-        type=_FILE,
-        metavar="FILE",
-        help="Who signed the certificates of each --scrape, in PEM.  [default: who is trusted"
-        " anywhere]",
-    ),
+    *_ACCESS.options(),
 )
 
 
@@ -89,25 +76,11 @@ def scrape_setup_of(
         click.UsageError: one of them is malformed, a file cannot be had, or a token would go
             where others can read it.
     """
-    from collector.errors import SecurityError
-    from collector.scrape.access import Access
     from collector.scrape.reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
 
-    for option, path in (("--scrape-token-file", scrape_token_file), ("--scrape-ca", scrape_ca)):
-        if path and not scrape:
-            raise click.UsageError(f"{option} is for --scrape, and there is none")
-    token_file = scrape_token_file
-    if token_file is None and (named := os.environ.get(TOKEN_FILE)):
-        token_file = Path(named)
-    token = None if token_file else os.environ.get(TOKEN)
-    access = Access(token=token or None, token_file=token_file, ca_file=scrape_ca)
+    access = _ACCESS.read(scrape, scrape_token_file, scrape_ca)
     places: list[Discovery] = []
-    if scrape:
-        try:
-            access.check()
-        except SecurityError as error:
-            raise click.UsageError(f"--scrape-token-file, --scrape-ca: {error}") from error
     try:
         places += [place(given, access) for given in scrape]
     except ValueError as error:

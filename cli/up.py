@@ -143,6 +143,8 @@ def up(
     scrape_ca: Path | None,
     gpus: str,
     dcgm: tuple[str, ...],
+    dcgm_token_file: Path | None,
+    dcgm_ca: Path | None,
     dcgm_every: float,
     gpu_replica: tuple[str, ...],
     dcgm_replica: str,
@@ -205,6 +207,8 @@ def up(
         # Among simulated GPUs a real one would be a stranger.
         gpus="off" if simulate else gpus,
         dcgm=dcgm,
+        dcgm_token_file=dcgm_token_file,
+        dcgm_ca=dcgm_ca,
         dcgm_every=dcgm_every,
         gpu_replica=gpu_replica,
         dcgm_replica=dcgm_replica,

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import httpx
-
 from collector.gpus.dcgm_series import NAMES, gpus_of
 from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Told, Why
 from collector.scrape.exposition import samples_of
-from collector.scrape.fetch import fetch
+from collector.scrape.fetch import Clients, fetch
 from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import Discovery, Target
 
@@ -22,6 +20,9 @@ TIMEOUT_S: Final = 5.0
 _WHY: Final = {
     Reason.UNREACHABLE: Why.UNREACHABLE,
     Reason.TIMEOUT: Why.TIMEOUT,
+    Reason.UNAUTHORISED: Why.SHUT,
+    Reason.TLS: Why.SHUT,
+    Reason.NO_TOKEN: Why.SHUT,
 }
 
 
@@ -30,18 +31,18 @@ class DcgmReader:
 
     Args:
         discovery: where they are.
-        client: asks.
+        clients: ask, each where it is trusted.
         clock_unix_ns: the present.
     """
 
     def __init__(
         self,
         discovery: Discovery,
-        client: httpx.AsyncClient,
+        clients: Clients,
         clock_unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._discovery = discovery
-        self._client = client
+        self._clients = clients
         self._clock_unix_ns = clock_unix_ns
 
     async def read(self) -> Reading:
@@ -63,12 +64,13 @@ class DcgmReader:
 
     async def _ask(self, target: Target) -> tuple[Told, ...] | Failure:
         try:
-            body = await fetch(self._client, target.url, TIMEOUT_S)
+            client = self._clients.of(target.access)
+            body = await fetch(client, target.url, TIMEOUT_S, target.access)
             at_unix_ns = self._clock_unix_ns()
             gpus = await asyncio.to_thread(lambda: gpus_of(samples_of(body, NAMES), at_unix_ns))
         except ScrapeError as error:
             why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
-            return Failure(target.url, Absence(why, f"{target.url}: {error.reason}"))
+            return Failure(target.url, Absence(why, f"{target.url}: {error}"))
         if not gpus:
             return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))
         return gpus

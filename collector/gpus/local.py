@@ -4,14 +4,12 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-import httpx
-
 from collector.gpus.amd_smi import AmdSmiReader
 from collector.gpus.apart import Apart
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.nvml import NvmlReader
 from collector.gpus.sampler import GpuReader
-from collector.scrape.fetch import http_client
+from collector.scrape.fetch import Clients
 from collector.scrape.targets import Discovery
 
 EVERY_S: Final = 1.0
@@ -26,7 +24,6 @@ class GpuReaders:
         local: whether GPUs of this machine are read.
         dcgm: where dcgm-exporters are.
         dcgm_every_s: how often they are asked.
-        client: asks them; one of its own where none is given.
     """
 
     def __init__(
@@ -35,24 +32,21 @@ class GpuReaders:
         local: bool = True,
         dcgm: Sequence[Discovery] = (),
         dcgm_every_s: float = 5.0,
-        client: httpx.AsyncClient | None = None,
     ) -> None:
         self._apart = {NVML: Apart(NvmlReader()), AMD_SMI: Apart(AmdSmiReader())} if local else {}
-        self._client = (client or http_client()) if dcgm else None
+        self._clients = Clients()
         self.all: list[GpuReader] = [
             GpuReader(name, reader, EVERY_S) for name, reader in self._apart.items()
         ]
-        if self._client is not None:
-            self.all += [
-                GpuReader(each.name, DcgmReader(each, self._client), dcgm_every_s) for each in dcgm
-            ]
+        self.all += [
+            GpuReader(each.name, DcgmReader(each, self._clients), dcgm_every_s) for each in dcgm
+        ]
 
     async def close(self) -> None:
         """Give back what the readers hold."""
         for reader in self._apart.values():
             reader.close()
-        if self._client is not None:
-            await self._client.aclose()
+        await self._clients.aclose()
 
 
 def host_name() -> str:

@@ -54,6 +54,8 @@ class Why(StrEnum):
     """The device told what cannot be, such as more than all of it."""
     UNREACHABLE = "unreachable"
     """No such address, or nobody there."""
+    SHUT = "shut"
+    """It wants a token or a certificate, or has one that is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
     """An answer, and not one that tells of GPUs."""
     NOT_KEPT = "not_kept"

@@ -354,6 +354,9 @@ def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
         (["--scrape", "https://gpu:8000", "--scrape-token-file", "nowhere"], "nowhere"),
         (["--scrape", "https://gpu:8000", "--scrape-ca", "nowhere.pem"], "nowhere.pem"),
         (["--scrape-ca", "nowhere.pem"], "there is none"),
+        (["--dcgm", "https://gpu:9400", "--dcgm-token-file", "nowhere"], "nowhere"),
+        (["--dcgm", "https://gpu:9400", "--dcgm-ca", "nowhere.pem"], "nowhere.pem"),
+        (["--dcgm-token-file", "nowhere"], "is for --dcgm, and there is none"),
     ],
 )
 def test_whom_to_scrape_is_checked_before_anything_starts(words: list[str], named: str) -> None:

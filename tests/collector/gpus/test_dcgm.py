@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.dcgm_series import NAMES, gpus_of
 from collector.gpus.reading import Reader, ReaderError, Reading, Told, Why
+from collector.scrape.access import Access
 from collector.scrape.exposition import samples_of
-from collector.scrape.fetch import http_client
+from collector.scrape.fetch import Clients
 from collector.scrape.reasons import DiscoveryError
-from collector.scrape.targets import Target
+from collector.scrape.targets import Discovery, Target, place
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.scrape.conftest import Stranger, saying
+from tests.collector.scrape.test_access import TOKEN, Issue, guarded
 
 # What dcgm-exporter 4 writes of an A100 in Kubernetes, in its form.
 ABOUT = (
@@ -163,12 +166,16 @@ class Found:
 
 
 async def _read(*urls: str) -> Reading:
-    client: httpx.AsyncClient = http_client()
-    reader: Reader = DcgmReader(Found(*urls), client, lambda: NOW_UNIX_NS)
+    return await _ask(Found(*urls))
+
+
+async def _ask(discovery: Discovery) -> Reading:
+    clients = Clients()
+    reader: Reader = DcgmReader(discovery, clients, lambda: NOW_UNIX_NS)
     try:
         return await reader.read()
     finally:
-        await client.aclose()
+        await clients.aclose()
 
 
 def test_one_exporter_that_fails_costs_itself(stranger: Stranger) -> None:
@@ -216,3 +223,28 @@ def test_an_address_where_nobody_is_says_so(urls: Any) -> None:
     with pytest.raises(ReaderError) as told:
         asyncio.run(_read(*urls))
     assert told.value.absence.why is Why.UNREACHABLE
+
+
+def test_an_exporter_that_wants_a_token_is_shown_one_over_its_own_tls(
+    ca: Path, issue: Issue, tmp_path: Path
+) -> None:
+    """And without it, or without trust in who signed its certificate, that is the reason."""
+    (tmp_path / "token").write_text(TOKEN)
+    good = Access(token_file=tmp_path / "token", ca_file=ca)
+
+    async def ask() -> None:
+        async with guarded(TOKEN, issue(), told=exposition(TOLD)) as port:
+            url = f"https://127.0.0.1:{port}"
+            reading = await _ask(place(url, good))
+            assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]
+            for access, why in (
+                (Access(ca_file=ca), "unauthorised: 401"),
+                (replace(good, ca_file=None), "tls: "),
+                (replace(good, token_file=tmp_path / "gone"), "no_token: "),
+            ):
+                with pytest.raises(ReaderError, match=why) as told:
+                    await _ask(place(url, access))
+                assert told.value.absence.why is Why.SHUT
+                assert TOKEN not in str(told.value)
+
+    asyncio.run(ask())

@@ -27,7 +27,10 @@ Issue = Callable[..., Party]
 
 @asynccontextmanager
 async def guarded(
-    token: str | None = None, party: Party | None = None, client_ca: Path | None = None
+    token: str | None = None,
+    party: Party | None = None,
+    client_ca: Path | None = None,
+    told: bytes = BODY,
 ) -> AsyncIterator[int]:
     """A server that wants this token, with this certificate; its port."""
 
@@ -35,7 +38,7 @@ async def guarded(
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             good = token is None or f"authorization: bearer {token}".encode() in head.lower()
-            status, body = ("200 OK", BODY) if good else ("401 Unauthorized", b"")
+            status, body = ("200 OK", told) if good else ("401 Unauthorized", b"")
             length = f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             writer.write(f"HTTP/1.1 {status}\r\n{length}".encode() + body)
             await writer.drain()

@@ -1,0 +1,81 @@
+"""How to get in at what is asked over HTTP: `--scrape-token-file` and `--scrape-ca`, and the same
+of `--dcgm`."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
+    from collector.scrape.access import Access
+
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAccess:
+    """The options of one kind of targets.
+
+    Attributes:
+        targets: the option that names them, as `--scrape`.
+    """
+
+    targets: str
+
+    @property
+    def token_variable(self) -> str:
+        """Where a token may stand instead."""
+        return f"TAILSPAN_{self.targets.removeprefix('--').upper()}_TOKEN"
+
+    def options(self) -> tuple[Callable[..., Any], ...]:
+        """For click."""
+        return (
+            click.option(
+                f"{self.targets}-token-file",
+                type=_FILE,
+                metavar="FILE",
+                help=f"A bearer token, shown to each {self.targets}, over https or on loopback"
+                f" alone; read anew each time.  [default: {self.token_variable}_FILE, else the"
+                f" token in {self.token_variable}]",
+            ),
+            click.option(
+                f"{self.targets}-ca",
+                type=_FILE,
+                metavar="FILE",
+                help=f"Who signed the certificates of each {self.targets}, in PEM."
+                "  [default: who is trusted anywhere]",
+            ),
+        )
+
+    def read(self, given: tuple[str, ...], token_file: Path | None, ca: Path | None) -> "Access":
+        """What the options say.
+
+        Args:
+            given: the targets.
+            token_file: of the first option.
+            ca: of the second.
+
+        Raises:
+            click.UsageError: there is nobody to get in at, or a file cannot be had.
+        """
+        from collector.errors import SecurityError
+        from collector.scrape.access import OPEN, Access
+
+        token_option, ca_option = f"{self.targets}-token-file", f"{self.targets}-ca"
+        for option, path in ((token_option, token_file), (ca_option, ca)):
+            if path and not given:
+                raise click.UsageError(f"{option} is for {self.targets}, and there is none")
+        if not given:
+            return OPEN
+        if token_file is None and (named := os.environ.get(f"{self.token_variable}_FILE")):
+            token_file = Path(named)
+        token = None if token_file else os.environ.get(self.token_variable)
+        access = Access(token=token or None, token_file=token_file, ca_file=ca)
+        try:
+            access.check()
+        except SecurityError as error:
+            raise click.UsageError(f"{token_option}, {ca_option}: {error}") from error
+        return access
