@@ -79,6 +79,7 @@ def doctor(
         clock_checks.against_clients(database),
         checks.scrapes(host, metrics_port, access),
         gpu_checks.readers(host, metrics_port, access),
+        gpu_checks.owners(database),
         gpu_checks.local(),
     ]
     if not no_explorer:

@@ -5,15 +5,20 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+from sqlalchemy import Engine
+
 from cli import probes
 from cli.access import OPEN, Access
 from cli.checks import Finding
 from cli.gpu_options import GpuSetup
 from cli.gpu_tables import reasons, whys
+from cli.newest import of_the_newest
 from cli.text import printable
 from cli.told import told
 
 _WIDEST: Final = 400
+_NAMED: Final = 5
+LOOKED_AT_NS: Final = 600 * 10**9
 _DMESG: Final = (
     "dmesg says more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
     " or reboot"
@@ -62,6 +67,54 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
             yield Finding("gpus", True, told)
     if not samples and not any(state.up is False or state.lost for state in states):
         yield Finding("gpus", True, f"none here. {reasons(states)}")
+
+
+def owners(url: str | None) -> Iterator[Finding]:
+    """Whether each GPU that was told of last is an engine's; nothing where no GPU was, or no
+    engine.
+
+    Args:
+        url: of the database; None for the default.
+    """
+    from store.queries import Window
+    from store.stretch_rollups import stretches
+    from store.stretch_tables import DEVICES, ENGINES
+
+    def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
+        minute = 60 * 10**9
+        start = max(0, newest - LOOKED_AT_NS) // minute * minute
+        window = Window(start, (newest // minute + 1) * minute)
+        engines, gpus = stretches(engine, window, (ENGINES, DEVICES))
+        replicas = sorted({replica for replica, *_ in engines.things})
+        return [(replica, gpu) for replica, gpu in gpus.things if replica not in replicas], replicas
+
+    found = of_the_newest(url, ask)
+    if found is None or not found[1]:
+        return
+    strangers, replicas = found
+    named = ", ".join(replicas[:_NAMED])
+    more = f" and {len(replicas) - _NAMED} more" if len(replicas) > _NAMED else ""
+    machines: dict[str, list[str]] = {}
+    for replica, gpu in sorted(strangers):
+        machines.setdefault(replica, []).append(gpu)
+    for replica, gpus in machines.items():
+        yield Finding(
+            "whose GPU",
+            None,
+            printable(
+                f"no engine is called {replica}, as whose {', '.join(gpus)} is told of: joined"
+                " with no request, and in no bill",
+                _WIDEST,
+            ),
+            printable(
+                "if an engine runs on it, say so where it is sampled (tailspan up, or tailspan gpus"
+                f" --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', REPLICA being {named}{more};"
+                " of a dcgm-exporter's also --dcgm-replica. It is found out by itself where the"
+                " server's processes can be seen: root or CAP_SYS_PTRACE, and the host's process"
+                " namespace",
+                2 * _WIDEST,
+            ),
+        )
 
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:

@@ -87,13 +87,13 @@ class GpuSetup:
 
         return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
 
-    def owners(self) -> "Owners":
-        """Whose they are."""
+    def owners(self, *, hears: bool = True) -> "Owners":
+        """Whose they are; `hears` says whether engines will be heard of."""
         from collector.gpus.local import host_name
         from collector.gpus.owners import Owners
         from collector.gpus.processes import Processes
 
-        return Owners(host_name(), Processes(), self.claims)
+        return Owners(host_name(), Processes(), self.claims, hears=hears)
 
 
 def gpu_options(command: _Command) -> _Command:

@@ -72,6 +72,33 @@ def replica_of(
     return None
 
 
+def server_of(
+    ancestry: Iterable[Process],
+    here: str,
+    hostname: Callable[[int], str | None],
+    port: Callable[[int], int | None],
+) -> str | None:
+    """What the server that a process works for is called unless somebody named it: host:port.
+
+    The nearest ancestor that runs the same program and listens is the server: its workers on GPUs
+    talk to each other over ports of their own, and what started it runs something else.
+
+    Args:
+        ancestry: the process, its parent, and so on.
+        here: this machine's name.
+        hostname: what a process' container is called.
+        port: the one port that a process listens on.
+    """
+    line = list(ancestry)
+    for process in line[1:]:
+        if process.program is None or process.program != line[0].program:
+            return None
+        if (listens_on := port(process.pid)) is not None:
+            host = hostname(process.pid) if process.contained else here
+            return f"{host}:{listens_on}" if host else None
+    return None
+
+
 def _candidates(process: Process, known: Mapping[int, Sequence[Known]]) -> set[str]:
     told = known.get(process.own_pid, ())
     return {each.replica for each in told if _began_together(each, process)}

@@ -1,8 +1,10 @@
 """Whose a GPU is, and who else is at work on it.
 
 In this order: what the user says; the labels of a dcgm-exporter; the processes that compute on
-it, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. A GPU of nobody is
-told of under its machine's name, so that an idle one stays in sight.
+it, by their ancestors; CUDA_VISIBLE_DEVICES of the replicas' own processes. Where no engine is
+heard of, as by an agent, the host and port of the server that those processes work for, which is
+a replica's name unless somebody gave it another. A GPU of nobody is told of under its machine's
+name, so that an idle one stays in sight.
 """
 
 import threading
@@ -12,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from collector.gpus.claims import ALL, Claims, names_of
-from collector.gpus.kinship import Known, by_process, host_of, replica_of
+from collector.gpus.kinship import Known, by_process, host_of, replica_of, server_of
 from collector.gpus.processes import Processes
 from collector.gpus.reading import Told
 from collector.gpus.visible import visible
@@ -35,6 +37,7 @@ class Owners(Listener):
         processes: of this machine.
         claims: what the user says.
         clock_unix_ns: the present.
+        hears: whether engines will be heard of here.
     """
 
     def __init__(
@@ -43,7 +46,10 @@ class Owners(Listener):
         processes: Processes,
         claims: Claims,
         clock_unix_ns: Callable[[], int] = time.time_ns,
+        *,
+        hears: bool = True,
     ) -> None:
+        self._hears = hears
         self._host = host
         self._processes = processes
         self._claims = claims
@@ -87,6 +93,8 @@ class Owners(Listener):
             known = [each for each, _ in self._heard.values()]
         told_of = {each.replica for each in known}
         of_process = self._replicas_of(gpus, known)
+        if not self._hears:
+            told_of |= {each for each in of_process.values() if each is not None}
         counted = {gpu.gpu: _counted(gpu, of_process) for gpu in gpus}
         owners = {
             gpu.gpu: self._claims.said(gpu)
@@ -111,6 +119,11 @@ class Owners(Listener):
     def _replicas_of(self, gpus: Sequence[Told], known: Sequence[Known]) -> dict[int, str | None]:
         pids = {pid for gpu in gpus for pid in gpu.processes or ()}
         told, world = by_process(known), self._processes
+        if not self._hears:
+            return {
+                pid: server_of(world.ancestry(pid), self._host, world.hostname, world.port)
+                for pid in pids
+            }
         return {
             pid: replica_of(world.ancestry(pid), told, self._host, world.hostname, world.children)
             for pid in pids

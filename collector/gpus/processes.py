@@ -1,10 +1,12 @@
 """The processes of this machine, as /proc tells of them: parents, namespaces, starts.
 
 Of a process' environment one variable is read, CUDA_VISIBLE_DEVICES, and nothing else of it is
-kept: the rest may hold secrets. Whatever cannot be read is unknown.
+kept: the rest may hold secrets, as may a command line, which is not read at all. Whatever cannot
+be read is unknown.
 Source: proc(5).
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ VARIABLE: Final = b"CUDA_VISIBLE_DEVICES"
 INIT: Final = 1
 KERNEL_THREADS: Final = 2
 """Their parent's number, on every machine and in no container."""
+_LISTENING: Final = "0A"
+"""TCP_LISTEN, as the kernel's tables of sockets write it."""
 _DEEPEST: Final = 64
 """Generations; a chain that is longer has changed while it was read."""
 
@@ -88,6 +92,26 @@ class Processes:
                 return value.decode("utf-8", "replace")
         return None
 
+    def port(self, pid: int) -> int | None:
+        """The one TCP port that a process listens on; None where there are several, or none, or
+        its sockets are not ours to see."""
+        try:
+            mine = self._sockets(pid)
+            lines = [
+                line.split()
+                for table in ("tcp", "tcp6")
+                if (path := self._root / str(pid) / "net" / table).exists()
+                for line in path.read_text("ascii", "replace").splitlines()[1:]
+            ]
+            ports = {
+                int(fields[1].rpartition(":")[2], 16)
+                for fields in lines
+                if fields[3] == _LISTENING and fields[9] in mine
+            }
+        except (OSError, ValueError, IndexError):
+            return None
+        return ports.pop() if len(ports) == 1 else None
+
     def hostname(self, pid: int) -> str | None:
         """What the container of a process is called; None where that cannot be seen."""
         try:
@@ -95,6 +119,15 @@ class Processes:
         except (OSError, ValueError):
             return None
         return text.strip() or None
+
+    def _sockets(self, pid: int) -> set[str]:
+        found = set()
+        for each in (self._root / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                kind, _, number = str(each.readlink()).partition(":")
+                if kind == "socket":
+                    found.add(number.strip("[]"))
+        return found
 
     def _is_machine(self) -> bool:
         try:

@@ -17,6 +17,9 @@ from collector.testing import background_loop
 from store import column_reader
 from store.database import open_database
 from store.migrations import REVISION
+from store.writer import Writer
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import Basis, RequestTimeline, Source
 
 VLLM_METRICS = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
@@ -428,3 +431,26 @@ def test_what_was_refused_is_counted_with_what_to_do(stranger: Any, http_answer:
     assert (old.ok, old.detail) == (None, "42 items since it was started: too_old")
     assert "--keep-rows" in str(old.mend)
     assert negative.detail == "1 items since it was started: negative"
+
+
+def test_a_gpu_that_is_no_engines_is_named_with_what_to_say(url: str) -> None:
+    """As of an agent that saw no server; where all are engines', or there is none, not a word."""
+    now = time.time_ns()
+    engine = open_database(url)
+    mine = GpuSample(replica="chat-0", gpu="GPU-1", at_unix_ns=now)
+    nobodys = GpuSample(replica="gpu-host", gpu="GPU-2", at_unix_ns=now)
+    sample = EngineSample(
+        replica="chat-0", engine=0, process=7, at_unix_ns=now, started_unix_ns=now - 1
+    )
+    with Writer(engine) as writer:
+        writer.submit([], [], (), [mine, nobodys]).result(10)
+        assert list(gpu_checks.owners(url)) == []
+        writer.submit([], [sample]).result(10)
+        [found] = gpu_checks.owners(url)
+    engine.dispose()
+    assert found.ok is None
+    assert "gpu-host" in found.detail
+    assert "GPU-2" in found.detail
+    assert "GPU-1" not in found.detail
+    assert found.mend is not None
+    assert "--gpu-replica 'GPU-2=REPLICA', REPLICA being chat-0;" in found.mend

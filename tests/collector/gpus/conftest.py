@@ -98,6 +98,22 @@ class FakeProc:
             (folder / "root" / "etc").mkdir(parents=True)
             (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
 
+    def listens(self, pid: int, *ports: int, others: int = 9_999) -> None:
+        """Has a process listen; beside it in the same network, others do, and it talks."""
+        folder = self.root / str(pid)
+        (folder / "net").mkdir()
+        (folder / "fd").mkdir()
+        head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+        row = "   0: 00000000:{port:04X} 00000000:0000 {state} 0:0 00:0 0 1000 0 {inode} 1 0\n"
+        rows = [row.format(port=others, state="0A", inode=7)]
+        for inode, port in enumerate(ports, 4_000):
+            rows.append(row.format(port=port, state="0A", inode=inode))
+            (folder / "fd" / str(inode)).symlink_to(f"socket:[{inode}]")
+        rows.append(row.format(port=50_000, state="01", inode=5_000))
+        (folder / "fd" / "3").symlink_to("socket:[5000]")
+        (folder / "fd" / "4").symlink_to("/dev/null")
+        (folder / "net" / "tcp").write_text(head + "".join(rows))
+
     def processes(self) -> Processes:
         """As the product reads it."""
         return Processes(self.root, TICKS_PER_S)

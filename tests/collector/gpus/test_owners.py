@@ -202,3 +202,50 @@ def test_made_up_engines_do_not_fill_the_memory(owners: Owners, present: Present
     present.unix_ns += SILENT_NS
     owners.on_stored([], [engine("chat-0", 60)])
     assert own(owners, told(processes=frozenset({61}))) == {"GPU-1": ("chat-0", 0)}
+
+
+def alone(proc: FakeProc) -> Owners:
+    """As an agent has it: nobody tells it of engines."""
+    return Owners(HERE, proc.processes(), claims_of([]), hears=False)
+
+
+def test_an_agent_names_a_gpu_by_where_its_server_listens(owners: Owners, proc: FakeProc) -> None:
+    """As a server calls itself unless somebody named it; who else is there is counted."""
+    proc.listens(60, 8000)
+    proc.listens(80, 8001)
+    proc.listens(61, 29_500)  # what workers of one server talk over
+    proc.add(99, 50)
+    gpus = [
+        told("GPU-1", processes=frozenset({61})),
+        told("GPU-2", processes=frozenset({81, 99})),
+        told("GPU-3", processes=frozenset({99})),
+    ]
+    assert own(alone(proc), *gpus) == {
+        "GPU-1": ("gpu-host:8000", 0),
+        "GPU-2": ("gpu-host:8001", 1),
+        "GPU-3": (HERE, 1),
+    }
+    assert own(owners, gpus[0]) == {"GPU-1": (HERE, 1)}  # where engines are heard of, they say
+
+
+def test_an_agent_names_a_container_by_its_own_name(proc: FakeProc) -> None:
+    """A pod's, whose server listens in its own network."""
+    proc.add(60, 50, own_pid=1, hostname="chat-0")
+    proc.add(61, 60, own_pid=7, hostname="chat-0")
+    proc.listens(60, 8000)
+    assert own(alone(proc), told(processes=frozenset({61}))) == {"GPU-1": ("chat-0:8000", 0)}
+
+
+@pytest.mark.parametrize("ports", [(), (8000, 9000)], ids=["nobody listens", "which of two"])
+def test_an_agent_that_is_not_sure_leaves_a_gpu_under_the_machines_name(
+    proc: FakeProc, ports: tuple[int, ...]
+) -> None:
+    """As it does where what listens is another program, or not ours to see."""
+    proc.add(60, 50)
+    proc.add(61, 60)
+    proc.listens(60, *ports)
+    proc.add(70, 50, program="/usr/bin/raylet")
+    proc.add(71, 70)
+    proc.listens(70, 8000)
+    gpus = [told("GPU-1", processes=frozenset({61})), told("GPU-2", processes=frozenset({71}))]
+    assert own(alone(proc), *gpus) == {"GPU-1": (HERE, 1), "GPU-2": (HERE, 1)}

@@ -1,7 +1,11 @@
 """/proc, read from a tree of the tests' own."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from collector.gpus.processes import Process, Processes
 from tests.collector.gpus.conftest import BOOTED_S, FakeProc
@@ -82,3 +86,24 @@ def test_this_machine_tells_of_this_process() -> None:
     assert first.pid == os.getpid()
     assert first.started_unix_s is not None
     assert all(each.pid != first.pid for each in others)
+
+
+LISTENS = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="there is no /proc")
+def test_the_port_that_a_process_listens_on_is_found_in_the_real_proc() -> None:
+    """By its own sockets, among all of the machine's."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        listens_on = int(server.stdout.readline())
+        assert Processes().port(server.pid) == listens_on
+        server.communicate("")
+    assert Processes().port(server.pid) is None
