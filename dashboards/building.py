@@ -110,7 +110,9 @@ def _panel(panel: Panel) -> Any:
     )
     if panel.kind is Kind.HEATMAP:
         return built
-    built.unit(panel.unit.grafana).min(0)
+    built.unit(panel.unit.grafana)
+    if not panel.signed:
+        built.min(0)
     if panel.most is not None:
         built.max(panel.most)
     if panel.unit is Unit.SHARE:

@@ -106,11 +106,13 @@ BOARD: Final = Board(
                 Panel(
                     title="An hour, by what it went for",
                     description="Requests, what was computed again, idle time, and what no request"
-                    " pays for: of those that have not ended. A request pays for all its time when"
-                    " it ends: where more ends than was done, unbilled is 0 and the others are"
-                    " together more than the bill. Over an hour that evens out.",
+                    " pays for: of those that have not ended. Together they are the bill. A request"
+                    " pays for all its time when it ends: where more ends than was done, unbilled"
+                    " is below zero, and takes back what the others have above the bill. Over an"
+                    " hour that evens out.",
                     unit=Unit.USD,
                     kind=Kind.STACKED,
+                    signed=True,
                     width=24,
                     page="cost",
                     colours=_SPENT,
@@ -118,10 +120,7 @@ BOARD: Final = Board(
                         Query(f"{_HOUR}{_REQUESTS}", "requests"),
                         Query(f"{_HOUR}{_WASTED}", "recomputed"),
                         Query(f"{_HOUR}{_IDLE}", "idle"),
-                        Query(
-                            f"{_HOUR}clamp_min({_BILL} - {_REQUESTS} - {_WASTED} - {_IDLE}, 0)",
-                            "unbilled",
-                        ),
+                        Query(f"{_HOUR}({_BILL} - {_REQUESTS} - {_WASTED} - {_IDLE})", "unbilled"),
                     ),
                 ),
             ),

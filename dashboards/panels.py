@@ -106,6 +106,8 @@ class Panel:
     """Which page of the explorer it leads to."""
     most: float | None = None
     """The top of the scale, where there is one."""
+    signed: bool = False
+    """Whether its values may be below zero; of others the scale begins there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

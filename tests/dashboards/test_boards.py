@@ -8,10 +8,12 @@ import pytest
 from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.building import build, text
+from dashboards.cost import BOARD
 from dashboards.panels import Board, Kind, Unit
 from dashboards.variables import VARIABLES
+from exporters.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
 from exporters.kinds import Histogram
-from exporters.series import ALL
+from exporters.series import ALL, COSTS
 
 GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {
@@ -122,3 +124,24 @@ def test_dashboards_lead_to_each_other() -> None:
         links = build(board)["links"]
         assert [link["type"] for link in links] == ["dashboards", "link"]
         assert links[0]["tags"] == ["tailspan"]
+
+
+def test_the_parts_of_the_bill_are_the_bill_also_where_more_ended_than_was_done() -> None:
+    """Unbilled is what is left, above zero or below it, and is shown so."""
+    [panel] = [each for each in BOARD.panels if "by what it went for" in each.title]
+    assert panel.signed
+    figures = {
+        ENGINE_COST.name: 10.0,
+        COSTS["cost_usd"].name: 9.0,
+        WASTED.name: 0.5,
+        ENGINE_IDLE_COST.name: 2.0,
+    }
+
+    def worth(expression: str) -> float:
+        """Of arithmetic on sums of rates, each worth what its series is here."""
+        terms = re.sub(r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)", r" \1 ", expression)
+        return float(eval(terms, {"__builtins__": {}}, figures))
+
+    parts = {each.legend: worth(each.expr) for each in panel.queries}
+    assert parts["unbilled"] == pytest.approx(-1.5 * 3_600)
+    assert sum(parts.values()) == pytest.approx(10.0 * 3_600)

@@ -1,6 +1,7 @@
 """A driver in memory, and clocks that are set by hand."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
-    """Put a driver with these GPUs under the package."""
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
+    """Put a driver with these GPUs under the package, until all of it is given back: a library is
+    closed on its own thread, and must not find the next test's driver."""
 
     def put(*cards: Card) -> Driver:
         driver = Driver(*cards)
@@ -43,7 +45,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
         return driver
 
-    return put
+    yield put
+    for thread in threading.enumerate():
+        if thread.name == "gpu-library":
+            thread.join(5)
 
 
 @pytest.fixture
