@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found by the line above
-from collector.gpus.reading import ReaderError, Told
+from collector.gpus.reading import Absence, ReaderError, Told, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
 LOOK_S = 1.0
 FIELD = "dram_bandwidth_bytes_per_s"
+LEAST_GIB = 0.5
+"""Ten times the cache of the largest GPUs."""
 
 
 class Point(NamedTuple):
@@ -108,23 +110,48 @@ def why_not() -> str | None:
         return f"no NVIDIA GPU: {error}"
     finally:
         reader.close()
-    if not any("older" not in str(gpu.absent.get(FIELD, "")) for gpu in gpus):
-        return "no NVIDIA GPU of Hopper's age or newer"
+    unable = [why for gpu in gpus if (why := _unable(gpu)) is not None]
+    if len(unable) == len(gpus):
+        return f"no GPU here tells its bandwidth: {unable[0]}"
     try:
         import torch
     except ImportError:
         return "no PyTorch: pip install torch"
-    return None if torch.cuda.is_available() else "PyTorch finds no GPU"
+    if not torch.cuda.is_available():
+        return "PyTorch finds no GPU"
+    if len(gpus) > 1 and not _uuid(torch):
+        return "this PyTorch does not say which of several GPUs it uses: take a newer one"
+    return None
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Print the table; 0, also where there is nothing to measure."""
+def _unable(gpu: Told) -> Absence | None:
+    """Why a GPU will not tell; None where it does, or will at the second look."""
+    why = gpu.absent.get(FIELD)
+    return None if why is None or why.why is Why.FIRST_LOOK else why
+
+
+def main(
+    words: Sequence[str] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> int:
+    """Print the table; 0, also where there is nothing to measure.
+
+    Args:
+        words: options; None for those of the command line.
+        clock: monotonic seconds.
+        pause: waits.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--gib", type=float, default=1.0, help="memory to copy, in GiB")
+    parser.add_argument(
+        "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {LEAST_GIB:g}"
+    )
     parser.add_argument("--seconds", type=int, default=5, help="looks at each duty, one a second")
     given = parser.parse_args(words)
+    if given.gib < LEAST_GIB or given.seconds < 1:
+        parser.error(f"--gib must be at least {LEAST_GIB:g}, or caches answer; --seconds 1")
     # So that both count GPUs alike; before PyTorch looks.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if reason := why_not():
@@ -132,25 +159,37 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     import torch
 
-    uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
-    copy = _copier(torch, round(given.gib * 2**30))
-    reader = NvmlReader()
+    uuid = _uuid(torch)
+    size_bytes = round(given.gib * 2**30)
+    copy = _copier(torch, size_bytes)
+    reader = NvmlReader(clock=clock)
     points = []
+    peaks: list[float] = []
 
     def look() -> float | None:
         gpu = _ours(reader.read().gpus, uuid)
         told: float | None = gpu.values.get(FIELD)
-        if told is None:
-            print(f"  the reader cannot tell: {gpu.absent.get(FIELD)}", file=sys.stderr)
+        if (why := _unable(gpu)) is not None:
+            print(f"  the reader cannot tell: {why}", file=sys.stderr)
+        if told:
+            peaks.append(told / gpu.values["dram_bandwidth_ratio"])
         return told
 
     try:
         copy()
-        name = _ours(reader.read().gpus, uuid).model_name
-        print(f"{name}, {given.gib:g} GiB copied, median of {given.seconds} looks a duty")
+        gpu = _ours(reader.read().gpus, uuid)
+        if (why := _unable(gpu)) is not None:
+            print(f"nothing measured: {gpu.model_name} does not tell: {why}")
+            return 0
+        print(
+            f"{gpu.model_name}, PyTorch {torch.__version__}: {given.gib:g} GiB copied, median of"
+            f" {given.seconds} looks a duty"
+        )
+        if gpu.processes is not None and len(gpu.processes) > 1:
+            print(f"{len(gpu.processes) - 1} others compute on it: what they move is measured, too")
         for duty in DUTIES:
-            time.sleep(2 * LOOK_S)  # what came before is over
-            point = measure(duty, copy, look, given.seconds, 2 * given.gib * 2**30)
+            pause(2 * LOOK_S)  # what came before is over
+            point = measure(duty, copy, look, given.seconds, 2 * size_bytes, clock, pause)
             if point is None:
                 print(f"nothing measured at {duty:.0%}")
                 return 1
@@ -158,6 +197,8 @@ def main(words: Sequence[str] | None = None) -> int:
     finally:
         reader.close()
     print("\n".join(table(points)))
+    if peaks:
+        print(f"the reader's peak, by bus and clock: {statistics.median(peaks) / 1e12:.3f} TB/s")
     return 0
 
 
@@ -173,6 +214,11 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
         return float(at_once)
 
     return copy
+
+
+def _uuid(torch: Any) -> str:
+    """PyTorch's first GPU, as the driver names it but for its prefix; "" where it does not say."""
+    return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[Told], uuid: str) -> Told:

@@ -1,14 +1,19 @@
 """The benchmark of bandwidth, without a GPU: what it counts, and that it says what it lacks."""
 
+import ctypes
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pynvml
 import pytest
 
 from benchmarks import gpu_bandwidth
 from benchmarks.gpu_bandwidth import DUTIES, Point, main, measure, table
 from tests.collector.gpus import conftest as gpus_of_tests
-from tests.collector.gpus.driver import Card, Driver
+from tests.collector.gpus.driver import DRAM, Card, Driver
 
 install = gpus_of_tests.install
 COPY_S, COPY_BYTES = 0.01, 4e9
@@ -63,4 +68,138 @@ def test_without_a_gpu_it_says_so_and_ends_well(
 def test_an_older_gpu_is_said_to_be_one(install: Callable[..., Driver]) -> None:
     """Before PyTorch is looked for."""
     install(Card(supports_gpm=False))
-    assert gpu_bandwidth.why_not() == "no NVIDIA GPU of Hopper's age or newer"
+    told = gpu_bandwidth.why_not()
+    assert told is not None
+    assert told.startswith("no GPU here tells its bandwidth: not_supported (older than Hopper")
+
+
+UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
+PEAK = 2 * 2_619e6 * 5_120 / 8
+"""Of the fake's bus and clock, bytes a second."""
+AT_BEST = 0.9 * PEAK
+
+
+class Machine(Driver):
+    """A GPU that moves bytes in time that a test's clock tells, and a driver that counts them.
+
+    The driver refreshes what it counts ten times a second, so a look may be a tenth of one behind.
+    """
+
+    def __init__(self, *cards: Card) -> None:
+        super().__init__(*cards)
+        self.now_s = 1_000.0
+        self.moved: list[tuple[float, float]] = [(0.0, 0.0)]
+        """Instants, and how many bytes had been moved by then."""
+        self.counted: dict[int, tuple[float, float]] = {}
+
+    def clock(self) -> float:
+        """Seconds."""
+        return self.now_s
+
+    def pause(self, seconds: float) -> None:
+        """Nothing is moved."""
+        self.now_s += seconds + 60e-6
+        self.moved.append((self.now_s, self.moved[-1][1]))
+
+    def move(self, size_bytes: float) -> None:
+        """As fast as it can."""
+        self.now_s += size_bytes / AT_BEST + 20e-6
+        self.moved.append((self.now_s, self.moved[-1][1] + size_bytes))
+
+    def do_nvmlGpmSampleGet(self, of: Card, buffer: Any) -> None:  # noqa: N802 -- the library's
+        """What was counted at the last refresh."""
+        self.pause(0.004)
+        at_s = self.now_s // 0.1 * 0.1
+        instants, amounts = zip(*self.moved, strict=True)
+        key = ctypes.cast(buffer, ctypes.c_void_p).value or 0
+        self.counted[key] = at_s, float(np.interp(at_s, instants, amounts))
+        super().do_nvmlGpmSampleGet(of, buffer)
+
+    def do_nvmlGpmMetricsGet(self, asked: Any) -> None:  # noqa: N802 -- the library's
+        """The share of the peak between two counts."""
+        (from_s, before), (to_s, after) = (
+            self.counted[ctypes.cast(each, ctypes.c_void_p).value or 0]
+            for each in (asked._obj.sample1, asked._obj.sample2)
+        )
+        card = self.cards[0]
+        card.gpm = {**card.gpm, DRAM: 100 * (after - before) / (to_s - from_s) / PEAK}
+        self._looked = card.gpm, card.gpm_codes
+        super().do_nvmlGpmMetricsGet(asked)
+
+
+def torch_on(machine: Machine, uuid: str = UUID) -> Any:
+    """What the benchmark asks of PyTorch: copies wait in a queue until somebody waits for them."""
+    queued: list[float] = []
+
+    class Memory:
+        def __init__(self, size_bytes: int) -> None:
+            self.size_bytes = size_bytes
+
+        def copy_(self, source: "Memory") -> None:
+            assert source is not self
+            queued.append(2 * source.size_bytes)
+
+    def synchronize() -> None:
+        machine.move(sum(queued))
+        queued.clear()
+
+    return SimpleNamespace(
+        __version__="2.9",
+        uint8="uint8",
+        zeros=lambda size, dtype, device: Memory(size),
+        empty_like=lambda other: Memory(other.size_bytes),
+        cuda=SimpleNamespace(
+            is_available=lambda: True,
+            synchronize=synchronize,
+            get_device_properties=lambda _number: SimpleNamespace(uuid=uuid),
+        ),
+    )
+
+
+def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machine:
+    """Put a machine with these GPUs under the package, and PyTorch on its first."""
+    machine = Machine(*cards)
+    monkeypatch.setattr(pynvml, "nvmlLib", machine)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setitem(sys.modules, "torch", torch_on(machine, uuid))
+    return machine
+
+
+def test_the_whole_of_it_measures_what_a_gpu_moved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through the product's reader, down to the C library's structures: every duty within the
+    bar, and the peak that of the device. What a slow look or a late refresh does is in it."""
+    machine = on(monkeypatch, Card(uuid=f"GPU-{UUID}"), Card(uuid="GPU-other", gpm={}))
+    assert main(["--seconds", "5"], machine.clock, machine.pause) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("NVIDIA H100 80GB HBM3, PyTorch 2.9: 1 GiB copied")
+    rows = [line.split() for line in told[2:6]]
+    assert [row[0] for row in rows] == ["25%", "50%", "75%", "100%"]
+    for row, duty in zip(rows, DUTIES, strict=True):
+        assert float(row[1]) == pytest.approx(duty * AT_BEST / 1e12, rel=0.03)
+        assert float(row[3]) == pytest.approx(1, rel=0.03)
+    assert told[6].endswith("kept")
+    assert told[7] == f"the reader's peak, by bus and clock: {PEAK / 1e12:.3f} TB/s"
+    assert machine.buffers == set()
+    assert machine.open == 0
+
+
+def test_a_gpu_that_cannot_tell_is_the_reason_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one that PyTorch uses, though another would tell; or nobody says which that is."""
+    cards = Card(uuid=f"GPU-{UUID}", supports_gpm=False), Card(uuid="GPU-other")
+    machine = on(monkeypatch, *cards)
+    assert main([], machine.clock, machine.pause) == 0
+    assert "does not tell: not_supported" in capsys.readouterr().out
+    machine = on(monkeypatch, *cards, uuid="")
+    assert main([], machine.clock, machine.pause) == 0
+    assert "which of several GPUs" in capsys.readouterr().out
+
+
+def test_memory_that_fits_a_cache_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be known as moved, and never reach the memory."""
+    with pytest.raises(SystemExit):
+        main(["--gib", "0.03"])
+    assert "at least 0.5" in capsys.readouterr().err
