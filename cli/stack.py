@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import Any, Self
 
 import click
 from sqlalchemy import Engine
@@ -123,6 +124,7 @@ class Stack:
         gpus: which GPUs are sampled, and whose they are.
         prices: what engines cost, so that requests are told their cost.
         price_file: where they are written, for the explorer; None for the environment's.
+        peaks: what GPUs can do at best, before what is known of them (`roofline.peakfile`).
         sign_in: how the explorer's readers sign in, and the file that says it; None for not at all.
         base_path: under which a proxy serves the explorer, without slashes around it.
     """
@@ -146,6 +148,7 @@ class Stack:
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
         prices: PriceList = PriceList(),  # noqa: B008 - frozen
         price_file: Path | None = None,
+        peaks: Mapping[str, Any] = MappingProxyType({}),
         sign_in: tuple[Path, SignIn] | None = None,
         base_path: str = "",
     ) -> None:
@@ -197,7 +200,7 @@ class Stack:
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
         )
-        rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns)
+        rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns, peaks)
         self._keep = keep
         self._working: list[asyncio.Task[None]] = []
         self.scraper: Scraper | None = None

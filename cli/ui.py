@@ -70,6 +70,9 @@ def ui(
     from collector.hosting import listen
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
+    from roofline.peakfile import ENVIRONMENT_KEY as PEAKS_KEY
+    from roofline.peakfile import peaks_in_force
+    from roofline.peaks import PeaksError
 
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:
@@ -82,6 +85,10 @@ def ui(
         prices_in_force(prices, os.environ)
     except PriceError as error:
         raise click.UsageError(f"--prices: {error}") from error
+    try:
+        peaks_in_force(os.environ)
+    except PeaksError as error:
+        raise click.UsageError(f"{PEAKS_KEY}: {error}") from error
     try:
         # Streamlit would not say which option is to be changed.
         with listen(host, port, "--port") as found:

@@ -163,6 +163,9 @@ def up(
     from collector.errors import ListenError
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
+    from roofline.peakfile import ENVIRONMENT_KEY as PEAKS_KEY
+    from roofline.peakfile import peaks_in_force
+    from roofline.peaks import PeaksError
     from store.database import default_url, open_database
 
     if vllm and simulate:
@@ -182,6 +185,10 @@ def up(
         priced_at = prices_in_force(prices, os.environ)
     except PriceError as error:
         raise click.UsageError(f"--prices: {error}") from error
+    try:
+        peaks = peaks_in_force(os.environ)
+    except PeaksError as error:
+        raise click.UsageError(f"{PEAKS_KEY}: {error}") from error
     keep = Keep(
         _how_long("--keep-rows", keep_rows),
         _how_long("--keep-minutes", keep_minutes),
@@ -238,6 +245,7 @@ def up(
             gpus=gpu_setup,
             prices=priced_at,
             price_file=prices,
+            peaks=peaks,
             sign_in=asked,
             base_path=base_path,
         )

@@ -34,6 +34,8 @@ class Device:
     source: str | None = None
     published: str | None = None
     """Year and month of the source."""
+    checked: str | None = None
+    """Where its numbers were found as the source has them; None where they were not found."""
 
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """FLOP/s in an arithmetic, or in the other where the device lacks it and expands
@@ -116,7 +118,10 @@ def _table() -> Mapping[str, Device]:
 
 
 def _device(name: str, values: Mapping[str, Any], known: Device | None) -> Device:
-    allowed = {"bytes_per_s", "flops_per_s", "memory_bytes", "source", "published", "also"}
+    allowed = {
+        *("bytes_per_s", "flops_per_s", "memory_bytes"),
+        *("source", "published", "checked", "also"),
+    }
     unknown = sorted(set(values) - allowed)
     if unknown:
         raise PeaksError(f"{name}.{unknown[0]}: unknown; allowed: {', '.join(sorted(allowed))}")
@@ -143,4 +148,5 @@ def _device(name: str, values: Mapping[str, Any], known: Device | None) -> Devic
         memory_bytes=None if memory is None else float(memory),
         source=values.get("source", known.source if known else None),
         published=values.get("published", known.published if known else None),
+        checked=values.get("checked", known.checked if known else None),
     )

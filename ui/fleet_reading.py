@@ -1,5 +1,6 @@
 """What the page of the fleet reads from the store, and makes of it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from diagnosis.arrow import requests_of, samples_of
+from roofline.peakfile import peaks_in_force
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
 from store.starts import in_force, starts_between
 from store.thinned import Thinned, engine_samples, gpu_samples, requests
@@ -75,7 +77,7 @@ def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
         pretended,
         _scraped(samples.table),
         gpus.table.num_rows > 0,
-        fleet_roofline.bounds(samples.table, gpus.table, starts[2]),
+        fleet_roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
         [label for label in equals if label not in of_engine],
     )
 

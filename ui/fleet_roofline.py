@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from roofline.arrow import engines_of, gpus_of
+from roofline.peakfile import ENVIRONMENT_KEY
 from roofline.peaks import device_named
 from roofline.reading import read_shape
 from roofline.shape import ModelShape
@@ -38,13 +39,19 @@ class Bound:
     why: str | None = None
 
 
-def bounds(samples: pa.Table, gpus: pa.Table, starts: Sequence[EngineStart]) -> list[Bound]:
+def bounds(
+    samples: pa.Table,
+    gpus: pa.Table,
+    starts: Sequence[EngineStart],
+    peaks: Mapping[str, Any] | None = None,
+) -> list[Bound]:
     """The account of each engine.
 
     Args:
         samples: with `ENGINE_COLUMNS`, the fleet's own, and `engine`.
         gpus: with `GPU_COLUMNS` and the fleet's own.
         starts: the last of each engine.
+        peaks: of devices, before those of the table (`roofline.peaks.device_named`).
     """
     if not samples.num_rows:
         return []
@@ -55,10 +62,14 @@ def bounds(samples: pa.Table, gpus: pa.Table, starts: Sequence[EngineStart]) -> 
     for key, engine in list(engines_of(samples).items())[:MOST]:
         start = by_engine.get((key.replica, key.engine))
         shape, why = _shape(start)
-        device = device_named(start.device if start is not None else None)
+        device = device_named(start.device if start is not None else None, peaks)
         if why is None and device is None:
             named = start.device if start is not None else None
-            why = f"the peaks of {named!r} are not known" if named else "its device is not told"
+            why = (
+                f"the peaks of {named!r} are not known ({ENVIRONMENT_KEY} can tell them)"
+                if named
+                else "its device is not told"
+            )
         windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None)
         window = windows[0] if windows and windows[0].verdict is not None else None
         found.append(

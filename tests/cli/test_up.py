@@ -344,6 +344,17 @@ def test_it_ends_with_its_terminal(up: Callable[..., Up], url: str) -> None:
     assert all(map(gone, started))
 
 
+def test_peaks_that_cannot_be_read_are_an_error_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For `up` and `ui` alike."""
+    monkeypatch.setenv("TAILSPAN_PEAKS", "nowhere.toml")
+    for verb in ("up", "ui"):
+        done = CliRunner().invoke(tailspan, [verb])
+        assert done.exit_code == 2
+        assert "TAILSPAN_PEAKS: nowhere.toml: cannot be read" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -82,6 +82,14 @@ def test_what_cannot_be_said_says_why() -> None:
         assert "<i>" not in said
 
 
+def test_a_device_that_only_the_reader_knows_is_told_of() -> None:
+    """By peaks of one's own."""
+    starts = [replace(START, device="NVIDIA H20")]
+    assert bounds(samples(), NO_GPUS, starts)[0].window is None
+    peaks = {"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}
+    assert bounds(samples(), NO_GPUS, starts, peaks)[0].window is not None
+
+
 def test_nobody_is_an_empty_table() -> None:
     """Before any engine is heard of."""
     assert bounds(samples().slice(0, 0), NO_GPUS, []) == []

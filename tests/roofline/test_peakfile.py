@@ -1,0 +1,52 @@
+"""Peaks of a file go before those of the table; what is none is refused by file and key."""
+
+from pathlib import Path
+
+import pytest
+
+from roofline.peakfile import load_peaks, peaks_in_force
+from roofline.peaks import PeaksError, device_named
+
+
+def test_a_file_that_the_environment_names_adds_devices_and_changes_known_ones(
+    tmp_path: Path,
+) -> None:
+    """In the form of the table that comes along."""
+    path = tmp_path / "peaks.toml"
+    path.write_text(
+        '[device."NVIDIA H20"]\nbytes_per_s = 4.0e12\nflops_per_s = { bf16 = 148e12 }\n'
+        '[device."NVIDIA B200"]\nbytes_per_s = 7.7e12\n'
+    )
+    given = peaks_in_force({"TAILSPAN_PEAKS": str(path)})
+    new, changed = device_named("NVIDIA H20", given), device_named("NVIDIA B200", given)
+    assert new is not None
+    assert changed is not None
+    assert new.bytes_per_s == 4.0e12
+    assert (changed.bytes_per_s, changed.flops_per_s["fp8"]) == (7.7e12, 4500e12)
+    assert peaks_in_force({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bytes_per_s = 1", "must have tables"),
+        ("", "must have tables"),
+        ("[device", "peaks.toml: "),
+        ('[device."X"]\nspeed = 1', "X.speed: unknown; allowed: "),
+        ('[device."X"]\nflops_per_s = {}', "X.bytes_per_s: not given"),
+    ],
+)
+def test_a_file_that_gives_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """With its name."""
+    path = tmp_path / "peaks.toml"
+    path.write_text(text)
+    with pytest.raises(PeaksError, match=f"^{path}: ") as refused:
+        load_peaks(path)
+    assert said in str(refused.value)
+    with pytest.raises(PeaksError, match="nowhere: cannot be read: No such file"):
+        load_peaks(tmp_path / "nowhere")
+
+
+def test_the_table_that_comes_along_has_that_form() -> None:
+    """So that a copy of it is where to begin."""
+    assert load_peaks(Path(__file__).parents[2] / "roofline" / "peaks.toml")
