@@ -18,7 +18,7 @@ from store.queries import Window
 if TYPE_CHECKING:
     from alerts.objectives import Objective
     from cost.bill import Bill
-    from cost.energy import Energy
+    from cost.energy import Drawn, Energy
     from cost.groups import Group
     from cost.lines import Line
     from cost.managed import BreakEven, Comparison
@@ -39,6 +39,8 @@ class Cost:
     """Why some traffic has no managed price."""
     break_even: "BreakEven | None"
     energy: "Energy | None"
+    drawn: "Sequence[Drawn | None]"
+    """Of each of the bill's groups."""
 
 
 @click.command(
@@ -167,7 +169,7 @@ def reckon(
 ) -> Cost:
     """The bill of a window and all that is held against it."""
     from cost.bill import bill
-    from cost.energy import energy, together
+    from cost.energy import energy, of_groups, together
     from cost.managed import break_even, tokens_by_model
     from store.accounts import accounts
     from ui.reckoning import compared, kept
@@ -177,6 +179,7 @@ def reckon(
     held, missing = compared(tokens_by_model(read.cells), prices)
     whole = bool(held) and not missing and not found.unpriced
     stretch = Window(read.from_unix_ns, read.to_unix_ns)
+    by_replica = energy(read, prices, found.seen)
     return Cost(
         accounts=read,
         bill=found,
@@ -185,7 +188,8 @@ def reckon(
         break_even=break_even(found.usd_per_hour, held, kept(engine, stretch, objectives))
         if whole
         else None,
-        energy=together(energy(read, prices, found.seen).values()),
+        energy=together(by_replica.values()),
+        drawn=of_groups(found, by_replica),
     )
 
 
@@ -218,7 +222,10 @@ def as_json(found: Cost) -> dict[str, Any]:
         ],
         "unpriced": [each._asdict() for each in bill.unpriced],
         "by": list(bill.by),
-        "groups": [_group(group, bill.by) for group in bill.groups],
+        "groups": [
+            _group(group, bill.by, drawn)
+            for group, drawn in zip(bill.groups, found.drawn, strict=True)
+        ],
         "lines": [_line(line, named=True) for line in bill.lines],
         "managed": [
             {
@@ -270,7 +277,7 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
     }
 
 
-def _group(group: "Group", by: Sequence[str]) -> dict[str, Any]:
+def _group(group: "Group", by: Sequence[str], drawn: "Drawn | None") -> dict[str, Any]:
     named: dict[str, Any] = dict(zip(by, group.labels, strict=True))
     if "hour" in named:
         named["hour"] = int(named["hour"])
@@ -287,6 +294,8 @@ def _group(group: "Group", by: Sequence[str]) -> dict[str, Any]:
         "usd_per_1k_input_tokens": group.usd_per_1k_in,
         "usd_per_1k_output_tokens": group.usd_per_1k_out,
         "priced_by": sorted(group.priced_by),
+        "joules": None if drawn is None else drawn.joules,
+        "co2_g": None if drawn is None else drawn.co2_g,
     }
 
 

@@ -12,6 +12,7 @@ from telemetry.requests import PricedBy
 if TYPE_CHECKING:
     from cli.cost import Cost
     from cost.bill import Bill, Unpriced
+    from cost.energy import Drawn
     from cost.lines import Line
 
 MOST_GROUPS = 40
@@ -34,7 +35,7 @@ def lines(found: "Cost") -> Iterator[str]:
     total = bill.total
     if total is not None:
         yield from _sum(total, bill)
-        yield from _by_group(bill)
+        yield from _by_group(found)
         yield from _managed(found, total)
         yield from _energy(found)
     yield from _notes(found)
@@ -99,7 +100,9 @@ def _unbilled(total: "Line") -> str:
     return "busy, for requests that have not ended or whose account was lost"
 
 
-def _by_group(bill: "Bill") -> Iterator[str]:
+def _by_group(found: "Cost") -> Iterator[str]:
+    bill = found.bill
+    told = any(found.drawn)
     whole = sum(group.usd or 0.0 for group in bill.groups)
     header = [
         *bill.by,
@@ -111,9 +114,10 @@ def _by_group(bill: "Bill") -> Iterator[str]:
         "lost",
         "per 1M tokens in",
         "out",
+        *(["Wh"] if told else []),
     ]
     rows = []
-    for group in bill.groups[:MOST_GROUPS]:
+    for group, drawn in list(zip(bill.groups, found.drawn, strict=True))[:MOST_GROUPS]:
         labels = [
             times.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
@@ -130,6 +134,7 @@ def _by_group(bill: "Bill") -> Iterator[str]:
                 text.usd(group.lost_usd or None),
                 text.usd(_times_1k(group.usd_per_1k_in)),
                 text.usd(_times_1k(group.usd_per_1k_out)),
+                *([_watt_hours(drawn)] if told else []),
             ]
         )
     if not rows:
@@ -138,6 +143,10 @@ def _by_group(bill: "Bill") -> Iterator[str]:
     yield from text.table(header, rows, left=len(bill.by), keep=len(bill.by) + 4)
     if len(bill.groups) > MOST_GROUPS:
         yield f"… and {len(bill.groups) - MOST_GROUPS:,} more: --format json"
+
+
+def _watt_hours(drawn: "Drawn | None") -> str:
+    return text.UNKNOWN if drawn is None else f"{drawn.joules / 3_600:,.3g}"
 
 
 def _times_1k(usd: float | None) -> float | None:

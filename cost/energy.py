@@ -8,16 +8,18 @@ hours in a long stretch,
 
 tells a, what its GPUs draw whether or not there is work: idle energy is a·(T − busy). Where they
 are too few or too alike for that, idle time draws what busy time does, which tells idle too
-high. The rest is the requests', by the weights that the bill has.
+high. The rest is the requests', by the weights that the bill has, and of busy time that is
+unbilled nobody's.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from cost.bill import Bill
 from cost.prices import PriceList
 from cost.seen import Seen
 from telemetry.accounts import GAP_S, Accounts, GpuStretches
@@ -95,6 +97,53 @@ def together(several: Iterable[Energy]) -> Energy | None:
         co2_g=sum(told) if len(told) == len(known) else None,
         fitted=all(each.fitted for each in known),
     )
+
+
+class Drawn(NamedTuple):
+    """What requests that share labels drew."""
+
+    joules: float
+    co2_g: float | None
+
+
+def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
+    """What each group of a bill drew of its replicas' busy energy, by what it cost of their busy
+    time; None where none of its replicas tells, or has a price.
+
+    All groups together drew no more than the busy energy: what is unbilled is nobody's.
+
+    Args:
+        bill: with its groups.
+        energies: of the same window, by replica.
+    """
+    busy_usd: dict[str, float] = defaultdict(float)
+    for line in bill.lines:
+        busy_usd[line.replica] += line.bill_usd - (line.idle_usd or 0.0)
+    paid_usd: dict[str, float] = defaultdict(float)
+    for group in bill.groups:
+        for replica, usd in group.usd_of.items():
+            paid_usd[replica] += usd
+    found: list[Drawn | None] = []
+    for group in bill.groups:
+        drawn = None
+        for replica, usd in group.usd_of.items():
+            energy = energies.get(replica)
+            whole_usd = max(busy_usd[replica], paid_usd[replica])
+            if energy is None or energy.joules <= 0 or whole_usd <= 0:
+                continue
+            share = usd / whole_usd * (1 - energy.idle_j / energy.joules)
+            grams = None if energy.co2_g is None else energy.co2_g * share
+            drawn = _both(drawn, Drawn(energy.joules * share, grams))
+        found.append(drawn)
+    return found
+
+
+def _both(one: Drawn | None, other: Drawn) -> Drawn:
+    if one is None:
+        return other
+    known = one.co2_g is not None and other.co2_g is not None
+    grams = (one.co2_g or 0.0) + (other.co2_g or 0.0)
+    return Drawn(one.joules + other.joules, grams if known else None)
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:

@@ -32,6 +32,8 @@ class Group:
     in_usd: float = 0.0
     out_usd: float = 0.0
     priced_by: set[PricedBy] = field(default_factory=set)
+    usd_of: dict[str, float] = field(default_factory=dict)
+    """Of `usd`, what each replica's engines cost."""
 
     @property
     def usd_per_1k_in(self) -> float | None:
@@ -113,6 +115,8 @@ def _add(
         if cells.told["billed_s"][place]:
             mine.priced_by.add(PricedBy.LEDGER)
     mine.usd = (mine.usd or 0.0) + usd + wasted
+    name = replica or ""
+    mine.usd_of[name] = mine.usd_of.get(name, 0.0) + usd + wasted
     mine.wasted_usd += wasted
     mine.lost_usd += usd if is_lost(place, cells) else 0.0
     if went_in + came_out > 0:

@@ -192,6 +192,8 @@ def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> l
             mine.usd = (mine.usd or 0.0) + each.usd
         for name in _SUMMED:
             setattr(mine, name, getattr(mine, name) + getattr(each, name))
+        for replica, usd in each.usd_of.items():
+            mine.usd_of[replica] = mine.usd_of.get(replica, 0.0) + usd
         mine.priced_by |= each.priced_by
     return sorted(
         found.values(),

@@ -9,6 +9,7 @@ from click.testing import Result
 from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -98,6 +99,34 @@ def test_json_is_one_object_with_the_contracts_keys(run: Run, serve: Serve) -> N
     assert found["groups"][0]["cost_usd"] == pytest.approx(180 * usd_per_s)
     assert found["managed"][0]["managed_model"] == "meta-llama/llama-3.1-8b-instruct"
     assert found["break_even"]["reachable"] is None
+
+
+def test_what_gpus_drew_is_told_by_group_where_they_tell(run: Run, serve: Serve, url: str) -> None:
+    """Two GPUs at 300 W, idle time taken off: in JSON, and as a column."""
+    serve()
+    assert "Wh" not in run("cost", "--by", "tenant").stdout.split()
+    assert told(run("cost", "--by", "tenant", "--format", "json"))["groups"][0]["joules"] is None
+    engine = open_database(url)
+    gpus = [
+        GpuSample(
+            replica="r",
+            gpu=gpu,
+            at_unix_ns=(START_S + second) * NS,
+            energy_j_total=300.0 * second,
+        )
+        for gpu in ("GPU-1", "GPU-2")
+        for second in range(0, 601, 10)
+    ]
+    with Writer(engine) as writer:
+        writer.submit([], [], (), gpus).result(10)
+    engine.dispose()
+    found = told(run("cost", "--by", "tenant", "--format", "json"))
+    acme = found["groups"][0]
+    at_work_j = found["energy"]["joules"] - found["energy"]["idle_joules"]
+    assert acme["joules"] == pytest.approx(at_work_j * 180 / 300, rel=1e-6)
+    shown = run("cost", "--by", "tenant").stdout
+    assert f"{acme['joules'] / 3_600:,.3g}" in shown
+    assert "Wh" in shown.split()
 
 
 def test_text_leads_with_the_sum_and_names_every_part(run: Run, serve: Serve) -> None:

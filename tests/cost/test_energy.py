@@ -3,11 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.energy import energy, together
+from cost.bill import bill
+from cost.energy import energy, of_groups, together
 from cost.pricefile import parse_prices
 from cost.seen import seen
 from telemetry.accounts import Accounts, GpuStretches
 from tests.cost.making import NS, accounts, cells, engine_stretches, start
+from tests.cost.making import PRICES as PRICED
 
 PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}", "mine")
 
@@ -85,3 +87,33 @@ def test_less_than_a_minute_tells_nothing() -> None:
     made = fleet([0.5], [200.0])
     assert energy(made, PRICES, seen(made.engines, 0, 60 * NS)) == {}
     assert together([]) is None
+
+
+def test_busy_energy_is_each_groups_by_what_it_cost_and_of_what_is_unbilled_nobodys() -> None:
+    """Groups and the unbilled share of busy time together drew what the GPUs did at work."""
+    made = fleet([0.1 * n for n in range(10)] * 2, [100.0 + 30 * n for n in range(10)] * 2)
+    busy_s = 60 * 9.0
+    charged = cells(
+        {"replica": "r", "outcome": "stop", "tenant": "a", "billed_s": busy_s / 2},
+        {"replica": "r", "outcome": "stop", "tenant": "b", "billed_s": busy_s / 8},
+        {"replica": "r", "outcome": "stop", "tenant": "b", "billed_s": 0.0, "wasted_s": busy_s / 8},
+        {"replica": "elsewhere", "outcome": "stop", "tenant": "c", "billed_s": 5.0},
+    )
+    prices = PRICED.before(PRICES)
+    made = replace(made, cells=charged)
+    found = bill(made, prices, ["tenant"])
+    drawn = energy(made, prices, found.seen)
+    by_tenant = dict(
+        zip([each.labels[0] for each in found.groups], of_groups(found, drawn), strict=True)
+    )
+    at_work_j = drawn["r"].joules - drawn["r"].idle_j
+    one, other = by_tenant["a"], by_tenant["b"]
+    assert one is not None
+    assert other is not None
+    assert one.joules == pytest.approx(at_work_j / 2, rel=0.01)
+    assert other.joules == pytest.approx(one.joules / 2, rel=1e-9)
+    assert one.co2_g == pytest.approx(one.joules / 3.6e6 * 1.5 * 100)
+    assert by_tenant["c"] is None
+    assert found.total is not None
+    unbilled = found.total.unbilled_usd / (found.total.bill_usd - (found.total.idle_usd or 0.0))
+    assert one.joules + other.joules == pytest.approx(at_work_j * (1 - unbilled), rel=1e-9)
