@@ -1,0 +1,52 @@
+"""The ramp's table, of what a simulated fleet told; and that it loads nobody unasked."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_roofline import NOTHING, level, main, table
+from cost.pricefile import load_prices
+from cost.pricing import Pricing
+from simulator.dataset import run
+from simulator.fleet_config import FleetConfig
+from store.database import open_database
+from store.queries import Window
+from store.writer import Writer
+from telemetry.request_rows import RequestRows
+
+
+def test_measured_and_modelled_stand_side_by_side_with_what_a_request_costs(
+    tmp_path: Path,
+) -> None:
+    """Of one replica, and of the time asked about; what nobody told is no number."""
+    case = run(FleetConfig(duration_s=40.0, replicas=2, seed=3))
+    pricing = Pricing(load_prices())
+    pricing.hear(case.starts, case.samples, case.gpus)
+    requests = RequestRows.of(case.requests)
+    pricing.price(requests)
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    with Writer(engine) as writer:
+        writer.submit(requests, case.samples, case.starts, case.gpus).result(30)
+    first = min(each.at_unix_ns for each in case.samples)
+    replica = case.starts[0].replica
+    window = Window(first + 5 * 10**9, first + 35 * 10**9)
+    found = level(engine, replica, 16, window)
+    nobody = level(engine, "nobody", 4, window)
+    engine.dispose()
+    assert found.account is not None
+    assert found.requests > 10
+    header, row, empty, *_ = table([found, nobody])
+    assert header.split()[:3] == ["clients", "req/s", "tokens/s"]
+    assert row.split()[0] == "16"
+    assert "memory" in row
+    assert row.count(NOTHING) == 0
+    assert empty.split()[3:] == [NOTHING] * 7
+
+
+def test_nobody_is_loaded_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make bench` runs everywhere, also where a server answers on port 8000."""
+    assert main([]) == 0
+    assert main(["--port", "1"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "nothing measured: name a server that may be loaded: --port"
+    assert told[1].startswith("nothing measured: no server on port 1")
