@@ -149,18 +149,27 @@ def median_s(ask: Callable[[], None]) -> float:
     return statistics.median(took)
 
 
+def size_mb(engine: Engine, file: Path) -> float:
+    """Of the database, once all of it is in its file."""
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file.stat().st_size / 1e6
+
+
 def main() -> None:
     """Fill, ask, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=10_000_000)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        engine = open_database(f"sqlite:///{folder}/tailspan.db")
+        file = Path(folder) / "tailspan.db"
+        engine = open_database(f"sqlite:///{file}")
         begin(engine)
         query.fill_day(engine, asked.requests)
         fill(engine)
         of_rows = answered(engine)
         begun, used = time.perf_counter(), time.process_time()
+        before_mb = size_mb(engine, file)
         made = settle(engine, query.FROM_S + 3 * query.DAY_S).made
         settled_s, settled_cpu_s = time.perf_counter() - begun, time.process_time() - used
         of_rollups = answered(engine)
@@ -170,7 +179,7 @@ def main() -> None:
             print(f"{name:<26} {before_s:>7.2f} s {now_s:>8.2f} s {before_s / now_s:>6.1f}")
         print(
             f"{made:,} buckets of samples made in {settled_s:.1f} s, {settled_cpu_s:.1f} of CPU:"
-            f" {settled_cpu_s / made * 1e3:.1f} ms each"
+            f" {settled_cpu_s / made * 1e3:.1f} ms each; {size_mb(engine, file) - before_mb:.1f} MB"
         )
         engine.dispose()
 
