@@ -7,7 +7,13 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.queueing import shared_with_traffic
-from diagnosis.causes.restarts import around_starts, away_from_starts, lasting, restarts
+from diagnosis.causes.restarts import (
+    around_starts,
+    away_from_starts,
+    deploys,
+    lasting,
+    restarts,
+)
 from diagnosis.requests import FloatArray
 
 ID = "cold_start"
@@ -26,7 +32,10 @@ _FULLER: Final = 1.1
 def detect(case: Case) -> Claim | None:
     """Claims all but the workload's own growth of the requests received around a start."""
     started = restarts(case)
-    if not started or lasting(case):
+    if lasting(case):  # a deploy's own restart is the deploy's
+        brought = deploys(case)
+        started = [start for start in started if start not in brought]
+    if not started:
         return None
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if fresh.mean() < 0.2:

@@ -1,12 +1,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from diagnosis.arrow import servers_of
 from diagnosis.question import Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from tests.diagnosis.making import (
+    ALPHA_S,
     REPLICAS,
     S,
     asked,
@@ -18,6 +20,7 @@ from tests.diagnosis.making import (
     shares,
     started,
     told_each_second,
+    well_cached,
 )
 
 START_S = 1_500
@@ -72,3 +75,19 @@ def test_of_two_starts_the_one_that_was_felt_is_named() -> None:
     both = replace(told, starts=[*told.starts, harmless])
     first = asked(queued_at(START_S), servers=both, window=FIVE_MINUTES).causes[0]
     assert (first.id, first.where) == ("cold_start", {"replica": "r0"})
+
+
+def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
+    """r0 begins with an empty cache; nobody finds anything at r1 either, which never ended."""
+    requests = well_cached(queued_at(START_S))
+    own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
+    missed = later(
+        requests,
+        cached_tokens=0.0,
+        prefill_own_s=own_s,
+        queue_budget_s=requests.numbers["queue_seats_s"],
+        queue_seats_s=0.002,
+    )
+    found = shares(asked(missed, servers=servers(START_S), window=FIVE_MINUTES))
+    assert found["cold_start"] == pytest.approx(0.5, abs=0.1)
+    assert found["prefix_cache_miss"] == pytest.approx(0.5, abs=0.1)
