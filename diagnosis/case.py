@@ -91,12 +91,16 @@ class Case:
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
         """When the requests that waited longer than was usual began to, at the slow ones' replicas,
         and when that ended: in blocks since the window began."""
-        now = self._of(self.now)
-        usual_s = _quantile(_waited_s(self._of(self.before)), _USUAL) or 0.0
-        waited_s = _waited_s(now)
-        window, late = self.question.window, waited_s > max(usual_s, _LEAST_WAIT_S)
+        usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
+        waited_s = _waited_s(self.now)
+        late = np.flatnonzero(waited_s > max(usual_s, _LEAST_WAIT_S))
+        replica = self.now.label("replica")
+        if self.victims:
+            theirs = [place for place, name in enumerate(replica.values) if name in self.victims]
+            late = late[np.isin(replica.codes[late], theirs)]
+        window = self.question.window
         each_s = window.seconds / self.block_count
-        from_s = (now.received_unix_ns[late] - window.from_unix_ns) / 1e9
+        from_s = (self.now.received_unix_ns[late] - window.from_unix_ns) / 1e9
         return from_s / each_s, (from_s + waited_s[late]) / each_s
 
     def _hot(self, at_unix_ns: IntArray) -> BoolArray:

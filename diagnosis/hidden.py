@@ -24,7 +24,7 @@ from diagnosis.tail import FEW, Stretch, tail_means
 WIDE: Final = 0.5
 """How much of the window is looked at for causes that the slowest hide."""
 
-LEAST: Final = 0.05
+LEAST: Final = 0.08
 """A share below this is not told: the wider a tail, the more of it is of nothing in particular."""
 
 _HERE: Final = 0.25

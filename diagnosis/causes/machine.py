@@ -49,8 +49,8 @@ def showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
     found = {}
     for each in case.victims[:_MOST_REPLICAS]:
         there = case if alone else case.at(each)
-        times = slowness(there)
-        if times is not None and shows(there):
+        times = slowness(there) if shows(there) else None
+        if times is not None:
             found[each] = times
     return found
 
