@@ -31,8 +31,8 @@ class TenantGrowth:
     share_of_growth: float
     """Of all tenants' growth, in (0, 1]."""
     unlike_usual: float
-    """How many times the tokens of its usual request, prompt or answer, an added one has, beside
-    what the other tenants' grew by; 1 where it sends more of the same."""
+    """How many times the tokens of its usual request, prompt or answer, it sends now, beside what
+    the other tenants' grew by; 1 where it sends more of the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,31 +207,25 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
         rates_before.get(tenant, 0.0),
         rates_now[tenant],
         growth[tenant] / whole,
-        max(
-            _unlike(tokens, tenant, (before, before_s), (now, now_s))
-            for tokens in ("prompt_tokens", "output_tokens")
-        ),
+        max(_unlike(tokens, tenant, before, now) for tokens in ("prompt_tokens", "output_tokens")),
     )
 
 
-def _unlike(
-    tokens: str, tenant: str, before: tuple[Requests, float], now: tuple[Requests, float]
-) -> float:
-    sums, others = [], []
-    for requests, seconds in (before, now):
-        own, values = requests.label("tenant").is_value(tenant), requests.number(tokens)
-        known = np.isfinite(values)
-        sums.append(
-            (int((own & known).sum()) / seconds, float(values[own & known].sum()) / seconds)
+def _unlike(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
+    """The middle request tells: a few huge ones may come with a flood of usual ones."""
+    grew_by = []
+    for own in (True, False):
+        was, is_ = (
+            _median(each.number(tokens)[each.label("tenant").is_value(tenant) == own])
+            for each in (before, now)
         )
-        others.append(_mean(values[~own]))
-    (rate_before, tokens_before), (rate_now, tokens_now) = sums
-    if not (rate_before and tokens_before and rate_now > rate_before):
-        return 1.0
-    usual = tokens_before / rate_before
-    added = (tokens_now - tokens_before) / (rate_now - rate_before)
-    grew_by = max(others[1] / others[0], 1.0) if all(others) else 1.0
-    return added / usual / grew_by
+        grew_by.append(is_ / was if was > 0 and is_ > 0 else 1.0)
+    return grew_by[0] / max(grew_by[1], 1.0)
+
+
+def _median(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else 0.0
 
 
 def _rates(requests: Requests, seconds: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case
-from diagnosis.causes.all_along import log_skew_all_along
+from diagnosis.causes.elsewhere import log_skew_elsewhere
 from diagnosis.causes.newcomers import flooded, of_all_tenants
 from diagnosis.causes.once import once
 from diagnosis.causes.restarts import restarts
@@ -20,7 +20,7 @@ from diagnosis.requests import Requests
 from diagnosis.terms import TERM
 from diagnosis.work import uncached_tokens
 
-LOAD, FLOOD, SKEW = "load", "flood", "skew"
+LOAD, FLOOD, SKEW, AWAY = "load", "flood", "skew", "away"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
@@ -232,18 +232,23 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
 
 
 def _of_rate(case: Case) -> Blame:
-    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's."""
+    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's: the
+    router's, or of a server that is away while the others get its share."""
     demand = case.demand
-    skew = 0.0
-    log_skew = demand.log_skew
-    if restarts(case):  # while one is away, the others get its share: that is no router's skew
-        log_skew = min(log_skew, log_skew_all_along(case))
-    if log_skew > _SKEW and demand.log_victims > 0:
-        skew = min(1.0, log_skew / demand.log_victims)
-    if not flooded(case):
-        return {SKEW: skew, LOAD: 1.0 - skew}
-    of_all = of_all_tenants(case)
-    return {SKEW: skew, FLOOD: (1.0 - skew) * (1.0 - of_all), LOAD: (1.0 - skew) * of_all}
+    skew = away = 0.0
+    if demand.log_skew > _SKEW and demand.log_victims > 0:
+        skew = min(1.0, demand.log_skew / demand.log_victims)
+        if restarts(case):
+            routed = max(log_skew_elsewhere(case), 0.0) / demand.log_skew
+            away = skew * (1.0 - min(routed, 1.0))
+    of_fleet = 1.0 - skew
+    of_all = of_all_tenants(case) if flooded(case) else 1.0
+    return {
+        SKEW: skew - away,
+        AWAY: away,
+        FLOOD: of_fleet * (1.0 - of_all),
+        LOAD: of_fleet * of_all,
+    }
 
 
 def _log_pace(pace: float | None) -> float:

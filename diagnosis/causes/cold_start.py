@@ -5,8 +5,9 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.queueing import shared_with_traffic
+from diagnosis.causes.queueing import shared_with_traffic, waiting
 from diagnosis.causes.restarts import (
     around_starts,
     away_from_starts,
@@ -50,6 +51,9 @@ def detect(case: Case) -> Claim | None:
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
+    for term, share in waiting(case, blame.AWAY).items():
+        # The others' adapters and links have its share to carry, too.
+        weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(
         cause=ID,
         weights=weights,

@@ -9,9 +9,9 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes import blame
-from diagnosis.causes.all_along import (
+from diagnosis.causes.elsewhere import (
     log_missed_elsewhere,
-    log_skew_all_along,
+    log_skew_elsewhere,
     prompts_grew_all_along,
 )
 from diagnosis.causes.held import adapters_load, by_adapter, by_fetched_kv
@@ -86,7 +86,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
         sure.append(blame.PROMPTS)
     if flooded(case):
         sure.append(blame.FLOOD)
-    if log_skew_all_along(case) > _SURELY_MORE:
+    if log_skew_elsewhere(case) > _SURELY_MORE:
         sure.append(blame.SKEW)
     if log_missed_elsewhere(case) > _SURELY_MORE:
         sure.append(blame.MISSES)

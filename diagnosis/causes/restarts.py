@@ -23,6 +23,8 @@ _MORE = 1.5
 _ERRORS = 2.0
 """Times as many slow requests as in the baseline, and standard errors beyond that."""
 _LEAST_WARM_S = 15.0
+_AWAY_S = 30.0
+"""How long the others get a starting server's share, where nobody tells."""
 _PAUSE_S = 5.0
 
 
@@ -98,6 +100,16 @@ def cold(case: Case) -> BoolArray:
     for start in restarts(case):
         since_s = (at - start.at_unix_ns) / 1e9
         found |= replica.is_value(start.replica) & (since_s < _WARM_S) & (since_s > -_LEAD_S)
+    return found
+
+
+def while_away(case: Case) -> BoolArray:
+    """(n,) the window's requests that came while some server was away, or had just come back."""
+    at = case.now.received_unix_ns
+    found = np.zeros(at.size, dtype=np.bool_)
+    for start in restarts(case):
+        since_s = (at - start.at_unix_ns) / 1e9
+        found |= (since_s > -_AWAY_S) & (since_s < _LEAST_WARM_S)
     return found
 
 

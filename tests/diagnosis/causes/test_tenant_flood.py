@@ -109,3 +109,12 @@ def test_nobody_waits_between_two_tokens() -> None:
     found = shares(asked(slower, Metric.TPOT, servers_of(engines)))
     assert next(iter(found)) == "decode_batch_growth"
     assert "tenant_flood" not in found
+
+
+def test_a_flood_may_come_with_a_few_huge_prompts() -> None:
+    """One of sixteen of its requests is huge: the middle one is what it always sends."""
+    requests = busier(quiet(), 5, tenant="acme")
+    acme = requests.label("tenant").is_value("acme")
+    huge = acme & (np.random.default_rng(2).random(len(requests)) < 0.06)
+    mixed = later(queued(requests), prompt_tokens=lambda old: np.where(huge, 30_000.0, old))
+    assert "tenant_flood" in shares(asked(mixed))

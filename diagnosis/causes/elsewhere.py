@@ -1,4 +1,4 @@
-"""What changed for the whole window, and not only where a server was away or not yet warm.
+"""What changed apart from where a server was away or not yet warm.
 
 Pure. A restart brings misses and skew with it: what is no restart's is seen apart from it.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes.once import once
-from diagnosis.causes.restarts import cold
+from diagnosis.causes.restarts import cold, while_away
 from diagnosis.demand import grew, log_of_misses
 from diagnosis.requests import Requests
 
@@ -24,10 +24,13 @@ def prompts_grew_all_along(case: Case) -> bool:
 
 
 @once
-def log_skew_all_along(case: Case) -> float:
-    """Of the share of the traffic that the slow requests' replicas get: a restart of seconds
-    changes little of it."""
-    before, now = (_share_of_victims(case, each) for each in (case.before, case.now))
+def log_skew_elsewhere(case: Case) -> float:
+    """Of the share of the traffic that the slow requests' replicas get while no server is away:
+    the others get what it does not."""
+    apart = case.now.rows(~while_away(case))
+    if len(apart) < _FEWEST:
+        return 0.0
+    before, now = (_share_of_victims(case, each) for each in (case.before, apart))
     return log(now / before) if before > 0 and now > 0 else 0.0
 
 
