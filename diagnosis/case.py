@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from diagnosis.backlog import backlogged
 from diagnosis.demand import Demand, demand_of, grew
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import BoolArray, FloatArray, IntArray, Requests
@@ -23,6 +24,9 @@ _BODY_ROWS = 20_000
 """Enough ordinary requests for a mean."""
 _COVERED = 0.9
 """Of the slow requests, how many the hot blocks hold."""
+_USUAL = 0.99
+_LEAST_WAIT_S = 0.5
+"""Waiting that is over in less has no history."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Case:
     work: OwnWork
     only: str | None = None
     """The one replica that is looked at, instead of all that hold slow requests."""
-    known: dict[str, Any] = field(default_factory=dict)
+    known: dict[object, Any] = field(default_factory=dict)
     """What detectors share, by who found it out: several ask for the same."""
 
     @cached_property
@@ -67,20 +71,37 @@ class Case:
 
     def at(self, replica: str) -> "Case":
         """The same question, of what servers and traffic show at one replica."""
-        return replace(self, only=replica, known={})
+        found: Case = self.known.setdefault(("at", replica), replace(self, only=replica, known={}))
+        return found
 
     # --- where and when the slow requests are ------------------------------------------------
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """(block_count,) the fewest blocks that hold nearly all slow requests."""
+        """(block_count,) the fewest blocks that hold nearly all slow requests, and those in which
+        the backlog grew that they stood behind."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         held = np.cumsum(counts[order])
         wanted = int(np.searchsorted(held, _COVERED * held[-1])) + 1
         hot = np.zeros(self.block_count, dtype=np.bool_)
         hot[order[:wanted]] = True
-        return hot
+        return backlogged(hot, *self._waiting())
+
+    def _waiting(self) -> tuple[FloatArray, FloatArray]:
+        """When the requests that waited longer than was usual began to, at the slow ones' replicas,
+        and when that ended: in blocks since the window began."""
+        usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
+        waited_s = _waited_s(self.now)
+        late = np.flatnonzero(waited_s > max(usual_s, _LEAST_WAIT_S))
+        replica = self.now.label("replica")
+        if self.victims:
+            theirs = [place for place, name in enumerate(replica.values) if name in self.victims]
+            late = late[np.isin(replica.codes[late], theirs)]
+        window = self.question.window
+        each_s = window.seconds / self.block_count
+        from_s = (self.now.received_unix_ns[late] - window.from_unix_ns) / 1e9
+        return from_s / each_s, (from_s + waited_s[late]) / each_s
 
     def _hot(self, at_unix_ns: IntArray) -> BoolArray:
         window = self.question.window
@@ -182,7 +203,7 @@ class Case:
         """How the traffic changed."""
         return demand_of(
             self.before,
-            self._heard_s,
+            self.heard_s,
             self.hot_requests,
             self.hot_s,
             self.victims,
@@ -190,7 +211,7 @@ class Case:
         )
 
     @property
-    def _heard_s(self) -> float:
+    def heard_s(self) -> float:
         """Seconds of the baseline since its first request: before that nobody may have listened,
         and what is not known is no small traffic."""
         whole = self.question.baseline
@@ -248,6 +269,12 @@ class Case:
 def _mean(values: FloatArray) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else None
+
+
+def _waited_s(requests: Requests) -> FloatArray:
+    return np.asarray(
+        np.nan_to_num(requests.number("frontend_s")) + np.nan_to_num(requests.number("queue_s"))
+    )
 
 
 def _quantile(values: FloatArray, q: float) -> float | None:

@@ -15,6 +15,10 @@ from diagnosis.work import OwnWork, uncached_tokens
 
 _FEWEST: Final = 5
 """Requests of a kind, for its rate to be one."""
+_ENOUGH: Final = 20
+"""And for their hits to be told."""
+_MOST: Final = 0.6
+"""Of the growth of the rate, for what changed to be one tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class TenantGrowth:
     now_per_s: float
     share_of_growth: float
     """Of all tenants' growth, in (0, 1]."""
+    unlike_usual: float
+    """How many times the tokens of its usual request, prompt or answer, it sends now, beside what
+    the other tenants' grew by; 1 where it sends more of the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class Demand:
     log_uncached: float
     """Of the mean prefill with now's hits over the same with the baseline's: a prompt that is
     longer than any before is no miss."""
+    log_of_newcomers: float
+    """What the misses of one tenant's added requests add to that: nobody had them in a cache."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -91,6 +100,12 @@ def demand_of(
 ) -> Demand:
     """Hold the traffic of two stretches against each other."""
     at_before, at_now = _at(before, victims), _at(now, victims)
+    log_fleet = _log_of_rates(len(before), before_s, len(now), now_s)
+    tenant = _tenant(before, before_s, now, now_s)
+    log_uncached = log_of_misses(at_now, work)
+    of_newcomers = 0.0
+    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MOST:
+        of_newcomers = _misses_of_newcomers(at_now, tenant.tenant, log_uncached, work)
     return Demand(
         fleet_before_per_s=len(before) / before_s,
         fleet_now_per_s=len(now) / now_s,
@@ -99,15 +114,16 @@ def demand_of(
         prompt_before_tokens=_mean(at_before.number("prompt_tokens")),
         prompt_now_tokens=_mean(at_now.number("prompt_tokens")),
         log_prompt=_log_of_prefill(at_before, at_now, work),
-        log_uncached=_log_of_misses(at_now, work),
-        log_fleet=_log_of_rates(len(before), before_s, len(now), now_s),
+        log_uncached=log_uncached - of_newcomers,
+        log_of_newcomers=of_newcomers,
+        log_fleet=log_fleet,
         log_victims=_log_of_rates(len(at_before), before_s, len(at_now), now_s),
         output_before_tokens=_mean(at_before.number("output_tokens")),
         output_now_tokens=_mean(at_now.number("output_tokens")),
         uncached_expected_ratio=_expected_ratio(at_now, work),
         uncached_now_ratio=_uncached_ratio(at_now),
         replicas=_different(before, now),
-        tenant=_tenant(before, before_s, now, now_s),
+        tenant=tenant,
     )
 
 
@@ -126,12 +142,22 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
     return _log_ratio(is_, was)
 
 
-def _log_of_misses(now: Requests, work: OwnWork) -> float:
+def log_of_misses(now: Requests, work: OwnWork) -> float:
+    """Of the mean own prefill with the hits there were, over the same with the baseline's."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
         return _log_ratio(_uncached_ratio(now), _expected_ratio(now, work))
     return _log_ratio(actual, expected)
+
+
+def _misses_of_newcomers(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
+    """Of the misses, what a tenant's added requests bring that nobody else shows: what was never
+    sent before is in no cache, and is missed by none; it is more to compute."""
+    others = now.rows(~now.label("tenant").is_value(tenant))
+    if len(others) < _ENOUGH:
+        return 0.0
+    return max(log_uncached - max(log_of_misses(others, work), 0.0), 0.0)
 
 
 def _at(requests: Requests, victims: tuple[str, ...]) -> Requests:
@@ -177,8 +203,29 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
     if rates_now[tenant] * now_s < _FEWEST:
         return None
     return TenantGrowth(
-        tenant, rates_before.get(tenant, 0.0), rates_now[tenant], growth[tenant] / whole
+        tenant,
+        rates_before.get(tenant, 0.0),
+        rates_now[tenant],
+        growth[tenant] / whole,
+        max(_unlike(tokens, tenant, before, now) for tokens in ("prompt_tokens", "output_tokens")),
     )
+
+
+def _unlike(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
+    """The middle request tells: a few huge ones may come with a flood of usual ones."""
+    grew_by = []
+    for own in (True, False):
+        was, is_ = (
+            _median(each.number(tokens)[each.label("tenant").is_value(tenant) == own])
+            for each in (before, now)
+        )
+        grew_by.append(is_ / was if was > 0 and is_ > 0 else 1.0)
+    return grew_by[0] / max(grew_by[1], 1.0)
+
+
+def _median(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else 0.0
 
 
 def _rates(requests: Requests, seconds: float) -> dict[str, float]:

@@ -5,24 +5,25 @@ steps. What multiplies is told by logarithms, and each driver gets its share of 
 nothing grew, the server was at its capacity already: that is the load's.
 """
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from math import log
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
 from diagnosis.case import Case
-from diagnosis.requests import FloatArray, Requests
+from diagnosis.causes.elsewhere import log_skew_elsewhere
+from diagnosis.causes.newcomers import flooded, of_all_tenants
+from diagnosis.causes.once import once
+from diagnosis.causes.restarts import restarts
+from diagnosis.requests import Requests
 from diagnosis.terms import TERM
 from diagnosis.work import uncached_tokens
 
-_Found = TypeVar("_Found")
-
-LOAD, FLOOD, SKEW = "load", "flood", "skew"
+LOAD, FLOOD, SKEW, AWAY = "load", "flood", "skew", "away"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
 STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
-FRONTEND, ADAPTERS, BLOCKS = "frontend", "adapters", "blocks"
+FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 """The drivers that fill a batch with more to do; the others keep the same work in it longer, or
@@ -37,44 +38,21 @@ Blame = Mapping[str, float]
 _NOISE: Final = 0.08
 """A logarithm that an ordinary hour shows by chance."""
 
-_FLOOD_SHARE: Final = 0.6
-_FLOOD_RISE: Final = 1.5
-_FLOOD_SHARE_RISE: Final = 1.15
-_OTHERS_GREW: Final = 1.3
-"""Times the baseline's rate: a flood comes in minutes, of which each is a little busier or not."""
 _FEWER_ACCEPTED: Final = 0.9
 """Times the baseline's acceptance."""
-_WAITS: Final = 0.1
-"""Of the growth, how much is waiting where others wait."""
-_WAITED_FOR: Final = (
-    *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
-)
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
 """Requests, for their quickest twentieth to tell anything."""
 
 
-def _once(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
-    """Found out once for a case, however many detectors ask."""
-
-    @wraps(find)
-    def found(case: Case) -> _Found:
-        if find.__name__ not in case.known:
-            case.known[find.__name__] = find(case)
-        result: _Found = case.known[find.__name__]
-        return result
-
-    return found
-
-
-@_once
+@once
 def for_prefill(case: Case) -> Blame:
     """Of prefill work that stood in the way: rate × prompt × share not cached × pace."""
     demand = case.demand
     return _shares(
         case,
-        demand.log_victims,
+        demand.log_victims + demand.log_of_newcomers,
         {
             PROMPTS: demand.log_prompt,
             MISSES: demand.log_uncached,
@@ -83,7 +61,7 @@ def for_prefill(case: Case) -> Blame:
     )
 
 
-@_once
+@once
 def for_frontend(case: Case) -> Blame:
     """Of the API server, which takes one thing after the other: rate × prompt × what it takes for
     each token of it, as the requests show that waited for nobody there."""
@@ -105,7 +83,7 @@ def _quick_s_a_token(requests: Requests) -> float | None:
     return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
 
 
-@_once
+@once
 def for_adapters(case: Case) -> Blame:
     """Of places for adapters: more kinds of them × rate × time that each is in use."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
@@ -122,7 +100,7 @@ def for_adapters(case: Case) -> Blame:
     return _summing_to_one(found)
 
 
-@_once
+@once
 def for_blocks(case: Case) -> Blame:
     """Of the KV cache: rate × time that a request keeps its blocks × tokens that it holds alone,
     over the blocks there are."""
@@ -143,8 +121,11 @@ def for_blocks(case: Case) -> Blame:
     if demand.log_victims > _NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_victims
-    # More of the same than the cache can hold is what its exhaustion means.
-    logs[BLOCKS] = max(_log_of_fewer_blocks(case, more), _NOISE) + logs.pop(LOAD, 0.0)
+    # More of the same than the cache can hold is what its exhaustion means, but as far as there
+    # are fewer blocks, too.
+    fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
+    logs[LOAD] = min(load, fewer)
+    logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
     return _summing_to_one(logs)
 
 
@@ -190,7 +171,27 @@ def _adapters(requests: Requests) -> float | None:
     return float(np.exp(-(shares * np.log(shares)).sum()) * counts.sum() / max(len(requests), 1))
 
 
-@_once
+@once
+def for_link(case: Case) -> Blame:
+    """Of the network that brings keys and values: rate × tokens fetched × what it takes for each,
+    as its quickest show, that waited for nobody there."""
+    fetched, each_s = [], []
+    for requests in (case.before, case.hot_requests):
+        tokens = np.nan_to_num(requests.number("external_cached_tokens"))
+        some = tokens > 0
+        if some.sum() < _FEWEST:
+            return {LINK: 1.0}
+        fetched.append(float(tokens.mean()))
+        of_each_s = np.nan_to_num(requests.number("queue_held_s"))[some] / tokens[some]
+        each_s.append(float(np.quantile(of_each_s, _QUICK)))
+    slower = log(each_s[1] / each_s[0]) if each_s[0] > 0 and each_s[1] > 0 else 0.0
+    longer = log(fetched[1] / fetched[0]) if case.workload.prompts_grew else 0.0
+    if max(slower, longer, case.demand.log_victims) <= _NOISE:
+        return {LINK: 1.0}
+    return _shares(case, case.demand.log_victims, {PROMPTS: longer, LINK: slower})
+
+
+@once
 def for_step(case: Case) -> Blame:
     """Of the step under way, that had to end first: what made the ordinary step longer."""
     body = case.body
@@ -205,56 +206,20 @@ def for_step(case: Case) -> Blame:
     return _summing_to_one(found)
 
 
-@_once
+@once
 def for_seats(case: Case) -> Blame:
     """Of places in the batch: rate × time that a request keeps its place."""
-    before_s, now_s = _residence_s(case)
-    longer = {}
-    if 0 < before_s < now_s:
-        # What the others' decodes added is the batch's growth itself: it blames nobody.
-        of_growth = log(now_s / before_s) / (now_s - before_s)
-        longer = {name: grown_s * of_growth for name, grown_s in _why_longer_s(case).items()}
+    before_s, _ = _residence_s(case)
+    # What the others' decodes added is the batch's growth itself: it blames nobody. Nor does a
+    # smaller batch excuse what made the requests' own work longer.
+    longer = _why_longer_s(case)
+    whole_s = sum(longer.values())
+    if before_s > 0 and whole_s > 0:
+        of_growth = log((before_s + whole_s) / before_s) / whole_s
+        longer = {name: grown_s * of_growth for name, grown_s in longer.items()}
+    else:
+        longer = {}
     return _shares(case, case.demand.log_victims, longer)
-
-
-@_once
-def flooded(case: Case) -> bool:
-    """Whether one tenant alone makes the traffic grow, and others wait behind it."""
-    tenant = case.demand.tenant
-    return (
-        tenant is not None
-        and tenant.share_of_growth >= _FLOOD_SHARE
-        and tenant.now_per_s >= _FLOOD_RISE * tenant.before_per_s
-        and case.demand.log_fleet > _NOISE
-        and _others_wait(case)
-        and tenant.now_per_s / max(case.demand.fleet_now_per_s, 1e-9)
-        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(case.demand.fleet_before_per_s, 1e-9)
-    )
-
-
-def _others_wait(case: Case) -> bool:
-    """A tenant's growth that nobody waits behind is a fuller batch, and no flood."""
-    waits = case.grown_s(*_WAITED_FOR)
-    if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
-        return waits > 0
-    before, now = case.mean("waiting")
-    return now is not None and now > max(1.0, 2.0 * (before or 0.0))
-
-
-@_once
-def few_long_prompts(case: Case) -> bool:
-    """Whether prompts grew by a few very long ones, rather than all of them."""
-    before = _known(case.before.number("prompt_tokens"))
-    now = _known(case.hot_requests.number("prompt_tokens"))
-    if before.size < 10 or now.size < 10:
-        return False
-    middle = log(max(np.median(now), 1.0) / max(np.median(before), 1.0))
-    mean = log(max(now.mean(), 1.0) / max(before.mean(), 1.0))
-    return middle < mean / 2.0
-
-
-def _known(values: FloatArray) -> FloatArray:
-    return values[np.isfinite(values)]
 
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
@@ -267,27 +232,23 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
 
 
 def _of_rate(case: Case) -> Blame:
-    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's."""
+    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's: the
+    router's, or of a server that is away while the others get its share."""
     demand = case.demand
-    skew = 0.0
+    skew = away = 0.0
     if demand.log_skew > _SKEW and demand.log_victims > 0:
         skew = min(1.0, demand.log_skew / demand.log_victims)
-    if not flooded(case):
-        return {SKEW: skew, LOAD: 1.0 - skew}
-    of_all = _of_all_tenants(case)
-    return {SKEW: skew, FLOOD: (1.0 - skew) * (1.0 - of_all), LOAD: (1.0 - skew) * of_all}
-
-
-def _of_all_tenants(case: Case) -> float:
-    """Of the rate's growth, what the other tenants brought beside one's flood."""
-    demand, tenant = case.demand, case.demand.tenant
-    if tenant is None:
-        return 1.0
-    before = demand.fleet_before_per_s - tenant.before_per_s
-    now = demand.fleet_now_per_s - tenant.now_per_s
-    if before <= 0 or now <= _OTHERS_GREW * before:
-        return 0.0
-    return 1.0 - tenant.share_of_growth
+        if restarts(case):
+            routed = max(log_skew_elsewhere(case), 0.0) / demand.log_skew
+            away = skew * (1.0 - min(routed, 1.0))
+    of_fleet = 1.0 - skew
+    of_all = of_all_tenants(case) if flooded(case) else 1.0
+    return {
+        SKEW: skew - away,
+        AWAY: away,
+        FLOOD: of_fleet * (1.0 - of_all),
+        LOAD: of_fleet * of_all,
+    }
 
 
 def _log_pace(pace: float | None) -> float:

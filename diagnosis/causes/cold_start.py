@@ -5,9 +5,16 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.queueing import shared_with_traffic
-from diagnosis.causes.restarts import around_starts, away_from_starts, lasting, restarts
+from diagnosis.causes.queueing import shared_with_traffic, waiting
+from diagnosis.causes.restarts import (
+    around_starts,
+    away_from_starts,
+    deploys,
+    lasting,
+    restarts,
+)
 from diagnosis.requests import FloatArray
 
 ID = "cold_start"
@@ -26,7 +33,10 @@ _FULLER: Final = 1.1
 def detect(case: Case) -> Claim | None:
     """Claims all but the workload's own growth of the requests received around a start."""
     started = restarts(case)
-    if not started or lasting(case):
+    if lasting(case):  # a deploy's own restart is the deploy's
+        brought = deploys(case)
+        started = [start for start in started if start not in brought]
+    if not started:
         return None
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if fresh.mean() < 0.2:
@@ -41,6 +51,9 @@ def detect(case: Case) -> Claim | None:
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
+    for term, share in waiting(case, blame.AWAY).items():
+        # The others' adapters and links have its share to carry, too.
+        weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(
         cause=ID,
         weights=weights,

@@ -10,7 +10,7 @@ from diagnosis.causes import blame
 from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
 from diagnosis.causes.queueing import shared_with_traffic, waiting
-from diagnosis.causes.restarts import around_starts, lasting, new_configs, restarts
+from diagnosis.causes.restarts import around_starts, deploys, lasting, new_configs
 from diagnosis.requests import FloatArray
 from telemetry.starts import Difference, differences
 
@@ -43,9 +43,8 @@ def detect(case: Case) -> Claim | None:
     if not new.any():
         return None
     # Its own restart is part of the deploy.
-    deployed = new | around_starts(
-        case, [start for start in restarts(case) if start.config in configs]
-    )
+    restarted = around_starts(case, deploys(case))
+    deployed = new | restarted
     changed = _changed(case, configs)
     named = ", ".join(f"{name}: {before} → {after}" for name, before, after in changed[:4])
     weights: dict[str, float | FloatArray] = dict.fromkeys(
@@ -53,7 +52,7 @@ def detect(case: Case) -> Claim | None:
     )
     # Past its own restart it is not to blame for what the traffic brought, nor for what none of
     # the changed arguments bears on.
-    warm = deployed & ~around_starts(case, restarts(case))
+    warm = deployed & ~restarted
     others = [*blame.TRAFFIC]
     if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
         others.append(blame.MISSES)

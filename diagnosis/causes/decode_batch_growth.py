@@ -4,7 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import mostly_prefills
+from diagnosis.causes.queueing import of_prefills
 from diagnosis.question import Metric
 
 ID = "decode_batch_growth"
@@ -22,7 +22,7 @@ def detect(case: Case) -> Claim | None:
         return None
     # More requests at a time bring their prefills into the decodes' steps, too: where these are
     # the less of it, they are the batch's growth.
-    prefills = 0.0 if mostly_prefills(case) else blame.for_prefill(case).get(blame.LOAD, 0.0)
+    prefills = blame.for_prefill(case).get(blame.LOAD, 0.0) * (1.0 - of_prefills(case))
     return Claim(
         cause=ID,
         weights={

@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import gpu_mean, gpu_share_with
-from diagnosis.causes.machine import showing, slowed_at, slowness
+from diagnosis.causes.machine import showing, slowed_at
 
 ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down alike"
@@ -14,15 +14,16 @@ _CLOCK = 0.95
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where clocks or throttle reasons say so."""
-    times, replicas = slowness(case), showing(case, _shows)
-    if times is None or not replicas:
+    times = showing(case, _shows)
+    if not times:
         return None
+    replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times, replicas),
+        weights=slowed_at(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, times),
+            Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
             Evidence(
                 "samples with a reason to throttle, ratio",
@@ -43,4 +44,4 @@ def _shows(case: Case) -> bool:
     reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
     lower = bool(clock_before and clock_now and clock_now < _CLOCK * clock_before)
     throttled = reasons_now is not None and reasons_now > (reasons_before or 0.0) + 0.2
-    return (lower or throttled) and slowness(case) is not None
+    return lower or throttled

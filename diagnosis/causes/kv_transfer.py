@@ -1,6 +1,7 @@
 """Requests wait for keys and values that another server or store sends."""
 
 from diagnosis.case import Case
+from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.held import by_fetched_kv, for_adapter
 
@@ -15,9 +16,10 @@ def detect(case: Case) -> Claim | None:
     fetching = (fetching_now or 0.0) > (fetching_before or 0.0)
     if case.grown_s("queue_held") <= 0 or not (fetching or fetched.any()):
         return None
+    own = blame.for_link(case).get(blame.LINK, 0.0)
     return Claim(
         cause=ID,
-        weights={"queue_held": 1.0 - for_adapter(case) if fetching else fetched},
+        weights={"queue_held": own * (1.0 - for_adapter(case) if fetching else fetched)},
         evidence=[
             Evidence("requests fetching KV, mean", fetching_before, fetching_now),
             Evidence("seconds of transfer, per second", *case.rate("kv_transfer_s_total")),

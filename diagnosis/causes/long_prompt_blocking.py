@@ -3,6 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.newcomers import of_few_prompts
 from diagnosis.causes.queueing import waiting
 
 ID = "long_prompt_blocking"
@@ -10,10 +11,14 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the wait for others' prefill before the first token, if few prompts make it up."""
-    weights = waiting(case, blame.PROMPTS)
-    before = {name: share for name, share in weights.items() if not name.startswith("decode_")}
-    if not before or not blame.few_long_prompts(case):
+    """Claims the wait for prefill of others before the first token, as far as few make it up."""
+    of_few = of_few_prompts(case)
+    before = {
+        name: share * of_few
+        for name, share in waiting(case, blame.PROMPTS).items()
+        if not name.startswith("decode_")
+    }
+    if not before or not of_few:
         return None
     return Claim(
         cause=ID,

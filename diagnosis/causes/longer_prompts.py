@@ -3,6 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.newcomers import of_few_prompts
 from diagnosis.causes.queueing import waiting
 from diagnosis.requests import FloatArray
 
@@ -11,14 +12,16 @@ SUMMARY = "the prompts themselves became longer: the servers do as before, with 
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims own prefill of more tokens; where all prompts grew, what they cost each other too."""
+    """Claims own prefill of more tokens; as far as all prompts grew, what they cost each other
+    too."""
     if not case.workload.prompts_grew:
         return None  # the slow ones happen to be longer than the baseline's slow ones
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
-    if not blame.few_long_prompts(case):
+    of_all = 1.0 - of_few_prompts(case)
+    if of_all:
         # The decodes that they stretch are prefill_interference's.
         weights |= {
-            name: share
+            name: share * of_all
             for name, share in waiting(case, blame.PROMPTS).items()
             if not name.startswith("decode_")
         }

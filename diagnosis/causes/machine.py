@@ -4,7 +4,7 @@ Pure. Which of the causes of a slow machine it is, its detectors tell from clock
 pattern of its GPUs and from who else is at work.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from math import log
 
 import numpy as np
@@ -41,23 +41,30 @@ def steady_surplus(case: Case) -> bool:
     return steady is not None and steady > _STEADY
 
 
-def showing(case: Case, shows: Callable[[Case], bool]) -> tuple[str, ...]:
-    """The replicas of slow requests that show what a cause would: two machines may be slow for
-    two reasons."""
-    if len(case.victims) <= 1:
-        return case.victims if shows(case) else ()
-    return tuple(each for each in case.victims[:_MOST_REPLICAS] if shows(case.at(each)))
+def showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
+    """The replicas of slow requests that are slower and show what a cause would, with how many
+    times slower each is: two machines may be slow for two reasons, and beside one that is quick
+    the middle request tells of neither."""
+    alone = len(case.victims) <= 1
+    found = {}
+    for each in case.victims[:_MOST_REPLICAS]:
+        there = case if alone else case.at(each)
+        times = slowness(there) if shows(there) else None
+        if times is not None:
+            found[each] = times
+    return found
 
 
-def slowed_at(case: Case, times: float, replicas: Collection[str]) -> dict[str, float | FloatArray]:
+def slowed_at(case: Case, times: Mapping[str, float]) -> dict[str, float | FloatArray]:
     """The weights of machines so many times slower, for the requests that they served."""
-    weights = slowed(case, times)
-    if set(replicas) >= set(case.victims):
-        return weights
-    there = np.zeros(len(case.slow), dtype=np.bool_)
-    for replica in replicas:
-        there |= case.slow.label("replica").is_value(replica)
-    return {term: np.asarray(weight * there, dtype=np.float64) for term, weight in weights.items()}
+    if len(case.victims) <= 1:
+        return slowed(case, *times.values())
+    found: dict[str, float | FloatArray] = {}
+    for replica, slower in times.items():
+        there = case.slow.label("replica").is_value(replica)
+        for term, weight in slowed(case.at(replica), slower).items():
+            found[term] = found.get(term, 0.0) + np.asarray(weight * there, dtype=np.float64)
+    return found
 
 
 def slowed(case: Case, times: float) -> dict[str, float | FloatArray]:

@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import foreign_cpus, gpu_mean
-from diagnosis.causes.machine import showing, slowed_at, slowness
+from diagnosis.causes.machine import showing, slowed_at
 
 ID = "noisy_neighbour"
 SUMMARY = "someone else works on the same GPU or the same CPUs, whose clocks are as ever"
@@ -14,15 +14,16 @@ _FOREIGN_CPUS = 0.3
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where another process, a busy host or stolen time says so."""
-    times, replicas = slowness(case), showing(case, _shows)
-    if times is None or not replicas:
+    times = showing(case, _shows)
+    if not times:
         return None
+    replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times, replicas),
+        weights=slowed_at(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, times),
+            Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence("processes of others on the GPU", *gpu_mean(where, "foreign_processes")),
             Evidence("CPUs of the host that others use", *foreign_cpus(where)),
             Evidence("CPUs stolen by the hypervisor", *where.rate("host_cpu_steal_s_total")),
@@ -43,4 +44,4 @@ def _shows(case: Case) -> bool:
     guests = (guests_now or 0.0) > (guests_before or 0.0) + 0.2
     others = (cpus_now or 0.0) > (cpus_before or 0.0) + _FOREIGN_CPUS
     stolen = (steal_now or 0.0) > (steal_before or 0.0) + 0.1
-    return (guests or others or stolen) and slowness(case) is not None
+    return guests or others or stolen

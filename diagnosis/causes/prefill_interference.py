@@ -4,22 +4,22 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import mostly_prefills, waiting
+from diagnosis.causes.queueing import of_prefills
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what others' prefills cost the decodes, where longer prompts brought it about."""
-    drivers = (blame.PROMPTS, blame.LOAD) if mostly_prefills(case) else (blame.PROMPTS,)
-    weights = waiting(case, *drivers)
-    decodes = {name: share for name, share in weights.items() if name == "decode_others_prefill"}
-    if case.grown_s("decode_others_prefill") <= 0 or not decodes:
+    """Claims what others' prefills cost the decodes, where longer prompts or more of them brought
+    it about."""
+    blamed = blame.for_prefill(case)
+    share = blamed.get(blame.PROMPTS, 0.0) + blamed.get(blame.LOAD, 0.0) * of_prefills(case)
+    if case.grown_s("decode_others_prefill") <= 0 or not share:
         return None
     return Claim(
         cause=ID,
-        weights=decodes,
+        weights={"decode_others_prefill": share},
         evidence=[
             Evidence(
                 "prompt tokens of others in one step, at most, mean over the slow requests",

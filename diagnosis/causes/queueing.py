@@ -9,7 +9,14 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes import blame
-from diagnosis.causes.held import adapters_load, by_adapter
+from diagnosis.causes.elsewhere import (
+    log_missed_elsewhere,
+    log_skew_elsewhere,
+    prompts_grew_all_along,
+)
+from diagnosis.causes.held import adapters_load, by_adapter, by_fetched_kv
+from diagnosis.causes.newcomers import flooded
+from diagnosis.causes.once import once
 from diagnosis.question import Metric
 from diagnosis.requests import FloatArray
 
@@ -30,10 +37,10 @@ OF_BLOCKS: Final = ("queue_kv",)
 """What memory must be free for first."""
 
 _SURELY_MORE: Final = 0.25
-"""A logarithm of the fleet's rate, beyond two standard errors of its counts."""
+"""A logarithm, where that is of rates beyond two standard errors of their counts."""
 
-_MUCH_MORE: Final = 1.5
-"""Times: more requests at a time bring about as much of both."""
+_AS_MUCH: Final = 1.0
+"""Times: more requests at a time bring about as much of both, at least."""
 
 OF_FRONTEND: Final = ("frontend",)
 """What the API server has to do first."""
@@ -62,22 +69,38 @@ def waiting(case: Case, *drivers: str) -> dict[str, float | FloatArray]:
     held = sum(of_adapters.get(driver, 0.0) for driver in drivers)
     if held and adapters_load(case):
         weights["queue_held"] = held * by_adapter(case)
+    elif by_fetched_kv(case).any():
+        of_link = blame.for_link(case)
+        fetched = sum(of_link.get(driver, 0.0) for driver in drivers)
+        if fetched:
+            weights["queue_held"] = fetched * by_fetched_kv(case)
     return weights
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
     """What of each term a restart leaves to the traffic that it met: half of what longer prompts,
-    a load and a tenant's flood brought about, where these are beyond doubt."""
+    a load, a tenant's flood, a router's skew and a change of what is in the caches brought about,
+    where these are beyond doubt."""
     sure = [blame.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
-    if case.workload.prompts_grew:
+    if prompts_grew_all_along(case):
         sure.append(blame.PROMPTS)
-    if blame.flooded(case):
+    if flooded(case):
         sure.append(blame.FLOOD)
+    if log_skew_elsewhere(case) > _SURELY_MORE:
+        sure.append(blame.SKEW)
+    if log_missed_elsewhere(case) > _SURELY_MORE:
+        sure.append(blame.MISSES)
     found = waiting(case, *sure) if sure else {}
     return {term: float(np.mean(share)) / 2.0 for term, share in found.items()}
 
 
-def mostly_prefills(case: Case) -> bool:
-    """Whether decodes are slower by others' prefills much more than by others' decodes."""
-    prefills, decodes = (case.grown_s(f"decode_others_{work}") for work in ("prefill", "decode"))
-    return prefills > _MUCH_MORE * max(decodes, 0.0)
+@once
+def of_prefills(case: Case) -> float:
+    """Of what more traffic costs the decodes, how much is told with its prefills: all where others
+    prefills stretch them half again as much as others' decodes, nothing where half as much."""
+    prefills, decodes = (
+        max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")
+    )
+    if not decodes:
+        return 1.0
+    return min(max(prefills / decodes - _AS_MUCH, 0.0), 1.0)

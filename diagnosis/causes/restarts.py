@@ -23,6 +23,8 @@ _MORE = 1.5
 _ERRORS = 2.0
 """Times as many slow requests as in the baseline, and standard errors beyond that."""
 _LEAST_WARM_S = 15.0
+_AWAY_S = 30.0
+"""How long the others get a starting server's share, where nobody tells."""
 _PAUSE_S = 5.0
 
 
@@ -90,6 +92,27 @@ def around_starts(
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
+def cold(case: Case) -> BoolArray:
+    """(n,) the window's requests that a server met within two minutes of its start."""
+    at = case.now.received_unix_ns
+    replica = case.now.label("replica")
+    found = np.zeros(at.size, dtype=np.bool_)
+    for start in restarts(case):
+        since_s = (at - start.at_unix_ns) / 1e9
+        found |= replica.is_value(start.replica) & (since_s < _WARM_S) & (since_s > -_LEAD_S)
+    return found
+
+
+def while_away(case: Case) -> BoolArray:
+    """(n,) the window's requests that came while some server was away, or had just come back."""
+    at = case.now.received_unix_ns
+    found = np.zeros(at.size, dtype=np.bool_)
+    for start in restarts(case):
+        since_s = (at - start.at_unix_ns) / 1e9
+        found |= (since_s > -_AWAY_S) & (since_s < _LEAST_WARM_S)
+    return found
+
+
 def away_from_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
     """Of each term's growth around starts, how much the slowest requests have that came at other
     times: that is not the starts' doing. Empty where there are too few of those."""
@@ -117,6 +140,19 @@ def new_configs(case: Case) -> tuple[str, ...]:
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
     return tuple(name for name in found if name not in known)
+
+
+def deploys(case: Case) -> list[EngineStart]:
+    """The starts that brought a new configuration: of each replica the first with it. Who starts
+    again with the same arguments does so for another reason."""
+    configs, seen = new_configs(case), set[tuple[str, int, str]]()
+    found = []
+    for start in restarts(case):
+        which = (start.replica, start.engine, start.config)
+        if start.config in configs and which not in seen:
+            found.append(start)
+        seen.add(which)
+    return found
 
 
 def lasting(case: Case) -> bool:

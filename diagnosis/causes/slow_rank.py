@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.hardware import gpu_apart, gpu_mean
-from diagnosis.causes.machine import showing, slowed_at, slowness
+from diagnosis.causes.machine import showing, slowed_at
 
 ID = "slow_rank"
 SUMMARY = "one GPU of a replica lags, and the others of its group wait for it in every step"
@@ -14,16 +14,17 @@ _APART = 0.15
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where one GPU's pattern stands apart from its peers'."""
-    times, replicas = slowness(case), showing(case, _shows)
-    if times is None or not replicas:
+    times = showing(case, _shows)
+    if not times:
         return None
+    replicas = list(times)
     where = case.at(replicas[0])
     apart_before, apart_now, gpu = gpu_apart(where, "sm_active_ratio")
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times, replicas),
+        weights=slowed_at(case, times),
         evidence=[
-            Evidence("times longer for the same work", 1.0, times),
+            Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence(f"SM activity of GPU {gpu} off its peers', ratio", apart_before, apart_now),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),
         ],
@@ -38,9 +39,4 @@ def detect(case: Case) -> Claim | None:
 
 def _shows(case: Case) -> bool:
     apart_before, apart_now, gpu = gpu_apart(case, "sm_active_ratio")
-    return (
-        gpu is not None
-        and apart_now is not None
-        and apart_now >= (apart_before or 0.0) + _APART
-        and slowness(case) is not None
-    )
+    return gpu is not None and apart_now is not None and apart_now >= (apart_before or 0.0) + _APART

@@ -3,6 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.causes.newcomers import flooded
 from diagnosis.causes.queueing import waiting
 
 ID = "tenant_flood"
@@ -12,7 +13,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 def detect(case: Case) -> Claim | None:
     """Claims what the rate's growth is to blame for, where it is one tenant's."""
     tenant = case.demand.tenant
-    if tenant is None or not blame.flooded(case):
+    if tenant is None or not flooded(case):
         return None
     weights = waiting(case, blame.FLOOD)
     if not weights:

@@ -1,23 +1,28 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from diagnosis.arrow import servers_of
 from diagnosis.question import Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
 from tests.diagnosis.making import (
+    ALPHA_S,
     REPLICAS,
     S,
     asked,
+    asking_for_adapters,
     at_replica,
     evidence,
     flags,
+    labels,
     later,
     quiet,
     shares,
     started,
     told_each_second,
+    well_cached,
 )
 
 START_S = 1_500
@@ -72,3 +77,38 @@ def test_of_two_starts_the_one_that_was_felt_is_named() -> None:
     both = replace(told, starts=[*told.starts, harmless])
     first = asked(queued_at(START_S), servers=both, window=FIVE_MINUTES).causes[0]
     assert (first.id, first.where) == ("cold_start", {"replica": "r0"})
+
+
+def test_misses_that_another_server_shows_too_are_not_the_starts() -> None:
+    """r0 begins with an empty cache; nobody finds anything at r1 either, which never ended."""
+    requests = well_cached(queued_at(START_S))
+    own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
+    missed = later(
+        requests,
+        cached_tokens=0.0,
+        prefill_own_s=own_s,
+        queue_budget_s=requests.numbers["queue_seats_s"],
+        queue_seats_s=0.002,
+    )
+    found = shares(asked(missed, servers=servers(START_S), window=FIVE_MINUTES))
+    assert found["cold_start"] == pytest.approx(0.5, abs=0.1)
+    assert found["prefix_cache_miss"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_another_server_carries_meanwhile_is_the_starts_too() -> None:
+    """r1 has all the requests, and no place for so many adapters, while r0 is away: no router's
+    skew."""
+    requests = asking_for_adapters(3)
+    since_s = requests.received_unix_ns / S - START_S
+    away = (since_s > -25) & (since_s < 0)
+    names = np.array(requests.label("replica").values)[requests.label("replica").codes]
+    moved = labels(np.where(away, "r1", names).tolist())
+    requests = replace(requests, labels={**requests.labels, "replica": moved})
+    held = later(requests, queue_held_s=np.where(away, 8.0, 0.0))
+    engines = told_each_second(
+        {each: {"waiting_loras": 3} for each in REPLICAS}, {"waiting_loras": 0}
+    )
+    starts = [started(0.0), started(float(START_S))]
+    found = shares(asked(held, servers=servers_of(engines, None, starts), window=FIVE_MINUTES))
+    assert found["cold_start"] > 0.2
+    assert "replica_imbalance" not in found

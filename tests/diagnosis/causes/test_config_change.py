@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import numpy as np
+
 from diagnosis.arrow import servers_of
 from diagnosis.question import Metric, Span
 from diagnosis.requests import Requests
@@ -8,6 +10,7 @@ from tests.diagnosis.making import (
     REPLICAS,
     S,
     asked,
+    at_replica,
     busier,
     evidence,
     labelled,
@@ -17,6 +20,8 @@ from tests.diagnosis.making import (
     slower_where,
     started,
     told_each_second,
+    well_cached,
+    working,
 )
 
 
@@ -97,3 +102,25 @@ def test_a_deploy_that_makes_everything_a_little_slower_is_lasting() -> None:
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"
+
+
+def test_who_starts_again_with_the_same_arguments_is_no_deploy() -> None:
+    """One replica ends once more long after the deploy: its queue then is a cold start's."""
+    requests = quiet(12_000)
+    since_s = requests.received_unix_ns / S - 1_500
+    waits = at_replica(requests, "r0") & (since_s > 0) & (since_s < 20)
+    slower = deployed(later(requests, queue_seats_s=np.where(waits, 5.0, 1.0)))
+    told = fewer_places(256, 16)
+    again = replace(told.starts[-2], at_unix_ns=1_500 * S)
+    assert (again.replica, again.config) == ("r0", "c1")
+    found = shares(asked(slower, servers=replace(told, starts=[*told.starts, again])))
+    assert next(iter(found)) == "config_change"
+    assert found["cold_start"] > 0.2
+
+
+def test_misses_beside_a_deploy_keep_their_places_in_a_smaller_batch() -> None:
+    """Each request's own work is twice as long; that the batch is smaller does not excuse it."""
+    missed = working(well_cached(quiet()), hits=0.0)
+    slower = deployed(later(missed, queue_seats_s=3.0, decode_others_decode_s=0.0))
+    found = shares(asked(slower, servers=fewer_places(256, 38)))
+    assert set(found) == {"config_change", "prefix_cache_miss"}

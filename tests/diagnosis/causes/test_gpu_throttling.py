@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diagnosis.arrow import samples_of
@@ -8,7 +9,9 @@ from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
+    at_replica,
     evidence,
+    later,
     quiet,
     shares,
     slower_where,
@@ -51,3 +54,16 @@ def test_a_slower_machine_whose_clocks_are_as_ever_is_not_throttled() -> None:
 def test_a_lower_clock_that_slows_nobody_is_no_cause() -> None:
     """A GPU with little to do may well rest."""
     assert not asked(quiet(), Metric.TPOT, gpus(r0=HOT, r1=HOT)).causes
+
+
+def test_a_throttled_replica_beside_a_quick_one_is_found() -> None:
+    """It serves a third: the middle request of both tells of no slower machine."""
+    requests = slower_where(("r1",), 1.3)
+    third = ~at_replica(requests, "r1") | (np.arange(len(requests)) % 2 == 0)
+    more_s = np.random.default_rng(7).exponential(0.01, len(requests))
+    each_s = more_s * requests.numbers["output_tokens"]
+    slower = later(requests, decode_others_decode_s=lambda old: old + each_s).rows(third)
+    found = asked(slower, Metric.TPOT, gpus(r1=HOT))
+    assert shares(found)["gpu_throttling"] > 0.2
+    (throttled,) = [cause for cause in found.causes if cause.id == "gpu_throttling"]
+    assert throttled.where == {"replica": "r1"}

@@ -64,3 +64,13 @@ def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
     )
     assert found["kv_cache_exhausted"] > 0.68
     assert found["longer_prompts"] < 0.32
+
+
+def test_more_requests_and_fewer_blocks_share_the_wait_for_them() -> None:
+    """Half the blocks, and twice the requests: neither alone would have made them wait so."""
+    engines = told_each_second(
+        {each: {"kv_usage_ratio": 0.99, "running": 20} for each in REPLICAS},
+        {"kv_usage_ratio": 0.8, "running": 40},
+    )
+    found = shares(asked(later(busier(quiet(), 2), queue_kv_s=2.0), servers=servers_of(engines)))
+    assert min(found["kv_cache_exhausted"], found["load_exceeds_capacity"]) > 0.3

@@ -15,6 +15,7 @@ from tests.diagnosis.making import (
     quiet,
     shares,
     told_each_second,
+    working,
 )
 
 
@@ -63,3 +64,26 @@ def test_who_has_an_adapter_may_wait_for_a_transfer() -> None:
     )
     found = shares(asked(held, servers=servers_of(engines)))
     assert list(found) == ["kv_transfer"]
+
+
+def over_the_link(prompts: float, pace: float) -> Requests:
+    """All of a prompt comes over it: so many times the tokens, at so many times the price."""
+    requests = working(quiet(), prompts=prompts)
+    tokens = requests.numbers["prompt_tokens"]
+    outside = {"external_cached_tokens": tokens, "queue_held_s": 1e-5 * tokens}
+    told = replace(requests, numbers={**requests.numbers, **outside})
+    queue_s = np.random.default_rng(6).exponential(0.6, len(requests))
+    behind_s = np.where(queue_s > 0.1, queue_s, 0.0)
+    return later(told, queue_held_s=1e-5 * tokens * pace + behind_s)
+
+
+def test_longer_prompts_share_the_price_of_a_slower_link() -> None:
+    """Four times the tokens, each of which takes four times as long."""
+    found = shares(asked(over_the_link(4.0, 4.0), servers=connectors(3.0)))
+    assert min(found["kv_transfer"], found["longer_prompts"]) > 0.3
+
+
+def test_a_slower_link_alone_has_all_of_it() -> None:
+    """As many tokens as ever."""
+    found = shares(asked(over_the_link(1.0, 4.0), servers=connectors(3.0)))
+    assert found["kv_transfer"] > 0.9

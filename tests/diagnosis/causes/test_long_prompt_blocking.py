@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from diagnosis.requests import Requests
-from tests.diagnosis.making import ALPHA_S, asked, evidence, flags, later, quiet, shares, working
+from tests.diagnosis.making import (
+    ALPHA_S,
+    asked,
+    busier,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    working,
+)
 
 
 def blocked(requests: Requests) -> Requests:
@@ -12,9 +22,9 @@ def blocked(requests: Requests) -> Requests:
     return later(requests, prefill_others_prefill_s=2.0, queue_budget_s=1.0)
 
 
-def a_few_huge() -> Requests:
+def a_few_huge(requests: Requests | None = None) -> Requests:
     """One prompt of fifty has 30,000 tokens, and tells whom it stood beside."""
-    requests = quiet()
+    requests = requests or quiet()
     huge = np.random.default_rng(2).random(len(requests)) < 0.02
     beside = {"others_prefill_tokens_max": np.full(len(requests), 900.0)}
     requests = replace(requests, numbers={**requests.numbers, **beside})
@@ -51,3 +61,18 @@ def test_prompts_that_are_all_longer_block_nobody() -> None:
 def test_huge_prompts_that_nobody_waits_for_block_nobody() -> None:
     """Their own prefill is their own."""
     assert "long_prompt_blocking" not in shares(asked(a_few_huge()))
+
+
+def test_a_few_huge_ones_among_prompts_that_are_all_longer_have_their_part() -> None:
+    """Everybody's are twice as long, and one of fifty is huge: both are named."""
+    found = shares(asked(blocked(a_few_huge(working(quiet(), prompts=2.0)))))
+    assert min(found["long_prompt_blocking"], found["longer_prompts"]) > 0.2
+
+
+def test_many_long_prompts_of_one_tenant_are_not_everybodys() -> None:
+    """Half of what comes is its, so that the median prompt grew: no other tenant's did."""
+    requests = busier(quiet(), 4, tenant="acme")
+    long = requests.label("tenant").is_value("acme")
+    tokens = np.where(long, 8_000.0, requests.numbers["prompt_tokens"])
+    found = shares(asked(blocked(later(requests, prompt_tokens=tokens))))
+    assert found["long_prompt_blocking"] > found.get("longer_prompts", 0.0)

@@ -1,9 +1,12 @@
+import numpy as np
 import pytest
 
 from diagnosis.arrow import servers_of
 from tests.diagnosis.making import (
+    ALPHA_S,
     REPLICAS,
     asked,
+    busier,
     evidence,
     flags,
     later,
@@ -50,3 +53,20 @@ def test_what_others_misses_cost_is_the_misses_too() -> None:
     """More of others' prefill is in the way."""
     missed = later(working(well_cached(quiet()), hits=0.0), prefill_others_prefill_s=0.8)
     assert shares(asked(missed))["prefix_cache_miss"] > 0.9
+
+
+def test_what_was_never_sent_before_is_missed_by_nobody() -> None:
+    """A tenant sends five times as much, of which nothing is found; the others' is as ever."""
+    requests = busier(well_cached(quiet()), 5, tenant="acme")
+    new = requests.label("tenant").is_value("acme")
+    uncached = later(
+        requests,
+        cached_tokens=lambda old: np.where(new, 0.0, old),
+        prefill_own_s=lambda old: np.where(
+            new, 0.005 + ALPHA_S * requests.numbers["prompt_tokens"], old
+        ),
+        queue_budget_s=2.0,
+    )
+    found = shares(asked(uncached))
+    assert next(iter(found)) == "tenant_flood"
+    assert found.get("prefix_cache_miss", 0.0) < 0.1

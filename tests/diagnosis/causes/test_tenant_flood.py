@@ -1,7 +1,22 @@
+import numpy as np
 import pytest
 
+from diagnosis.arrow import servers_of
+from diagnosis.question import Metric
 from diagnosis.requests import Requests
-from tests.diagnosis.making import asked, busier, evidence, flags, later, quiet, shares, working
+from tests.diagnosis.making import (
+    REPLICAS,
+    S,
+    asked,
+    busier,
+    evidence,
+    flags,
+    later,
+    quiet,
+    shares,
+    told_each_second,
+    working,
+)
 
 
 def queued(requests: Requests) -> Requests:
@@ -52,3 +67,54 @@ def test_a_flood_amid_a_load_shares_with_it() -> None:
     found = shares(asked(queued(busier(busier(quiet(), 2), 5, tenant="acme"))))
     assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
     assert found["tenant_flood"] > found["load_exceeds_capacity"] > 0.1
+
+
+def test_who_waits_behind_a_flood_may_come_after_it() -> None:
+    """The traffic is as ever when the slowest come: the backlog began with the flood."""
+    requests = quiet(12_000)
+    at_s = requests.received_unix_ns / S
+    acme = requests.label("tenant").is_value("acme")
+    again = np.repeat(np.flatnonzero(acme & (at_s >= 1_000) & (at_s < 1_060)), 15)
+    more = requests.rows(np.sort(np.concatenate([np.arange(len(requests)), again])))
+    behind = more.received_unix_ns / S - 1_000
+    waits_s = np.where((behind >= 0) & (behind < 180), np.minimum(behind, 180 - behind), 0.0)
+    slowest = np.where((behind >= 60) & (behind < 110), waits_s + 60.0, waits_s)
+    first = asked(later(more, queue_seats_s=slowest)).causes[0]
+    assert first.id == "tenant_flood"
+    assert first.where == {"tenant": "acme"}
+
+
+def test_a_flood_is_of_what_a_tenant_always_sends() -> None:
+    """Its added answers are ten times as long: that is another kind of traffic."""
+    requests = busier(quiet(), 5, tenant="acme")
+    acme = requests.label("tenant").is_value("acme")
+    longer = later(queued(requests), output_tokens=lambda old: np.where(acme, 10 * old, old))
+    assert "tenant_flood" not in shares(asked(longer))
+
+
+def test_a_flood_among_tenants_that_all_grew_is_what_goes_beyond_them() -> None:
+    """One sends twelve times as much, the others four times: it is half of the growth."""
+    among = busier(busier(quiet(), 4), 3, tenant="acme")
+    found = shares(asked(queued(among)))
+    assert set(found) == {"tenant_flood", "load_exceeds_capacity"}
+    assert min(found.values()) > 0.25
+
+
+def test_nobody_waits_between_two_tokens() -> None:
+    """Of the decodes alone, others' are in the way, whoever sent them."""
+    requests = busier(quiet(), 5, tenant="acme")
+    each_s = 0.05 * (requests.numbers["output_tokens"] - 1)
+    slower = later(requests, queue_seats_s=1.0, decode_others_decode_s=lambda old: old + each_s)
+    engines = told_each_second({each: {"waiting": 9} for each in REPLICAS}, {"waiting": 0})
+    found = shares(asked(slower, Metric.TPOT, servers_of(engines)))
+    assert next(iter(found)) == "decode_batch_growth"
+    assert "tenant_flood" not in found
+
+
+def test_a_flood_may_come_with_a_few_huge_prompts() -> None:
+    """One of sixteen of its requests is huge: the middle one is what it always sends."""
+    requests = busier(quiet(), 5, tenant="acme")
+    acme = requests.label("tenant").is_value("acme")
+    huge = acme & (np.random.default_rng(2).random(len(requests)) < 0.06)
+    mixed = later(queued(requests), prompt_tokens=lambda old: np.where(huge, 30_000.0, old))
+    assert "tenant_flood" in shares(asked(mixed))

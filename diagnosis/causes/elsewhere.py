@@ -1,0 +1,47 @@
+"""What changed apart from where a server was away or not yet warm.
+
+Pure. A restart brings misses and skew with it: what is no restart's is seen apart from it.
+"""
+
+from math import log
+
+import numpy as np
+
+from diagnosis.case import Case
+from diagnosis.causes.once import once
+from diagnosis.causes.restarts import cold, while_away
+from diagnosis.demand import grew, log_of_misses
+from diagnosis.requests import Requests
+
+_FEWEST = 20
+
+
+@once
+def prompts_grew_all_along(case: Case) -> bool:
+    """Whether prompts became longer over the window: a few huge ones are too few in a minute."""
+    before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
+    return case.workload.prompts_grew or grew(before, now)
+
+
+@once
+def log_skew_elsewhere(case: Case) -> float:
+    """Of the share of the traffic that the slow requests' replicas get while no server is away:
+    the others get what it does not."""
+    apart = case.now.rows(~while_away(case))
+    if len(apart) < _FEWEST:
+        return 0.0
+    before, now = (_share_of_victims(case, each) for each in (case.before, apart))
+    return log(now / before) if before > 0 and now > 0 else 0.0
+
+
+def _share_of_victims(case: Case, requests: Requests) -> float:
+    label = requests.label("replica")
+    theirs = [place for place, name in enumerate(label.values) if name in case.victims]
+    return float(np.isin(label.codes, theirs).mean()) if label.codes.size else 0.0
+
+
+@once
+def log_missed_elsewhere(case: Case) -> float:
+    """Of prefill that no cache spared, over the requests that no empty cache met."""
+    apart = case.now.rows(~cold(case))
+    return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0
