@@ -24,7 +24,7 @@ from tailspan_vllm.parts import Parts
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
-SPANS, BATCHES, SENDERS = 512, 32, 8
+SPANS, BATCHES, SENDERS = 512, 32, 16
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PAUSE_S = 0.2
 
