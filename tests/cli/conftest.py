@@ -1,6 +1,7 @@
 """A database with known requests, and the command to ask it with."""
 
 import contextlib
+import signal
 import socket
 import threading
 import time
@@ -24,6 +25,14 @@ from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hang_ups_are_heard() -> Iterator[None]:
+    """Also where the tests were started by nohup, whose deafness the commands would inherit."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
