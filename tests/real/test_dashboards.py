@@ -53,7 +53,8 @@ def _wrong(found: Answer) -> str | None:
         return None if found.query.native else "no data"
     # A heatmap's cells are requests a second, whatever its axis is.
     highest = math.inf if found.panel.kind is Kind.HEATMAP else HIGHEST[found.panel.unit]
-    odd = [value for value in values if not (math.isfinite(value) and 0 <= value <= highest)]
+    lowest = -math.inf if found.panel.signed else 0.0
+    odd = [each for each in values if not (math.isfinite(each) and lowest <= each <= highest)]
     if odd:
         return f"{odd[0]} is no value in {found.panel.unit}"
     if found.panel.kind is not Kind.NUMBER:
