@@ -54,8 +54,9 @@ class Exchange:
         self.entered_engine = False
         self.refused: str | None = None
         """The limit for which the front end turned it away, where there was one."""
-        self.flights: list[Flight] = []
-        """Those of which nothing has been told yet."""
+        self.flights: dict[Flight, None] = {}
+        """Those of which nothing has been told yet, in their order. A client chooses how many:
+        each is taken out in constant time."""
 
     @property
     def status(self) -> int | None:
