@@ -80,7 +80,9 @@ class EngineObserver:
         self._leaving: list[_Gone] = []
         """A step of theirs is under way."""
         self._unsettled: list[_Gone] = []
-        self._in_update = False
+        self.in_update = False
+        """Whether an update is under way: requests freed within it took part in the step that is
+        about to be entered."""
         self._queue: Queue | None = Queue()
         """None where what holds it up cannot be told."""
         self._obstacles: Watch | None = None
@@ -132,7 +134,7 @@ class EngineObserver:
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """A step was scheduled; its work is noted, its end is yet to come."""
-        self._in_update = False  # the update before may have raised
+        self.in_update = False  # the update before may have raised
         self._decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
             raise RuntimeError(f"{STEPS_UNDER_WAY} steps were scheduled whose ends were not seen")
@@ -212,7 +214,7 @@ class EngineObserver:
                 self._gave_up(request_id)
             return
         paid = self._last_planned(request_id)
-        if self._in_update:
+        if self.in_update:
             self._freed.append((track, paid))
         elif paid > self._last_step:
             self._leaving.append(_Gone(track, self._last_step, paid))
@@ -240,7 +242,7 @@ class EngineObserver:
 
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """A step's outputs are ready."""
-        self._in_update = False
+        self.in_update = False
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
@@ -266,10 +268,6 @@ class EngineObserver:
             self._caught_up_at = now
             if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
                 self._sample(scheduler, now)
-
-    def update_began(self) -> None:
-        """Requests freed from here on took part in the step that is about to be entered."""
-        self._in_update = True
 
     def _catch_up(self) -> None:
         """Enter the steps that have ended, settle the requests that have, and tell of them."""
@@ -299,7 +297,7 @@ class EngineObserver:
         self._untracked.update(self._tracks)
         for each in (*lost, self._prefilling, self._planned):
             each.clear()
-        self._in_update = False
+        self.in_update = False
         self._idle = True  # the next step is timed by itself
 
     def close(self) -> None:

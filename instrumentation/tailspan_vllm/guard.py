@@ -20,7 +20,7 @@ P = ParamSpec("P")
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Before = Callable[[Arguments, Keywords], Any]
-After = Callable[[Any, Any, Arguments, Keywords], None]
+After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
 """Failures in a row after which hooks are switched off. One odd request fails once; a vLLM that
@@ -93,7 +93,6 @@ class Hooks:
         self._what = what
         self._failed = failed
         self._switched_off = switched_off
-        self._in_a_row: Counter[int] = Counter()
 
     def around(
         self, original: Any, hook: str, *, before: Before | None = None, after: After | None = None
@@ -107,7 +106,7 @@ class Hooks:
             after: called with what `before` returned, the result, and the arguments; not where
                 the original raised.
         """
-        enter, leave = self._guarded(hook, before), self._guarded(hook, after)
+        enter, leave = self._before(hook, before), self._after(hook, after)
 
         @wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -128,12 +127,12 @@ class Hooks:
             hook: the name under which failures are counted.
             change: called with the result and the arguments.
         """
-        changed = self._guarded(hook, change)
+        changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
         @wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            other = changed(result, args, kwargs)
+            other = changed(None, result, args, kwargs)
             return result if other is _FAILED else other
 
         return wrapper
@@ -148,31 +147,54 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    def _guarded(self, hook: str, step: Callable[..., Any] | None) -> Callable[..., Any]:
+    # These two differ in what they take alone: both run at every step of the engine, and one
+    # that took anything would cost as much again.
+
+    def _before(self, hook: str, step: Before | None) -> Before:
         if step is None:
             return _nothing
-        in_a_row, number = self._in_a_row, id(step)
+        in_a_row = 0
 
-        def guarded(*given: Any) -> Any:
-            if self.off or given[0] is _FAILED:
+        def guarded(args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if self.off:
                 return _FAILED
             try:
-                value = step(*given)
+                value = step(args, kwargs)
             except Exception:
-                self._note(hook, number, given)
+                in_a_row += 1
+                self._note(hook, in_a_row, args, kwargs)
                 return _FAILED
-            if number in in_a_row:
-                del in_a_row[number]
+            in_a_row = 0
             return value
 
         return guarded
 
-    def _note(self, hook: str, number: int, given: Arguments) -> None:
+    def _after(self, hook: str, step: After | None) -> After:
+        if step is None:
+            return _nothing
+        in_a_row = 0
+
+        def guarded(seen: Any, result: Any, args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if seen is _FAILED or self.off:
+                return _FAILED
+            try:
+                value = step(seen, result, args, kwargs)
+            except Exception:
+                in_a_row += 1
+                self._note(hook, in_a_row, args, kwargs)
+                return _FAILED
+            in_a_row = 0
+            return value
+
+        return guarded
+
+    def _note(self, hook: str, in_a_row: int, args: Arguments, kwargs: Keywords) -> None:
         note_failure(hook)
-        self._in_a_row[number] += 1
         if self._failed is not None:
-            harmless(hook)(self._failed)(given[-2], given[-1])
-        if self._in_a_row[number] >= LIMIT:
+            harmless(hook)(self._failed)(args, kwargs)
+        if in_a_row >= LIMIT:
             self.switch_off(f"{hook} failed {LIMIT} times in a row")
 
 

@@ -19,7 +19,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from tailspan_vllm import guard
@@ -103,9 +102,10 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        read_by_all = min((front.position for front in self._fronts), default=self._end)
-        while self._first < read_by_all and len(self._log) > RECENT:
-            self._forget_oldest()
+        if len(self._log) > 2 * RECENT:  # all at a time: this is done at every turn
+            read_by_all = min((front.position for front in self._fronts), default=self._end)
+            while self._first < read_by_all and len(self._log) > RECENT:
+                self._forget_oldest()
 
     def tell_one(self, message: bytes) -> None:
         """Send to one front end only: what must not be counted twice. The latest replaces one
@@ -184,7 +184,10 @@ class EngineEnd:
         """Join the messages from a position on, up to a packet's size; and how many they are."""
         framed: list[bytes] = []
         size = 0
-        for message in islice(self._log, position - self._first, None):
+        # By index: the end of a deque is found at once, and it is there that all but who is
+        # slow are reading.
+        for index in range(position - self._first, len(self._log)):
+            message = self._log[index]
             size += 4 + len(message)
             if size > PACKET_BYTES:
                 break

@@ -81,9 +81,9 @@ class _Watching:
             return time.monotonic()
 
         def after(at: float, output: Any, args: Arguments, kwargs: Keywords) -> None:
-            if self._probed or self._fits(output):
-                assert self._observer is not None  # else it would have been switched off
-                self._observer.scheduled(args[0], output, at)
+            observer = self._observer
+            if observer is not None and (self._probed or self._fits(output)):
+                observer.scheduled(args[0], output, at)
 
         return self._hooks.around(original, "schedule", before=before, after=after)
 
@@ -93,7 +93,7 @@ class _Watching:
 
         def before(args: Arguments, kwargs: Keywords) -> None:
             if self._observer is not None:
-                self._observer.update_began()
+                self._observer.in_update = True
 
         def after(_: None, results: Any, args: Arguments, kwargs: Keywords) -> None:
             if self._observer is not None:

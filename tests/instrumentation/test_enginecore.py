@@ -100,7 +100,7 @@ class Server:
         for name in leaving:
             self.free(name)
         self.now += 0.01
-        self.observer.update_began()
+        self.observer.in_update = True
         for name in ending:
             self.free(name)
         results = {0: SimpleNamespace(timestamp=self.now)}
@@ -224,7 +224,7 @@ def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> 
         outputs.append(output)
     for output, ending in zip(outputs, ("one", "other"), strict=True):
         server.now += 0.01
-        server.observer.update_began()
+        server.observer.in_update = True
         server.free(ending)
         server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
     assert billed(server) == pytest.approx(0.03)
