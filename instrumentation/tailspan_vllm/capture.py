@@ -10,7 +10,8 @@ import time
 from functools import partial
 from typing import Any
 
-from tailspan_vllm.exchange import OPERATIONS, Exchange, Facts, Flight, current
+from tailspan_vllm.bounds import bounded_id, bounded_text
+from tailspan_vllm.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome
 from tailspan_vllm.sender import Sender
@@ -27,6 +28,7 @@ class Capture:
         self.engines: dict[int, EngineState] = {}
         self.sees_engine = True
         """Whether this vLLM let us listen to its front end's half of the engine."""
+        self.wanted_headers = WANTED | {settings.tenant_header}
         self._tell = Teller(self.engines, settings.tenant_header)
         self._left: list[Flight] = []
         self._silent: dict[int, Exchange] = {}
@@ -38,15 +40,18 @@ class Capture:
     def flight_began(self, trace_headers: Any) -> Flight:
         """A request passes the engine's front door, in the task that serves its exchange."""
         exchange = current.get()
+        traceparent = None
+        if exchange is None and trace_headers:
+            traceparent = bounded_text(str(trace_headers.get("traceparent", "")))
         load = None
         if len(self.engines) == 1:
             for state in self.engines.values():
                 load = state.load or dict(state.gauges)
-        flight = Flight(exchange, trace_headers, load)
+        flight = Flight(exchange, traceparent, load)
         self.sender.expect()
         if exchange is not None:
             exchange.entered_engine = True
-            exchange.flights.append(flight)
+            exchange.flights[flight] = None
         return flight
 
     def flight_ended(self, flight: Flight, state: Any, outcome: Outcome) -> None:
@@ -61,7 +66,7 @@ class Capture:
         if exchange is None:
             self._send(flight)
         elif exchange.delivered is not None:
-            exchange.flights.remove(flight)
+            exchange.flights.pop(flight, None)
             self._send(flight)
 
     def flight_left(self, flight: Flight, state: Any) -> None:
@@ -78,28 +83,34 @@ class Capture:
 
     def exchange_ended(self, exchange: Exchange) -> None:
         """The last byte was written, or the client has gone."""
-        if exchange.scope.get("method") != "POST":
+        exchange.end()
+        if exchange.method != "POST":
             return
         if not exchange.entered_engine:
             if exchange.path in OPERATIONS:
-                self.sender.submit(partial(self._tell.unseen, exchange, self.sees_engine))
+                tell = partial(self._tell.unseen, exchange, self.sees_engine)
+                if exchange.unauthenticated:
+                    self.sender.submit(tell, "unauthenticated")
+                elif exchange.status is None or exchange.status >= 400 or exchange.refused:
+                    self.sender.submit(tell, "refused")
+                else:
+                    self.sender.submit(tell)
             return
-        flights, exchange.flights = exchange.flights, []
+        flights, exchange.flights = exchange.flights, {}
         for flight in flights:
             if not flight.open:
                 self._send(flight)
-            elif flight.left is not None:
-                exchange.flights.append(flight)
+                continue
+            exchange.flights[flight] = None
+            if flight.left is not None:
                 self.flight_ended(flight, flight.left, "error")
-            else:
-                exchange.flights.append(flight)
         if exchange.flights:
             self._silent[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
         """The engine never said how these requests ended: it died, or an error overtook it."""
         self._silent.pop(id(exchange), None)
-        flights, exchange.flights = exchange.flights, []
+        flights, exchange.flights = exchange.flights, {}
         for flight in flights:
             flight.ended = time.monotonic()
             self._send(flight)
@@ -119,14 +130,16 @@ def facts_of(state: Any) -> Facts:
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
-    request_id = str(given or state.request_id)
+    request_id = bounded_id(str(given or state.request_id))
+    engine_request_id = bounded_id(state.request_id)
+    lora = None if state.lora_name is None else bounded_text(state.lora_name)
     stats = state.stats
     if stats is None:
         detokenizer = getattr(state, "detokenizer", None)
         return Facts(
             request_id,
-            state.request_id,
-            state.lora_name,
+            engine_request_id,
+            lora,
             state.prompt_len,
             state.num_cached_tokens,
             detokenizer.num_output_tokens() if detokenizer is not None else None,
@@ -138,8 +151,8 @@ def facts_of(state: Any) -> Facts:
         )
     return Facts(
         request_id,
-        state.request_id,
-        state.lora_name,
+        engine_request_id,
+        lora,
         state.prompt_len,
         state.num_cached_tokens,
         stats.num_generation_tokens,

@@ -9,12 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from tailspan_vllm.enginestats import load_of
-from tailspan_vllm.exchange import Exchange, Facts, Flight
+from tailspan_vllm.exchange import REQUEST_ID, TRACEPARENT, Exchange, Facts, Flight
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
-
-LABEL_LIMIT = 256
-"""Characters kept of a label that a client can choose."""
 
 Tell = Callable[[], RequestRecord]
 """Makes the record of a request that is over."""
@@ -83,6 +80,8 @@ class Teller:
         if not sees_engine:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
+        if exchange.unauthenticated:
+            record.tenant = None  # anybody may claim any tenant's name
         if outcome == "rejected":
             record.error_type = exchange.refused or str(status)
         if status == _NO_SUCH_MODEL:
@@ -106,16 +105,16 @@ class Teller:
             outcome=outcome,
             basis="http",
             operation=exchange.operation,
-            request_id=_label(exchange.header(b"x-request-id")),
+            request_id=exchange.header(REQUEST_ID) or None,
             model=state.model if state else None,
             config=state.config if state else None,
-            tenant=_label(exchange.header(self._tenant_header)),
+            tenant=exchange.header(self._tenant_header) or None,
             first_byte=exchange.first_byte,
             streamed=exchange.streamed,
             http_status=exchange.status,
-            route=_label(exchange.route),
+            route=exchange.route or None,
         )
-        _join_trace(record, exchange.header(b"traceparent"))
+        _join_trace(record, exchange.header(TRACEPARENT))
         return record
 
     def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
@@ -136,7 +135,7 @@ class Teller:
             model=state.model if state else None,
             config=state.config if state else None,
         )
-        _join_trace(record, (flight.trace_headers or {}).get("traceparent"))
+        _join_trace(record, flight.traceparent)
         return record
 
 
@@ -169,10 +168,6 @@ def _tell_instants(
 
 def _reached(instant: float | None, shift: float) -> float | None:
     return instant + shift if instant else None
-
-
-def _label(text: str | None) -> str | None:
-    return text[:LABEL_LIMIT] if text else None
 
 
 def _join_trace(record: RequestRecord, traceparent: str | None) -> None:

@@ -17,6 +17,7 @@ from tailspan_vllm.http import Message, TimingMiddleware
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import settings_from
+from tailspan_vllm.telling import Tell
 
 from collector.hosting import AsgiHost
 
@@ -27,7 +28,12 @@ class _Recording(Capture):
     def __init__(self) -> None:
         super().__init__(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.records: list[RequestRecord] = []
-        setattr(self.sender, "submit", lambda tell: self.records.append(tell()))  # noqa: B010  # a method is replaced
+        setattr(self.sender, "submit", self._submit)  # noqa: B010  # a method is replaced
+        self.kinds: list[str] = []
+
+    def _submit(self, tell: Tell, kind: str = "served") -> None:
+        self.records.append(tell())
+        self.kinds.append(kind)
 
 
 async def _refuse(request: Request) -> JSONResponse:

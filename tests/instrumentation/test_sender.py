@@ -49,6 +49,7 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         sender = Sender(settings_from(given))
+        sender.serves_port(8000)
         made.append(sender)
         return sender
 
@@ -135,7 +136,7 @@ def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Se
         sender.observe({0: EngineState(0, time.time_ns())}, at_end=lambda: None)
         sender.start()
         until(lambda: sink.samples)
-        until(lambda: len(sender._samples) >= 2)
+        until(lambda: len(sender._reader.samples) >= 2)
         sender.close()
         assert len({sample.at_unix_ns for sample in sink.samples}) >= 3
     assert sink.samples[-1].process_cpu_s_total is not None
@@ -188,7 +189,7 @@ def test_a_switch_of_the_standard_keeps_spans_in(
     value = "true" if switch == "OTEL_SDK_DISABLED" else "none"
     sender = sending("http://127.0.0.1:9", **{switch: value})
     sender.submit(partial(a_record, 1))
-    assert sender._thread is None
+    assert not sender._reading.alive
 
 
 def test_a_record_that_cannot_be_told_costs_no_other(sending: Callable[..., Sender]) -> None:
@@ -230,7 +231,7 @@ def test_an_engines_start_arrives_and_so_it_does_after_an_outage(
         assert sink.starts[0].at_unix_ns == state.started_unix_ns
     if protocol == "grpc":
         return  # its exporter's patience is its own; once is enough to know it arrives
-    until(lambda: sender._unreachable)
+    until(lambda: sender._reports.away)
     with collecting(port) as (again, _):
         until(lambda: again.starts)
         assert again.starts == sink.starts

@@ -72,7 +72,7 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
 def test_what_is_encoded_is_valid_otlp() -> None:
     """The SDK's own encoders take what we build."""
     span = span_of(a_record(), RESOURCE)
-    ours = ExportTraceServiceRequest.FromString(encode([span]).SerializeToString())
+    ours = ExportTraceServiceRequest.FromString(encode([span]))
     theirs = encode_spans([span])
     for message in (ours, theirs):
         message.resource_spans[0].scope_spans[0].spans[0].attributes.sort(key=lambda each: each.key)
