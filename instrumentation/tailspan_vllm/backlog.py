@@ -10,7 +10,7 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.telling import Tell
 
 SPAN_BYTES: Final = 65536
-"""Of one span, encoded. With every text of 256 characters and 1,000 preemptions it has 50 KiB."""
+"""Of one span, encoded. With every text at its limit and 256 preemptions it has about 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
 """Of the encoded spans that wait. The default queue of 16,384 requests takes about 25 MiB."""

@@ -14,7 +14,7 @@ from tailspan_vllm.backlog import Backlog, Drops
 from tailspan_vllm.destination import Signal
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.otlp import encode_numbers, export_of
-from tailspan_vllm.outlet import Outlet
+from tailspan_vllm.outlet import Backoff, Outlet
 from tailspan_vllm.reading import SAMPLES_KEPT
 from tailspan_vllm.reporting import Reports
 from tailspan_vllm.settings import Settings, resource_attributes
@@ -45,6 +45,7 @@ class Exports:
         self._port: int | None = None
         self._resource = self._named_resource()
         self._spans: dict[Backlog, Outlet[bytes]] = {}
+        self._spans_backoff = Backoff()
         self._post_spans = post["traces"]
         self._drops = drops
         self._metrics = Outlet[Sample](
@@ -74,6 +75,7 @@ class Exports:
                 self._settings.batch_limit,
                 self._drops.add,
                 lambda outcome: self._note("traces", outcome),
+                backoff=self._spans_backoff,  # it is the same collector
             )
         self._spans[backlog].send(backlog.spans, backlog.taken)
 

@@ -13,6 +13,9 @@ from tailspan_vllm.exchange import REQUEST_ID, TRACEPARENT, Exchange, Facts, Fli
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
+PREEMPTIONS_KEPT = 256
+"""Of one request, with their instants: 20 kB of its span. Their number is told in full."""
+
 Tell = Callable[[], RequestRecord]
 """Makes the record of a request that is over."""
 
@@ -160,8 +163,8 @@ def _tell_instants(
     record.scheduled = _reached(facts.scheduled, shift)
     record.first_token = _reached(facts.first_token, shift)
     record.last_token = _reached(facts.last_token, shift)
-    record.preempted_at = [at + shift for at in flight.preempted_at]
-    record.resumed_at = [at + shift for at in flight.resumed_at]
+    record.preempted_at = [at + shift for at in flight.preempted_at[:PREEMPTIONS_KEPT]]
+    record.resumed_at = [at + shift for at in flight.resumed_at[:PREEMPTIONS_KEPT]]
     last = record.last_token or record.scheduled or record.queued
     record.delivered = max(record.delivered, last)
 
