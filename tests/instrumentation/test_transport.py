@@ -140,7 +140,7 @@ def test_http_without_an_answer() -> None:
     assert outcome.verdict is Verdict.UNREACHABLE
     assert len(outcome.reason) <= REASON_CHARS
     with answering() as (server, post):
-        server.finish_request = lambda *_: threading.Event().wait(1.0)  # type: ignore[assignment, method-assign, misc]  # it accepts, and is silent
+        server.finish_request = lambda *_: threading.Event().wait(1.0)  # type: ignore[assignment, method-assign]  # it accepts, and is silent
         assert post(timeout_s=0.2).verdict is Verdict.UNREACHABLE
 
 
