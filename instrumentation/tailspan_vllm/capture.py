@@ -33,6 +33,8 @@ class Capture:
         self._left: list[Flight] = []
         self._silent: dict[int, Exchange] = {}
         """Exchanges that are over, and of whose requests the engine has yet to speak."""
+        self._lost: dict[int, Exchange] = {}
+        """Exchanges under way of which a request could not be followed."""
         self.sender.observe(self.engines, at_end=self.give_up_on_all)
 
     # --- the engine's side ----------------------------------------------------------------
@@ -54,19 +56,30 @@ class Capture:
             exchange.flights[flight] = None
         return flight
 
+    def flight_lost(self, exchange: Exchange | None) -> None:
+        """We failed to follow a request: its exchange is reported as the HTTP edge sees it."""
+        if exchange is None:
+            return
+        exchange.flights.clear()
+        if self._silent.pop(id(exchange), None) is None:
+            self._lost[id(exchange)] = exchange
+        else:
+            self._send_edge(exchange, sees_engine=False)
+
     def flight_ended(self, flight: Flight, state: Any, outcome: Outcome) -> None:
         """The engine is done with a request, or has given it up."""
         if flight.ended is not None:
             return
         flight.ended = time.monotonic()
         flight.outcome = outcome
-        flight.facts = facts_of(state)
         flight.left = None
+        flight.facts = facts_of(state)
         exchange = flight.exchange
         if exchange is None:
             self._send(flight)
-        elif exchange.delivered is not None:
-            exchange.flights.pop(flight, None)
+        elif exchange.delivered is not None and flight in exchange.flights:
+            # It is not there where the exchange is lost, or was given up on.
+            del exchange.flights[flight]
             self._send(flight)
 
     def flight_left(self, flight: Flight, state: Any) -> None:
@@ -86,23 +99,15 @@ class Capture:
         exchange.end()
         if exchange.method != "POST":
             return
-        if not exchange.entered_engine:
-            if exchange.path in OPERATIONS:
-                tell = partial(self._tell.unseen, exchange, self.sees_engine)
-                if exchange.unauthenticated:
-                    self.sender.submit(tell, "unauthenticated")
-                elif exchange.status is None or exchange.status >= 400 or exchange.refused:
-                    self.sender.submit(tell, "refused")
-                else:
-                    self.sender.submit(tell)
+        lost = self._lost.pop(id(exchange), None) is not None
+        if lost or not exchange.entered_engine:
+            self._send_edge(exchange, sees_engine=self.sees_engine and not lost)
             return
-        flights, exchange.flights = exchange.flights, {}
-        for flight in flights:
+        for flight in tuple(exchange.flights):
             if not flight.open:
+                del exchange.flights[flight]
                 self._send(flight)
-                continue
-            exchange.flights[flight] = None
-            if flight.left is not None:
+            elif flight.left is not None:
                 self.flight_ended(flight, flight.left, "error")
         if exchange.flights:
             self._silent[id(exchange)] = exchange
@@ -120,6 +125,17 @@ class Capture:
         for exchange in list(self._silent.values()):
             self.give_up_on(exchange)
 
+    def _send_edge(self, exchange: Exchange, *, sees_engine: bool) -> None:
+        if exchange.path not in OPERATIONS:
+            return
+        tell = partial(self._tell.unseen, exchange, sees_engine)
+        if exchange.unauthenticated:
+            self.sender.submit(tell, "unauthenticated")
+        elif exchange.refused_before_engine:
+            self.sender.submit(tell, "refused")
+        else:
+            self.sender.submit(tell)
+
     def _send(self, flight: Flight) -> None:
         self.sender.submit(partial(self._tell.flight, flight))
 
@@ -130,37 +146,21 @@ def facts_of(state: Any) -> Facts:
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
-    request_id = bounded_id(str(given or state.request_id))
-    engine_request_id = bounded_id(state.request_id)
-    lora = None if state.lora_name is None else bounded_text(state.lora_name)
     stats = state.stats
-    if stats is None:
-        detokenizer = getattr(state, "detokenizer", None)
-        return Facts(
-            request_id,
-            engine_request_id,
-            lora,
-            state.prompt_len,
-            state.num_cached_tokens,
-            detokenizer.num_output_tokens() if detokenizer is not None else None,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+    detokenizer = None if stats is not None else getattr(state, "detokenizer", None)
+    output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     return Facts(
-        request_id,
-        engine_request_id,
-        lora,
+        bounded_id(str(given or state.request_id)),
+        bounded_id(state.request_id),
+        None if state.lora_name is None else bounded_text(state.lora_name),
         state.prompt_len,
         state.num_cached_tokens,
-        stats.num_generation_tokens,
-        stats.arrival_time,
-        stats.queued_ts,
-        stats.scheduled_ts,
-        stats.first_token_ts,
-        stats.last_token_ts,
+        output_tokens if stats is None else stats.num_generation_tokens,
+        None if stats is None else stats.arrival_time,
+        None if stats is None else stats.queued_ts,
+        None if stats is None else stats.scheduled_ts,
+        None if stats is None else stats.first_token_ts,
+        None if stats is None else stats.last_token_ts,
     )
 
 

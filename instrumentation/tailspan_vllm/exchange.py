@@ -80,7 +80,8 @@ class Exchange:
         self.refused: str | None = None
         """The limit for which the front end turned it away, where there was one."""
         self.flights: dict[Flight, None] = {}
-        """Those of which nothing has been told yet, in their order."""
+        """Those of which nothing has been told yet, in their order. A client chooses how many:
+        each is taken out in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
@@ -108,6 +109,13 @@ class Exchange:
     def unauthenticated(self) -> bool:
         """Whether the server turned the client away because it does not know it."""
         return self.status in (401, 403)
+
+    @property
+    def refused_before_engine(self) -> bool:
+        """Whether it was turned away, or left, before the engine had any of it."""
+        if self.entered_engine:
+            return False
+        return self.status is None or self.status >= 400 or self.refused is not None
 
     @property
     def route(self) -> str:

@@ -138,7 +138,7 @@ class Sender:
 
     def close(self) -> None:
         """Send what is left, within `FLUSH_S`, and stop."""
-        self._finish()
+        self._finish_capture()
         until = time.monotonic() + FLUSH_S
         for event in (self._closing, self._named, self._wake, self._due):
             event.set()
@@ -146,7 +146,7 @@ class Sender:
         self._sending.join(until - time.monotonic())
 
     @guard.harmless("at_end")
-    def _finish(self) -> None:
+    def _finish_capture(self) -> None:
         self._at_end()
 
     # --- the reading thread ---------------------------------------------------------------

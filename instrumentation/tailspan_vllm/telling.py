@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
+from tailspan_vllm.bounds import bounded_text
 from tailspan_vllm.enginestats import load_of
 from tailspan_vllm.exchange import REQUEST_ID, TRACEPARENT, Exchange, Facts, Flight
 from tailspan_vllm.metrics import EngineState
@@ -86,7 +87,7 @@ class Teller:
         if exchange.unauthenticated:
             record.tenant = None  # anybody may claim any tenant's name
         if outcome == "rejected":
-            record.error_type = exchange.refused or str(status)
+            record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
             # It asked for another one; what a client makes up is no label.
             record.model = None

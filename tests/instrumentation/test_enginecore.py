@@ -8,7 +8,8 @@ import pytest
 from tailspan_vllm import guard, names
 from tailspan_vllm.enginecore import CATCH_UP_S, IDLE_SAMPLE_S, EngineObserver
 from tailspan_vllm.ledger import Account
-from tailspan_vllm.link import EngineEnd, Settled, decode
+from tailspan_vllm.link import EngineEnd
+from tailspan_vllm.messages import Settled, decode
 from tailspan_vllm.parts import QueueParts
 
 
