@@ -10,8 +10,8 @@ import time
 from functools import partial
 from typing import Any
 
-from tailspan_vllm.bounds import bounded_id
-from tailspan_vllm.exchange import OPERATIONS, Exchange, Facts, Flight, current
+from tailspan_vllm.bounds import bounded_id, bounded_text
+from tailspan_vllm.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome
 from tailspan_vllm.sender import Sender
@@ -28,6 +28,7 @@ class Capture:
         self.engines: dict[int, EngineState] = {}
         self.sees_engine = True
         """Whether this vLLM let us listen to its front end's half of the engine."""
+        self.wanted_headers = WANTED | {settings.tenant_header}
         self._tell = Teller(self.engines, settings.tenant_header)
         self._left: list[Flight] = []
         self._silent: dict[int, Exchange] = {}
@@ -41,11 +42,14 @@ class Capture:
     def flight_began(self, trace_headers: Any) -> Flight:
         """A request passes the engine's front door, in the task that serves its exchange."""
         exchange = current.get()
+        traceparent = None
+        if exchange is None and trace_headers:
+            traceparent = bounded_text(str(trace_headers.get("traceparent", "")))
         load = None
         if len(self.engines) == 1:
             for state in self.engines.values():
                 load = state.load or dict(state.gauges)
-        flight = Flight(exchange, trace_headers, load)
+        flight = Flight(exchange, traceparent, load)
         self.sender.expect()
         if exchange is not None:
             exchange.entered_engine = True
@@ -92,7 +96,8 @@ class Capture:
 
     def exchange_ended(self, exchange: Exchange) -> None:
         """The last byte was written, or the client has gone."""
-        if exchange.scope.get("method") != "POST":
+        exchange.end()
+        if exchange.method != "POST":
             return
         lost = self._lost.pop(id(exchange), None) is not None
         if lost or not exchange.entered_engine:
@@ -121,8 +126,15 @@ class Capture:
             self.give_up_on(exchange)
 
     def _send_edge(self, exchange: Exchange, *, sees_engine: bool) -> None:
-        if exchange.path in OPERATIONS:
-            self.sender.submit(partial(self._tell.unseen, exchange, sees_engine))
+        if exchange.path not in OPERATIONS:
+            return
+        tell = partial(self._tell.unseen, exchange, sees_engine)
+        if exchange.unauthenticated:
+            self.sender.submit(tell, "unauthenticated")
+        elif exchange.refused_before_engine:
+            self.sender.submit(tell, "refused")
+        else:
+            self.sender.submit(tell)
 
     def _send(self, flight: Flight) -> None:
         self.sender.submit(partial(self._tell.flight, flight))
@@ -140,7 +152,7 @@ def facts_of(state: Any) -> Facts:
     return Facts(
         bounded_id(str(given or state.request_id)),
         bounded_id(state.request_id),
-        state.lora_name,
+        None if state.lora_name is None else bounded_text(state.lora_name),
         state.prompt_len,
         state.num_cached_tokens,
         output_tokens if stats is None else stats.num_generation_tokens,

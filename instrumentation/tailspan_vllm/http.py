@@ -36,7 +36,7 @@ class TimingMiddleware:
         if scope["type"] != "http" or current.get() is not None:
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope)
+        exchange = Exchange(scope, self.capture.wanted_headers)
         token = current.set(exchange)
         try:
             await self.app(scope, _watched_receive(receive, exchange), _timed_send(send, exchange))
@@ -58,7 +58,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
         if exchange.first_byte is None:
             try:
                 if message["type"] == "http.response.start":
-                    exchange.answer = message
+                    exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
                     # What is written after the client has gone is no answer.
                     exchange.first_byte = time.monotonic()

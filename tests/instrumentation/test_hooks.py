@@ -37,7 +37,7 @@ class Server:
         self.calls = calls or fake.Calls()
         self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.told: list[Any] = []
-        setattr(self.capture.sender, "submit", self.told.append)  # noqa: B010  # a method is replaced
+        setattr(self.capture.sender, "submit", lambda tell, *_: self.told.append(tell))  # noqa: B010  # a method is replaced
         processor = processor or fake.output_processor_class(self.calls)
         stats = fake.iteration_stats_class(self.calls)
         manager = fake.stat_logger_manager_class(self.calls)
@@ -94,7 +94,7 @@ class Server:
         finally:
             current.reset(token)
         exchange.refused = None  # it is answered all the same
-        exchange.answer = {"type": "http.response.start", "status": 200, "headers": []}
+        exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
         exchange.first_byte = exchange.delivered = time.monotonic()
         guard.harmless("exchange_end")(self.capture.exchange_ended)(exchange)
         return exchange
