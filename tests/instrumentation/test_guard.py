@@ -23,6 +23,25 @@ return result if other is _FAILED else other
 """
 
 
+EDGE = """
+capture = self.capture
+exchange = _begin(capture, scope)
+if exchange is None or capture is None:
+    await self.app(scope, receive, send)
+    return
+token = current.set(exchange)
+try:
+    await self.app(scope, _watched_receive(receive, exchange), _timed_send(send, exchange))
+finally:
+    _end(capture, exchange, token)
+"""
+RECEIVE = """
+message = await receive()
+note(message)
+return message
+"""
+
+
 def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function of a module of ours, inner ones too."""
     tree = ast.parse((OURS / module).read_text())
@@ -71,6 +90,31 @@ def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) 
     ]
     assert all(value.startswith("guard.Hooks(") and ".changing(" in value for value in assigned)
     assert bool(assigned) == (module == "plugin.py")
+
+
+def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
+    """Of what runs for each request and each message of it."""
+    inside = {node.name: node for node in functions("http.py")}
+    for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
+        lines = [each for each in inside[name].body if not is_docstring(each)]
+        assert "\n".join(map(ast.unparse, lines)) == body.strip()
+    for name in ("_end", "_give_up", "note"):
+        assert [ast.unparse(each)[:15] for each in inside[name].decorator_list] == [
+            "guard.harmless("
+        ]
+    for name in ("_begin", "_enabled_capture"):
+        (attempt,) = (each for each in inside[name].body if not is_docstring(each))
+        assert isinstance(attempt, ast.Try)
+    look, last = inside["timed"].body
+    assert ast.unparse(last) == "return send(message)"
+    assert isinstance(look, ast.If)
+    assert ast.unparse(look.test) == "exchange.first_byte is None"
+    assert all(isinstance(each, ast.Try) for each in look.body)
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    """Whether it is a text by itself."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
