@@ -1,7 +1,7 @@
-"""What is noted of an engine core's steps, and sent to its front ends.
+"""Records the steps of an engine core, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this, within guards: an exception here is counted, and costs the
-requests that are in the engine their accounts and nothing else.
+`scheduler_hooks.py` calls this inside guards. An exception here is counted; the requests that
+are in the engine lose their accounts, and nothing else is affected.
 
 Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
 loop over the requests in prefill only. What follows from the steps is worked out ten times
@@ -34,15 +34,15 @@ SAMPLE_S = 1.0
 IDLE_SAMPLE_S = 0.05
 """Before an engine falls idle it says where it stands: the next step may be hours away."""
 TRACK_LIMIT = 65536
-"""Requests followed at once; further ones are counted with the accounts dropped."""
+"""Requests followed at once. Further ones are counted with the accounts dropped."""
 
 STEPS_UNDER_WAY = 1024
-"""Steps scheduled and not ended. Pipeline parallelism has one per stage, and asynchronous
-scheduling one more: with this many, their ends are not seen."""
+"""Steps that were scheduled and have not ended. Pipeline parallelism has one per stage, and
+asynchronous scheduling one more. If there are this many, the hook misses their ends."""
 
 UNSEEN_ENDS = 1024
-"""Requests followed beyond those that the scheduler has, after which they are compared: some
-have ended without our seeing it."""
+"""How many more requests may be followed than the scheduler has, before those that it lacks are
+removed: the hook missed their ends."""
 
 
 class _Ended(NamedTuple):
@@ -81,8 +81,8 @@ class EngineObserver:
         """A step of theirs is under way."""
         self._unsettled: list[_Gone] = []
         self.in_update = False
-        """Whether an update is under way: requests freed within it took part in the step that is
-        about to be entered."""
+        """Whether vLLM processes the outputs of a step. Requests that are freed meanwhile took
+        part in that step."""
         self._queue: Queue | None = Queue()
         """None where what holds it up cannot be told."""
         self._obstacles: Watch | None = None
@@ -96,9 +96,9 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine that have no track: there were too many, or it was lost."""
+        """Requests in the engine without a track: there were too many, or a hook failed."""
         self._no_account = 0
-        """Requests that were never followed, or of which the track was lost."""
+        """Requests that get no account: never followed, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -290,8 +290,8 @@ class EngineObserver:
         self._link.flush()
 
     def lose_track(self) -> None:
-        """Forget the requests in the engine: something about them was missed, and an account
-        with a hole in it would look like any other."""
+        """Remove the tracks of all requests in the engine, after a hook failed: their accounts
+        would be wrong without showing it."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
@@ -301,7 +301,7 @@ class EngineObserver:
         self._idle = True  # the next step is timed by itself
 
     def close(self) -> None:
-        """Send the totals once more, for the failures in them, and close the link."""
+        """Send a last sample, which reports the failures, and close the link."""
         try:
             self._link.tell_one(encode_sample(self._standing({}, {})))
         finally:
@@ -357,7 +357,7 @@ class EngineObserver:
         self._forget_unseen_ends(scheduler.requests)
 
     def _standing(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
-        """A sample: the totals as they stand, and what is known beside them."""
+        """Return a sample: the current totals, with these gauges and this state."""
         dropped = self._link.dropped + self._no_account
         return {
             "engine": self._engine,
@@ -368,16 +368,14 @@ class EngineObserver:
         }
 
     def _forget_unseen_ends(self, alive: Any) -> None:
-        """Forget the requests that the scheduler no longer has."""
+        """Remove the requests that the scheduler no longer has."""
         enough = len(alive) + UNSEEN_ENDS
         if len(self._tracks) > enough:
             ended = [request_id for request_id in self._tracks if request_id not in alive]
             self._no_account += len(ended)
             for request_id in ended:
                 del self._tracks[request_id]
-            guard.count(
-                "unseen_ends", "tailspan: requests ended in the engine without our seeing it"
-            )
+            guard.count("unseen_ends", "tailspan: the hooks missed the end of requests")
         if len(self._prefilling) > enough:
             self._prefilling.intersection_update(alive)
         if len(self._untracked) > enough:

@@ -1,8 +1,8 @@
-"""The observer does no harm: nothing of ours raises into vLLM, and each failure is counted.
+"""Guards and wrappers: no exception of ours reaches vLLM, and each one is counted.
 
-What we put in the place of a method of vLLM's is made here and nowhere else (`Hooks`): it calls
-the original exactly once, with exactly the arguments given, and returns or raises what that
-does. All that is ours runs before or after it, within a guard.
+`Hooks` makes every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
+once, with exactly the arguments it was given, and returns its result or raises its exception.
+Our own code runs before or after it, inside a guard.
 """
 
 import inspect
@@ -23,8 +23,8 @@ Before = Callable[[Arguments, Keywords], Any]
 After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Failures in a row after which hooks are switched off. One odd request fails once; a vLLM that
-does not fit fails each time, and at a hundred steps a second that is one second."""
+"""Failures in a row after which hooks are switched off. One unusual request fails once. A hook
+that does not fit this vLLM fails every time, and reaches 100 after about a second of steps."""
 
 failures: Counter[str] = Counter()
 """Failures of our own code by hook name, reported with every engine sample."""
@@ -41,11 +41,11 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count something that was refused or dropped; the first of each is logged.
+    """Count something that was refused or dropped; log the first of each kind.
 
     Args:
-        event: the name under which it is counted, with the failures.
-        message: what the log says.
+        event: the name under which it is counted, among the failures.
+        message: the text to log.
     """
     with suppress(Exception):
         failures[event] += 1
@@ -74,12 +74,12 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 class Hooks:
-    """Hooks that are of use only together: they are switched off together.
+    """Hooks that depend on each other, and are switched off together.
 
     Args:
-        what: what is lost without them, for the log.
-        failed: called after a failure, with the arguments of the call that was watched.
-        switched_off: called when they have been switched off.
+        what: what they provide, for the log.
+        failed: called after a failure, with the arguments of the wrapped call.
+        switched_off: called once, when they have been switched off.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Hooks:
             original: the function.
             hook: the name under which failures are counted.
             before: called with the arguments, as a tuple and a dictionary.
-            after: called with what `before` returned, the result, and the arguments; not where
-                the original raised.
+            after: called with the return value of `before`, the result and the arguments. Not
+                called if the original raised.
         """
         enter, leave = self._before(hook, before), self._after(hook, after)
 
@@ -120,7 +120,7 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function whose result is to be replaced; where that fails it is returned as is.
+        """Wrap a function and replace its result; if that fails, the result is unchanged.
 
         Args:
             original: the function.
@@ -138,7 +138,7 @@ class Hooks:
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """Do nothing from now on but call the originals; the log says why."""
+        """Call only the originals from now on, and log why."""
         if self.off:
             return
         self.off = True
@@ -147,8 +147,8 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    # These two differ in what they take alone: both run at every step of the engine, and one
-    # that took anything would cost as much again.
+    # These two differ only in their parameters. Both run at every step of the engine, and one
+    # function that took `*given` would double their cost.
 
     def _before(self, hook: str, step: Before | None) -> Before:
         if step is None:
@@ -199,15 +199,15 @@ class Hooks:
 
 
 def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
-    """Make a reader of one argument of a function of vLLM's, however it is called.
+    """Return a function that finds one argument in a call of a function of vLLM's.
 
     Args:
         original: the function.
-        position: which argument it is where none has a known name; 0 is the first, `self`.
-        known_as: its names; a parameter with one of these goes before the position.
+        position: the argument's position if no parameter has a known name; `self` is 0.
+        known_as: the parameter's known names, which take precedence over the position.
 
     Raises:
-        TypeError: the function has neither such a name nor such a position.
+        TypeError: the function has no parameter with such a name or position.
     """
     parameters = inspect.signature(original).parameters
     names = list(parameters)
@@ -228,9 +228,9 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 
 
 def missing(thing: Any, names: tuple[str, ...]) -> list[str]:
-    """The attributes that an object lacks, named in full."""
+    """Return the names that are not attributes of an object, with its type before each."""
     return [f"{type(thing).__name__}.{name}" for name in names if not hasattr(thing, name)]
 
 
 def _nothing(*_: Any) -> None:
-    """There is nothing to do."""
+    """Do nothing."""

@@ -50,7 +50,7 @@ class TimingMiddleware:
 
 
 def _enabled_capture() -> Capture | None:
-    """Return the capture of this process; None where there is to be none."""
+    """Return the capture of this process, or None if the instrumentation is disabled."""
     try:
         return process_capture() if settings_from(os.environ).enabled else None
     except Exception:
@@ -59,7 +59,7 @@ def _enabled_capture() -> Capture | None:
 
 
 def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
-    """Return what is noted of a request; None where it is not timed, or is timed already."""
+    """Return the record of a request, or None if it is not timed or is timed already."""
     try:
         if capture is None or scope["type"] != "http" or current.get() is not None:
             return None
@@ -72,7 +72,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
 @guard.harmless("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
-    with suppress(ValueError):  # a task that is closed from outside ends in another context
+    with suppress(ValueError):  # a coroutine that is closed from outside ends in another context
         current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
