@@ -271,23 +271,34 @@ class EngineObserver:
 
     def _catch_up(self) -> None:
         """Enter the steps that have ended, settle the requests that have, and tell of them."""
-        totals = self._totals
         steps, self._ended = self._ended, []
-        for work, begun, ended, sequences in steps:
-            totals[names.STEPS] += 1
-            totals[names.BUSY_TIME] += ended - begun
-            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
-            totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
-            totals[names.PREFILL_ATTENTION] += work.prefill_attention
-            totals[names.CONTEXT_TOKENS] += work.context_tokens
-            totals[names.SCHEDULED_DECODES] += work.decodes
-            self._longest_s = max(self._longest_s, ended - begun)
+        try:
+            for step in steps:
+                self._enter(step)
+        except Exception:
+            self.lose_track()  # steps that follow get other numbers than the tracks have
+            raise
         while self._unsettled:
-            track, last, paid = self._unsettled[-1]
-            if account := self.ledger.settle(track, last, paid):
-                self._link.put(encode_account(self._engine, track.request_id, account))
-            self._unsettled.pop()
+            track, last, paid = self._unsettled.pop()
+            try:
+                if account := self.ledger.settle(track, last, paid):
+                    self._link.put(encode_account(self._engine, track.request_id, account))
+            except Exception:  # one request must not cost the others their accounts
+                guard.note_failure("settle")
+                self._no_account += 1
         self._link.flush()
+
+    def _enter(self, step: _Ended) -> None:
+        work, begun, ended, sequences = step
+        totals = self._totals
+        totals[names.STEPS] += 1
+        totals[names.BUSY_TIME] += ended - begun
+        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+        totals[names.PREFILL_ATTENTION] += work.prefill_attention
+        totals[names.CONTEXT_TOKENS] += work.context_tokens
+        totals[names.SCHEDULED_DECODES] += work.decodes
+        self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
         """Remove the tracks of all requests in the engine, after a hook failed: their accounts

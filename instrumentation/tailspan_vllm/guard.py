@@ -78,7 +78,6 @@ class Hooks:
 
     Args:
         what: what they provide, for the log.
-        failed: called after a failure, with the arguments of the wrapped call.
         switched_off: called once, when they have been switched off.
     """
 
@@ -86,16 +85,20 @@ class Hooks:
         self,
         what: str,
         *,
-        failed: Callable[[Arguments, Keywords], None] | None = None,
         switched_off: Callable[[], None] | None = None,
     ) -> None:
         self.off = False
         self._what = what
-        self._failed = failed
         self._switched_off = switched_off
 
     def around(
-        self, original: Any, hook: str, *, before: Before | None = None, after: After | None = None
+        self,
+        original: Any,
+        hook: str,
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+        failed: Callable[[], None] | None = None,
     ) -> Any:
         """Wrap a function of vLLM's.
 
@@ -105,8 +108,9 @@ class Hooks:
             before: called with the arguments, as a tuple and a dictionary.
             after: called with the return value of `before`, the result and the arguments. Not
                 called if the original raised.
+            failed: called after a failure of either.
         """
-        enter, leave = self._before(hook, before), self._after(hook, after)
+        enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
 
         @wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +154,9 @@ class Hooks:
     # These two differ only in their parameters. Both run at every step of the engine, and one
     # function that took `*given` would double their cost.
 
-    def _before(self, hook: str, step: Before | None) -> Before:
+    def _before(
+        self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
+    ) -> Before:
         if step is None:
             return _nothing
         in_a_row = 0
@@ -163,14 +169,16 @@ class Hooks:
                 value = step(args, kwargs)
             except Exception:
                 in_a_row += 1
-                self._note(hook, in_a_row, args, kwargs)
+                self._note(hook, in_a_row, failed)
                 return _FAILED
             in_a_row = 0
             return value
 
         return guarded
 
-    def _after(self, hook: str, step: After | None) -> After:
+    def _after(
+        self, hook: str, step: After | None, failed: Callable[[], None] | None = None
+    ) -> After:
         if step is None:
             return _nothing
         in_a_row = 0
@@ -183,17 +191,17 @@ class Hooks:
                 value = step(seen, result, args, kwargs)
             except Exception:
                 in_a_row += 1
-                self._note(hook, in_a_row, args, kwargs)
+                self._note(hook, in_a_row, failed)
                 return _FAILED
             in_a_row = 0
             return value
 
         return guarded
 
-    def _note(self, hook: str, in_a_row: int, args: Arguments, kwargs: Keywords) -> None:
+    def _note(self, hook: str, in_a_row: int, failed: Callable[[], None] | None) -> None:
         note_failure(hook)
-        if self._failed is not None:
-            harmless(hook)(self._failed)(args, kwargs)
+        if failed is not None:
+            harmless(hook)(failed)()
         if in_a_row >= LIMIT:
             self.switch_off(f"{hook} failed {LIMIT} times in a row")
 

@@ -68,9 +68,7 @@ class _Watching:
         self._make = make_observer
         self._observer: EngineObserver | None = None
         self._probed = False
-        self._hooks = guard.Hooks(
-            "step ledger", failed=self._lose_track, switched_off=self._give_up
-        )
+        self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 
     def schedule(self, original: Any) -> Any:
         """Record the work of each step."""
@@ -85,7 +83,9 @@ class _Watching:
             if observer is not None and (self._probed or self._fits(output)):
                 observer.scheduled(args[0], output, at)
 
-        return self._hooks.around(original, "schedule", before=before, after=after)
+        return self._hooks.around(
+            original, "schedule", before=before, after=after, failed=self._lose_track
+        )
 
     def update_from_output(self, original: Any) -> Any:
         """Record when the outputs of each step were ready."""
@@ -99,7 +99,9 @@ class _Watching:
             if self._observer is not None:
                 self._observer.ended(args[0], output_of(args, kwargs), results)
 
-        return self._hooks.around(original, "update_from_output", before=before, after=after)
+        return self._hooks.around(
+            original, "update_from_output", before=before, after=after, failed=self._lose_track
+        )
 
     def add_request(self, original: Any) -> Any:
         """Record when each request arrived."""
@@ -154,7 +156,7 @@ class _Watching:
         self._probed = True
         return not lacking
 
-    def _lose_track(self, args: Arguments, kwargs: Keywords) -> None:
+    def _lose_track(self) -> None:
         if self._observer is not None:
             self._observer.lose_track()
 

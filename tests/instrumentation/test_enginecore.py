@@ -1,6 +1,7 @@
 """What the observer notes of a scheduler's steps becomes accounts of its requests."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from tailspan_vllm.enginecore import (
     UNSEEN_ENDS,
     EngineObserver,
 )
-from tailspan_vllm.ledger import Account
+from tailspan_vllm.ledger import Account, Track
 from tailspan_vllm.link import EngineEnd
 from tailspan_vllm.messages import Settled, decode
 from tailspan_vllm.parts import QueueParts
@@ -462,27 +463,44 @@ def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
     assert not server.observer._planned
 
 
-def test_a_request_that_cannot_be_settled_costs_no_step(
+def test_a_request_that_cannot_be_settled_costs_no_other_its_account(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was lost with it is counted, and the totals go on from where they were."""
-    for name in ("one", "two", "after"):
+    """The failure and the account are counted."""
+    before = guard.failures["settle"]
+    for name in ("odd", "other"):
         server.add(name, 10)
     server.step()
-    steps = server.observer._totals[names.STEPS] + len(server.observer._ended)
+    settle = server.observer.ledger.settle
+
+    def settle_but_one(track: Track, *last: Any) -> Account | None:
+        if track.request_id == "odd":
+            raise ZeroDivisionError
+        return settle(track, *last)
+
+    monkeypatch.setattr(server.observer.ledger, "settle", settle_but_one)
+    server.step(ending=["odd", "other"])
+    assert set(server.front.accounts) == {"other"}
+    assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
+
+
+def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of the later steps would not be those that their tracks have."""
+    for name in ("one", "two", "three"):
+        server.add(name, 10)
+    server.step()
     with monkeypatch.context() as patched:
-        patched.setattr(server.observer.ledger, "settle", lambda *_: 1 / 0)
-        for _ in range(12):
-            try:
-                server.step(ending=["two"] if "two" in server.requests else [])
-            except ZeroDivisionError:
-                server.observer.lose_track()
-                break
-    assert server.observer._no_account == 3
-    assert server.observer._totals[names.STEPS] > steps
+        patched.setattr(server.observer.ledger, "end_step", lambda *_: 1 / 0)
+        with suppress(ZeroDivisionError):
+            for _ in range(12):
+                server.step()
+            pytest.fail("no step was entered")
+    assert (server.observer._no_account, len(server.observer._tracks)) == (3, 0)
     server.add("new", 10)
     server.step()
     for _ in range(12):
         server.step()
-    server.step(ending=["new", "one", "after"])
+    server.step(ending=["new", "one", "two", "three"])
     assert set(server.front.accounts) == {"new"}

@@ -199,8 +199,8 @@ def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> None:
         raise ZeroDivisionError
 
-    hooks = Hooks("test", failed=failing, switched_off=failing)
-    wrapped = hooks.around(lambda: 3, "log_raises", before=failing)
+    hooks = Hooks("test", switched_off=failing)
+    wrapped = hooks.around(lambda: 3, "log_raises", before=failing, failed=failing)
     for name in ("exception", "warning"):
         monkeypatch.setattr(guard.logger, name, failing)
     for _ in range(2 * guard.LIMIT):
