@@ -267,7 +267,8 @@ class EngineObserver:
             self._catch_up()
             self._caught_up_at = now
             if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
-                self._sample(scheduler, now)
+                self._sampled_at = now
+                self._sample(scheduler)
 
     def _catch_up(self) -> None:
         """Enter the steps that have ended, settle the requests that have, and tell of them."""
@@ -340,7 +341,8 @@ class EngineObserver:
             )
         )
 
-    def _sample(self, scheduler: Any, now: float) -> None:
+    @guard.harmless("sample")
+    def _sample(self, scheduler: Any) -> None:
         model = self.ledger.model
         gauges: dict[str, float | None] = {names.LONGEST_STEP: self._longest_s}
         if model.ready:
@@ -364,7 +366,7 @@ class EngineObserver:
             names.WAITING: sum(map(len, queues)),
         }
         self._link.tell_one(encode_sample(self._standing(known, state)))
-        self._sampled_at, self._longest_s = now, 0.0
+        self._longest_s = 0.0
         self._forget_unseen_ends(scheduler.requests)
 
     def _standing(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:

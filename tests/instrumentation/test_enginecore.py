@@ -355,7 +355,7 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
     for adapters in (False, True):
         server.observer._adapters = adapters
         server.front.told.clear()
-        server.observer._sample(server.scheduler, server.now)
+        server.observer._sample(server.scheduler)
         (sample,) = server.front.told
         assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
         assert sample["state"][names.WAITING] == 3
@@ -504,3 +504,15 @@ def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
         server.step()
     server.step(ending=["new", "one", "two", "three"])
     assert set(server.front.accounts) == {"new"}
+
+
+def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
+    """Once a second it is counted, and everything else goes on."""
+    before = guard.failures["sample"]
+    server.scheduler.running = None
+    server.add("one", 10)
+    for _ in range(310):
+        server.step()
+    server.step(ending=["one"])
+    assert 3 <= guard.failures["sample"] - before <= 5
+    assert set(server.front.accounts) == {"one"}
