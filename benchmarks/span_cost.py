@@ -95,7 +95,7 @@ def ours(requests: int) -> float:
     from tailspan_vllm.capture import Capture
     from tailspan_vllm.exchange import Exchange, current
     from tailspan_vllm.ledger import Account
-    from tailspan_vllm.link import Settled, decode, encode_account
+    from tailspan_vllm.messages import Settled, decode, encode_account
     from tailspan_vllm.metrics import EngineState
     from tailspan_vllm.otlp import encode
     from tailspan_vllm.parts import Parts, QueueParts

@@ -34,7 +34,7 @@ class Capture:
         self._silent: dict[int, Exchange] = {}
         """Exchanges that are over, and of whose requests the engine has yet to speak."""
         self._lost: dict[int, Exchange] = {}
-        """Exchanges under way of which a request could not be followed."""
+        """Unfinished exchanges with a request on which a hook failed."""
         self.sender.observe(self.engines, at_end=self.give_up_on_all)
 
     # --- the engine's side ----------------------------------------------------------------
@@ -57,7 +57,7 @@ class Capture:
         return flight
 
     def flight_lost(self, exchange: Exchange | None) -> None:
-        """We failed to follow a request: its exchange is reported as the HTTP edge sees it."""
+        """Report an exchange from the HTTP edge alone, because a hook failed on its request."""
         if exchange is None:
             return
         exchange.flights.clear()
@@ -78,7 +78,7 @@ class Capture:
         if exchange is None:
             self._send(flight)
         elif exchange.delivered is not None and flight in exchange.flights:
-            # It is not there where the exchange is lost, or was given up on.
+            # It is absent if the exchange was lost or given up on.
             del exchange.flights[flight]
             self._send(flight)
 

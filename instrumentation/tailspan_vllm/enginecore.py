@@ -1,7 +1,7 @@
-"""What is noted of an engine core's steps, and sent to its front ends.
+"""Records the steps of an engine core, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this, within guards: an exception here is counted, and costs the
-requests that are in the engine their accounts and nothing else.
+`scheduler_hooks.py` calls this inside guards. An exception here is counted; the requests that
+are in the engine lose their accounts, and nothing else is affected.
 
 Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
 loop over the requests in prefill only. What follows from the steps is worked out ten times
@@ -34,15 +34,15 @@ SAMPLE_S = 1.0
 IDLE_SAMPLE_S = 0.05
 """Before an engine falls idle it says where it stands: the next step may be hours away."""
 TRACK_LIMIT = 65536
-"""Requests followed at once; further ones are counted with the accounts dropped."""
+"""Requests followed at once. Further ones are counted with the accounts dropped."""
 
 STEPS_UNDER_WAY = 1024
-"""Steps scheduled and not ended. Pipeline parallelism has one per stage, and asynchronous
-scheduling one more: with this many, their ends are not seen."""
+"""Steps that were scheduled and have not ended. Pipeline parallelism has one per stage, and
+asynchronous scheduling one more. If there are this many, the hook misses their ends."""
 
 UNSEEN_ENDS = 1024
-"""Requests followed beyond those that the scheduler has, after which they are compared: some
-have ended without our seeing it."""
+"""How many more requests may be followed than the scheduler has, before those that it lacks are
+removed: the hook missed their ends."""
 
 
 class _Ended(NamedTuple):
@@ -80,7 +80,9 @@ class EngineObserver:
         self._leaving: list[_Gone] = []
         """A step of theirs is under way."""
         self._unsettled: list[_Gone] = []
-        self._in_update = False
+        self.in_update = False
+        """Whether vLLM processes the outputs of a step. Requests that are freed meanwhile took
+        part in that step."""
         self._queue: Queue | None = Queue()
         """None where what holds it up cannot be told."""
         self._obstacles: Watch | None = None
@@ -94,9 +96,9 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Requests in the engine that have no track: there were too many, or it was lost."""
+        """Requests in the engine without a track: there were too many, or a hook failed."""
         self._no_account = 0
-        """Requests that were never followed, or of which the track was lost."""
+        """Requests that get no account: never followed, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -132,7 +134,7 @@ class EngineObserver:
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """A step was scheduled; its work is noted, its end is yet to come."""
-        self._in_update = False  # the update before may have raised
+        self.in_update = False  # the update before may have raised
         self._decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
             raise RuntimeError(f"{STEPS_UNDER_WAY} steps were scheduled whose ends were not seen")
@@ -212,7 +214,7 @@ class EngineObserver:
                 self._gave_up(request_id)
             return
         paid = self._last_planned(request_id)
-        if self._in_update:
+        if self.in_update:
             self._freed.append((track, paid))
         elif paid > self._last_step:
             self._leaving.append(_Gone(track, self._last_step, paid))
@@ -240,7 +242,7 @@ class EngineObserver:
 
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """A step's outputs are ready."""
-        self._in_update = False
+        self.in_update = False
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
@@ -267,43 +269,50 @@ class EngineObserver:
             if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
                 self._sample(scheduler, now)
 
-    def update_began(self) -> None:
-        """Requests freed from here on took part in the step that is about to be entered."""
-        self._in_update = True
-
     def _catch_up(self) -> None:
         """Enter the steps that have ended, settle the requests that have, and tell of them."""
-        totals = self._totals
         steps, self._ended = self._ended, []
-        for work, begun, ended, sequences in steps:
-            totals[names.STEPS] += 1
-            totals[names.BUSY_TIME] += ended - begun
-            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
-            totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
-            totals[names.PREFILL_ATTENTION] += work.prefill_attention
-            totals[names.CONTEXT_TOKENS] += work.context_tokens
-            totals[names.SCHEDULED_DECODES] += work.decodes
-            self._longest_s = max(self._longest_s, ended - begun)
+        try:
+            for step in steps:
+                self._enter(step)
+        except Exception:
+            self.lose_track()  # steps that follow get other numbers than the tracks have
+            raise
         while self._unsettled:
-            track, last, paid = self._unsettled[-1]
-            if account := self.ledger.settle(track, last, paid):
-                self._link.put(encode_account(self._engine, track.request_id, account))
-            self._unsettled.pop()
+            track, last, paid = self._unsettled.pop()
+            try:
+                if account := self.ledger.settle(track, last, paid):
+                    self._link.put(encode_account(self._engine, track.request_id, account))
+            except Exception:  # one request must not cost the others their accounts
+                guard.note_failure("settle")
+                self._no_account += 1
         self._link.flush()
 
+    def _enter(self, step: _Ended) -> None:
+        work, begun, ended, sequences = step
+        totals = self._totals
+        totals[names.STEPS] += 1
+        totals[names.BUSY_TIME] += ended - begun
+        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+        totals[names.PREFILL_ATTENTION] += work.prefill_attention
+        totals[names.CONTEXT_TOKENS] += work.context_tokens
+        totals[names.SCHEDULED_DECODES] += work.decodes
+        self._longest_s = max(self._longest_s, ended - begun)
+
     def lose_track(self) -> None:
-        """Forget the requests in the engine: something about them was missed, and an account
-        with a hole in it would look like any other."""
+        """Remove the tracks of all requests in the engine, after a hook failed: their accounts
+        would be wrong without showing it."""
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
         for each in (*lost, self._prefilling, self._planned):
             each.clear()
-        self._in_update = False
+        self.in_update = False
         self._idle = True  # the next step is timed by itself
 
     def close(self) -> None:
-        """Send the totals once more, for the failures in them, and close the link."""
+        """Send a last sample, which reports the failures, and close the link."""
         try:
             self._link.tell_one(encode_sample(self._standing({}, {})))
         finally:
@@ -359,7 +368,7 @@ class EngineObserver:
         self._forget_unseen_ends(scheduler.requests)
 
     def _standing(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
-        """A sample: the totals as they stand, and what is known beside them."""
+        """Return a sample: the current totals, with these gauges and this state."""
         dropped = self._link.dropped + self._no_account
         return {
             "engine": self._engine,
@@ -370,16 +379,14 @@ class EngineObserver:
         }
 
     def _forget_unseen_ends(self, alive: Any) -> None:
-        """Forget the requests that the scheduler no longer has."""
+        """Remove the requests that the scheduler no longer has."""
         enough = len(alive) + UNSEEN_ENDS
         if len(self._tracks) > enough:
             ended = [request_id for request_id in self._tracks if request_id not in alive]
             self._no_account += len(ended)
             for request_id in ended:
                 del self._tracks[request_id]
-            guard.count(
-                "unseen_ends", "tailspan: requests ended in the engine without our seeing it"
-            )
+            guard.count("unseen_ends", "tailspan: the hooks missed the end of requests")
         if len(self._prefilling) > enough:
             self._prefilling.intersection_update(alive)
         if len(self._untracked) > enough:

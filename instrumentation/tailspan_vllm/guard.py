@@ -1,8 +1,8 @@
-"""The observer does no harm: nothing of ours raises into vLLM, and each failure is counted.
+"""Guards and wrappers: no exception of ours reaches vLLM, and each one is counted.
 
-What we put in the place of a method of vLLM's is made here and nowhere else (`Hooks`): it calls
-the original exactly once, with exactly the arguments given, and returns or raises what that
-does. All that is ours runs before or after it, within a guard.
+`Hooks` makes every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
+once, with exactly the arguments it was given, and returns its result or raises its exception.
+Our own code runs before or after it, inside a guard.
 """
 
 import inspect
@@ -20,11 +20,11 @@ P = ParamSpec("P")
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Before = Callable[[Arguments, Keywords], Any]
-After = Callable[[Any, Any, Arguments, Keywords], None]
+After = Callable[[Any, Any, Arguments, Keywords], Any]
 
 LIMIT: Final = 100
-"""Failures in a row after which hooks are switched off. One odd request fails once; a vLLM that
-does not fit fails each time, and at a hundred steps a second that is one second."""
+"""Failures in a row after which hooks are switched off. One unusual request fails once. A hook
+that does not fit this vLLM fails every time, and reaches 100 after about a second of steps."""
 
 failures: Counter[str] = Counter()
 """Failures of our own code by hook name, reported with every engine sample."""
@@ -41,11 +41,11 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count something that was refused or dropped; the first of each is logged.
+    """Count something that was refused or dropped; log the first of each kind.
 
     Args:
-        event: the name under which it is counted, with the failures.
-        message: what the log says.
+        event: the name under which it is counted, among the failures.
+        message: the text to log.
     """
     with suppress(Exception):
         failures[event] += 1
@@ -74,29 +74,31 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 class Hooks:
-    """Hooks that are of use only together: they are switched off together.
+    """Hooks that depend on each other, and are switched off together.
 
     Args:
-        what: what is lost without them, for the log.
-        failed: called after a failure, with the arguments of the call that was watched.
-        switched_off: called when they have been switched off.
+        what: what they provide, for the log.
+        switched_off: called once, when they have been switched off.
     """
 
     def __init__(
         self,
         what: str,
         *,
-        failed: Callable[[Arguments, Keywords], None] | None = None,
         switched_off: Callable[[], None] | None = None,
     ) -> None:
         self.off = False
         self._what = what
-        self._failed = failed
         self._switched_off = switched_off
-        self._in_a_row: Counter[int] = Counter()
 
     def around(
-        self, original: Any, hook: str, *, before: Before | None = None, after: After | None = None
+        self,
+        original: Any,
+        hook: str,
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+        failed: Callable[[], None] | None = None,
     ) -> Any:
         """Wrap a function of vLLM's.
 
@@ -104,10 +106,11 @@ class Hooks:
             original: the function.
             hook: the name under which failures are counted.
             before: called with the arguments, as a tuple and a dictionary.
-            after: called with what `before` returned, the result, and the arguments; not where
-                the original raised.
+            after: called with the return value of `before`, the result and the arguments. Not
+                called if the original raised.
+            failed: called after a failure of either.
         """
-        enter, leave = self._guarded(hook, before), self._guarded(hook, after)
+        enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
 
         @wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -121,25 +124,25 @@ class Hooks:
     def changing(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
-        """Wrap a function whose result is to be replaced; where that fails it is returned as is.
+        """Wrap a function and replace its result; if that fails, the result is unchanged.
 
         Args:
             original: the function.
             hook: the name under which failures are counted.
             change: called with the result and the arguments.
         """
-        changed = self._guarded(hook, change)
+        changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
 
         @wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            other = changed(result, args, kwargs)
+            other = changed(None, result, args, kwargs)
             return result if other is _FAILED else other
 
         return wrapper
 
     def switch_off(self, why: str) -> None:
-        """Do nothing from now on but call the originals; the log says why."""
+        """Call only the originals from now on, and log why."""
         if self.off:
             return
         self.off = True
@@ -148,44 +151,71 @@ class Hooks:
         if self._switched_off is not None:
             harmless("switch_off")(self._switched_off)()
 
-    def _guarded(self, hook: str, step: Callable[..., Any] | None) -> Callable[..., Any]:
+    # These two differ only in their parameters. Both run at every step of the engine, and one
+    # function that took `*given` would double their cost.
+
+    def _before(
+        self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
+    ) -> Before:
         if step is None:
             return _nothing
-        in_a_row, number = self._in_a_row, id(step)
+        in_a_row = 0
 
-        def guarded(*given: Any) -> Any:
-            if self.off or given[0] is _FAILED:
+        def guarded(args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if self.off:
                 return _FAILED
             try:
-                value = step(*given)
+                value = step(args, kwargs)
             except Exception:
-                self._note(hook, number, given)
+                in_a_row += 1
+                self._note(hook, in_a_row, failed)
                 return _FAILED
-            if number in in_a_row:
-                del in_a_row[number]
+            in_a_row = 0
             return value
 
         return guarded
 
-    def _note(self, hook: str, number: int, given: Arguments) -> None:
+    def _after(
+        self, hook: str, step: After | None, failed: Callable[[], None] | None = None
+    ) -> After:
+        if step is None:
+            return _nothing
+        in_a_row = 0
+
+        def guarded(seen: Any, result: Any, args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if seen is _FAILED or self.off:
+                return _FAILED
+            try:
+                value = step(seen, result, args, kwargs)
+            except Exception:
+                in_a_row += 1
+                self._note(hook, in_a_row, failed)
+                return _FAILED
+            in_a_row = 0
+            return value
+
+        return guarded
+
+    def _note(self, hook: str, in_a_row: int, failed: Callable[[], None] | None) -> None:
         note_failure(hook)
-        self._in_a_row[number] += 1
-        if self._failed is not None:
-            harmless(hook)(self._failed)(given[-2], given[-1])
-        if self._in_a_row[number] >= LIMIT:
+        if failed is not None:
+            harmless(hook)(failed)()
+        if in_a_row >= LIMIT:
             self.switch_off(f"{hook} failed {LIMIT} times in a row")
 
 
 def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
-    """Make a reader of one argument of a function of vLLM's, however it is called.
+    """Return a function that finds one argument in a call of a function of vLLM's.
 
     Args:
         original: the function.
-        position: which argument it is where none has a known name; 0 is the first, `self`.
-        known_as: its names; a parameter with one of these goes before the position.
+        position: the argument's position if no parameter has a known name; `self` is 0.
+        known_as: the parameter's known names, which take precedence over the position.
 
     Raises:
-        TypeError: the function has neither such a name nor such a position.
+        TypeError: the function has no parameter with such a name or position.
     """
     parameters = inspect.signature(original).parameters
     names = list(parameters)
@@ -206,9 +236,9 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 
 
 def missing(thing: Any, names: tuple[str, ...]) -> list[str]:
-    """The attributes that an object lacks, named in full."""
+    """Return the names that are not attributes of an object, with its type before each."""
     return [f"{type(thing).__name__}.{name}" for name in names if not hasattr(thing, name)]
 
 
 def _nothing(*_: Any) -> None:
-    """There is nothing to do."""
+    """Do nothing."""

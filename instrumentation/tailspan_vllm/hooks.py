@@ -19,10 +19,10 @@ FLIGHT = "_tailspan_flight"
 """Attribute that ties a `RequestState`, and its stats, to its flight."""
 
 OPEN = "_tailspan_open"
-"""Attribute of an `OutputProcessor`: the states of its requests that have not ended, by id."""
+"""Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
 
 _LEFT_OVER = 1024
-"""States in `OPEN` beyond those that vLLM has, after which the two are compared."""
+"""How many more states `OPEN` may have than vLLM before those that vLLM lacks are removed."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -46,7 +46,7 @@ _READ_OF_STATS = (
     "last_token_ts",
     "num_generation_tokens",
 )
-"""What `capture.py` reads at a request's end; looked for at the first request's beginning."""
+"""What `capture.py` reads at the end of a request; checked when the first request begins."""
 
 Wrap = Callable[[Any, Capture, Hooks], Any]
 
@@ -74,7 +74,7 @@ def watch(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # Without any of the first a request would be told twice, or never: then the edge alone is.
+    # These depend on each other: without one of them, requests would be reported twice or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -138,10 +138,10 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """The states of a processor's requests that have not ended.
+    """Return the states of a processor's unfinished requests, by id.
 
-    vLLM's own dictionary no longer has those that it has just struck off, and a copy of it
-    for each abort would cost the square of the number of requests.
+    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying it before
+    each abort would take time in proportion to the square of the number of requests.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:
@@ -190,11 +190,11 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
     def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
-        # The ids given may be a parent's, or external, or an iterator that is read but once:
-        # those returned are the engine's own, of the requests that were struck off.
+        # The ids in the call can belong to a parent, can be external, or can be an iterator.
+        # The ids in the result are the engine's own, of the requests that were aborted.
         states = _open(args[0])
         if not isinstance(aborted, Collection):
-            # It may be read but once, and not by us.
+            # It may be an iterator, which only the caller may read.
             raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
             state = states.pop(request_id, None)

@@ -1,4 +1,4 @@
-"""The engine's half of the truth, joined to the front end's.
+"""Joins the accounts of the engines to the records of the front end.
 
 One thread may read the link while another completes records.
 """
@@ -20,7 +20,7 @@ KEPT = 32768
 """Accounts kept for records yet to come; those of other API servers' requests are among them."""
 
 ENGINES_KEPT = 1024
-"""Engines whose samples and identities are kept: data-parallel engines are fewer."""
+"""Engines whose samples and identities are kept. No server has as many."""
 
 DISCOVER_S = 5.0
 

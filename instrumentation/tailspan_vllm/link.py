@@ -1,15 +1,16 @@
-"""From the engine core to the front ends of one server: a local socket, nothing else shared.
+"""The link from an engine core to the front ends of its server, over a local socket.
 
-What the engine's ledger settles belongs on spans that the front end makes. Both ends find
-each other by a token that children inherit in their environment, and talk to processes of
-their own user only: the kernel reports who is at the other end, and the token is no secret.
+The front end adds the engine's accounts to its spans. Both ends find each other by a token
+that child processes inherit in their environment. Any local process can read the token in
+/proc/net/unix, so each end also asks the kernel for the user of the other end, and refuses
+every user but its own.
 
 The engine never waits. It keeps one log of messages, bounded in bytes, and a position in it for
-each front end, so that one that is slow to read loses nothing for a while. What leaves the log
-before a front end has taken it is counted, message by message.
+each front end, so that a slow front end loses nothing for a while. When a message leaves the
+log before a front end has read it, it is counted as dropped.
 
-Linux only (abstract sockets leave no files behind); elsewhere, and between machines, there
-is no link, and spans are told without the engine's half.
+Linux only (abstract sockets leave no files behind). On other systems, and between machines,
+there is no link, and spans are sent without the engine's accounts.
 """
 
 import errno
@@ -19,7 +20,6 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from tailspan_vllm import guard
@@ -27,34 +27,34 @@ from tailspan_vllm import guard
 TOKEN_VARIABLE = "TAILSPAN_LINK"
 
 LOG_BYTES = 4 * 2**20
-"""Memory of the messages that a front end has yet to take. An account takes about 300 bytes:
-60 seconds at 200 requests a second."""
+"""Memory for messages that a front end has not read. An account takes about 300 bytes, so this
+is about 60 seconds at 200 requests a second."""
 
 RECENT = 512
-"""Messages sent again to a front end that has just connected."""
+"""Messages that are sent again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
 """The kernel's send buffer has room for several (212,992 bytes by default)."""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
-"""The longest message; accounts have at most 1,300 bytes, identities a few thousand."""
+"""The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
 
 PACKETS_PER_FLUSH = 16
-"""For one front end: half a megabyte, ten times a second. The engine's thread sends them."""
+"""For one front end. The engine's thread sends them: half a megabyte, ten times a second."""
 
 PACKETS_PER_READ = 1024
-"""From one engine: more than its log holds."""
+"""From one engine: more than its log can hold."""
 
 FRONT_ENDS_LIMIT = 64
-"""Connections to one engine. Each API server of its machine has one."""
+"""Connections to one engine. Each API server on its machine has one."""
 
 ENGINES_LIMIT = 64
-"""Connections of one front end, and tries to connect in one search."""
+"""Connections of one front end, and attempts to connect in one search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
 _MESSAGE_OVERHEAD_BYTES = 48
-"""Of a `bytes` object and its place in the log."""
+"""Of a `bytes` object and its slot in the log."""
 
 _CREDENTIALS = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
@@ -77,14 +77,14 @@ class EngineEnd:
         self._log: deque[bytes] = deque()
         self._log_bytes = 0
         self._first = 0
-        """The position of the log's oldest message: how many were before it."""
+        """The position of the oldest message in the log: the number of messages before it."""
         self.greeting = b""
         """Sent first to every front end that connects."""
         self.dropped = 0
-        """Messages that a front end did not get, summed over the front ends."""
+        """Messages that a front end did not receive, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Append a message to the log; the oldest give way when it is full."""
+        """Append a message to the log, and drop the oldest ones if it is full."""
         if len(message) > MESSAGE_BYTES:
             self.dropped += max(1, len(self._fronts))
             return
@@ -98,18 +98,19 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send what each front end takes, without waiting for any of them."""
+        """Send as much as each front end accepts, without waiting."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        read_by_all = min((front.position for front in self._fronts), default=self._end)
-        while self._first < read_by_all and len(self._log) > RECENT:
-            self._forget_oldest()
+        if len(self._log) > 2 * RECENT:  # rarely, because this runs ten times a second
+            read_by_all = min((front.position for front in self._fronts), default=self._end)
+            while self._first < read_by_all and len(self._log) > RECENT:
+                self._forget_oldest()
 
     def tell_one(self, message: bytes) -> None:
-        """Send to one front end only: what must not be counted twice. The latest replaces one
-        that could not be sent yet."""
+        """Send to one front end only, so that it is not counted twice. A message that could not
+        be sent yet is replaced."""
         self._accept()
         if not self._fronts:
             return
@@ -141,19 +142,18 @@ class EngineEnd:
             try:
                 connection, _address = self._listener.accept()
             except OSError:
-                return  # nobody waits there, or this process is out of file descriptors
+                return  # no connection waits, or this process is out of file descriptors
             connection.setblocking(False)
             if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
                 guard.count("link.refused", "tailspan: refused a connection to the engine's link")
                 connection.close()
                 continue
-            # It may have come for a request that is over: the engine's first ones are
-            # quicker than the finding of each other.
+            # The first requests can end before the front end has found the engine.
             position = max(self._first, self._end - RECENT)
             self._fronts.append(_Front(connection, position, self.greeting))
 
     def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
-        """Send a front end what it has yet to get, as far as it takes it."""
+        """Send a front end what it has not received, until it accepts no more."""
         for _ in range(PACKETS_PER_FLUSH):
             aside = front.greeting or front.sample
             if aside:
@@ -173,7 +173,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # this machine's limit is lower than ours
+                self.dropped += count or 1  # the limit of this machine is lower than ours
             if front.greeting:
                 front.greeting = b""
             elif aside:
@@ -181,10 +181,12 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Join the messages from a position on, up to a packet's size; and how many they are."""
+        """Return the messages from a position on, up to the size of a packet, and their number."""
         framed: list[bytes] = []
         size = 0
-        for message in islice(self._log, position - self._first, None):
+        # By index: access is fast near the end of a deque, where all but slow front ends read.
+        for index in range(position - self._first, len(self._log)):
+            message = self._log[index]
             size += 4 + len(message)
             if size > PACKET_BYTES:
                 break
@@ -193,7 +195,7 @@ class EngineEnd:
 
 
 class _Front:
-    """A front end that has connected: how far it has read, and what is for it alone."""
+    """A connected front end: its position in the log, and the messages for it alone."""
 
     __slots__ = ("connection", "greeting", "position", "sample")
 
@@ -253,7 +255,7 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Before it connects: who has many connections waiting would make this one wait, too.
+        # Before connecting: otherwise a full queue of connections would block this thread.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])
@@ -263,7 +265,7 @@ class FrontEnd:
         if _is_ours(engine):
             self._engines[address] = engine
             return
-        guard.count("link.refused", "tailspan: refused an engine's link that is another user's")
+        guard.count("link.refused", "tailspan: refused a link that belongs to another user")
         engine.close()
         if len(self._refused) < _REFUSED_KEPT:
             self._refused.add(address)
@@ -284,12 +286,12 @@ class FrontEnd:
 
 
 def _is_ours(connection: socket.socket) -> bool:
-    """Whether the process at the other end is of the same user as this one.
+    """Return whether the process at the other end runs as the same user as this one.
 
     Source: unix(7), SO_PEERCRED.
     """
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _process, user, _group = _CREDENTIALS.unpack(told)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _process, user, _group = _CREDENTIALS.unpack(credentials)
     return bool(user == os.geteuid())
 
 

@@ -24,7 +24,7 @@ _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Which engine is at the other end, for a front end that has no stat logger."""
+    """An engine's identity, for a front end that has no stat logger."""
 
     engine: int
     started_unix_ns: int
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
-    """Encode one request's account; its id is shortened as the front end shortens it."""
+    """Encode one request's account. The front end shortens the request id in the same way."""
     return (
         b"A"
         + _ACCOUNT.pack(
@@ -77,10 +77,10 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
-    """Decode a message of any of the three kinds.
+    """Decode a message of any kind.
 
     Raises:
-        ValueError: it is malformed; whatever its bytes are, no other exception is raised.
+        ValueError: the message is malformed. No other exception is raised.
     """
     try:
         kind = message[:1]
@@ -121,7 +121,7 @@ def _account(message: bytes) -> Settled:
 
 
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
-    """Check a sample. A name without a unit would break every later export of samples."""
+    """Check a sample. A metric without a unit would break every later export of samples."""
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")
     for field in ("totals", "gauges", "state"):

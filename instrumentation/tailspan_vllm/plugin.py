@@ -22,7 +22,7 @@ _WORKERS = ("VllmWorker", "Worker", "RayWorker")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
 TESTED = (0, 12), (0, 33)
-"""The minor versions of vLLM that were read for what is relied on here, both included."""
+"""The oldest and the newest minor version of vLLM whose source was checked."""
 
 _installed = False
 
@@ -78,21 +78,20 @@ def _install_in_engine() -> None:
 
 def _say_missing(missing: list[str]) -> None:
     if missing:
-        logger.warning("tailspan: this vLLM lacks %s; told without it", ", ".join(missing))
+        logger.warning("tailspan: this vLLM lacks %s; these hooks stay off", ", ".join(missing))
 
 
 @guard.harmless("version")
 def _say_version() -> None:
-    """Say so where vLLM is another than those read: what does not fit is found by looking."""
+    """Log a line if the source of this vLLM's version was not checked."""
     from vllm import __version__ as version
 
     first, last = TESTED
     found = re.match(r"(\d+)\.(\d+)", str(version))
-    # A build from source without its history calls itself 0.1 or 0.0.
     if found and not first <= (int(found[1]), int(found[2])) <= last:
         logger.warning(
-            "tailspan: vLLM %s is none of the versions it was tested with (%d.%d to %d.%d); "
-            "what does not fit is left out",
+            "tailspan: vLLM %s was not tested with this release (tested: %d.%d to %d.%d); "
+            "hooks that do not fit it stay off",
             version,
             *first,
             *last,

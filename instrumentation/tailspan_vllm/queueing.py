@@ -65,7 +65,7 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Forget the requests that are not among these: they left without being seen."""
+        """Remove all requests but these: the hooks missed that they left."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 

@@ -1,6 +1,6 @@
-"""Where we listen inside vLLM's engine core: five methods of its scheduler.
+"""The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
 
-Private names: checked before use. `enginecore.py` has what is done with what is seen here.
+The names are private to vLLM and are checked before use. `enginecore.py` processes the calls.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -15,7 +15,7 @@ from tailspan_vllm.enginecore import EngineObserver
 from tailspan_vllm.guard import Arguments, Keywords
 
 _READ = ("requests", "has_unfinished_requests", "running", "waiting", "vllm_config")
-"""Attributes of the scheduler without which there is no ledger."""
+"""Attributes of the scheduler that the ledger requires."""
 
 _READ_OF_OUTPUT = ("num_scheduled_tokens", "scheduled_new_reqs", "scheduled_cached_reqs")
 _READ_OF_CACHED = ("num_computed_tokens", "resumed_req_ids")
@@ -25,10 +25,10 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
     """Wrap the scheduler's methods.
 
     Args:
-        make_observer: called at the first request, in the process that turns out to run it.
+        make_observer: called at the first request, in the process that runs the scheduler.
 
-    Returns: what this vLLM lacks; without the first three methods there is no ledger, and
-    nothing is wrapped.
+    Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
+    `update_from_output` and `_free_request` are there.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -54,7 +54,7 @@ def watch(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> 
             wrapped[name] = wrap(original)
         except (TypeError, ValueError) as error:
             missing.append(f"{scheduler_class.__name__}.{name} ({error})")
-    # Without the ends of requests their tracks would be kept for good.
+    # If the ends of requests were not seen, their tracks would never be removed.
     if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
         for name, wrapper in wrapped.items():
             setattr(scheduler_class, name, wrapper)
@@ -62,18 +62,16 @@ def watch(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> 
 
 
 class _Watching:
-    """The wrappers, and the observer that the first request makes."""
+    """The wrappers, and the observer, which is made at the first request."""
 
     def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
         self._make = make_observer
         self._observer: EngineObserver | None = None
         self._probed = False
-        self._hooks = guard.Hooks(
-            "step ledger", failed=self._lose_track, switched_off=self._give_up
-        )
+        self._hooks = guard.Hooks("step ledger", switched_off=self._give_up)
 
     def schedule(self, original: Any) -> Any:
-        """Note what each step was to do."""
+        """Record the work of each step."""
 
         def before(args: Arguments, kwargs: Keywords) -> float:
             if self._observer is None:
@@ -81,28 +79,32 @@ class _Watching:
             return time.monotonic()
 
         def after(at: float, output: Any, args: Arguments, kwargs: Keywords) -> None:
-            if self._probed or self._fits(output):
-                assert self._observer is not None  # else it would have been switched off
-                self._observer.scheduled(args[0], output, at)
+            observer = self._observer
+            if observer is not None and (self._probed or self._fits(output)):
+                observer.scheduled(args[0], output, at)
 
-        return self._hooks.around(original, "schedule", before=before, after=after)
+        return self._hooks.around(
+            original, "schedule", before=before, after=after, failed=self._lose_track
+        )
 
     def update_from_output(self, original: Any) -> Any:
-        """Note when each step's outputs were ready."""
+        """Record when the outputs of each step were ready."""
         output_of = guard.argument(original, 1, "scheduler_output")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
             if self._observer is not None:
-                self._observer.update_began()
+                self._observer.in_update = True
 
         def after(_: None, results: Any, args: Arguments, kwargs: Keywords) -> None:
             if self._observer is not None:
                 self._observer.ended(args[0], output_of(args, kwargs), results)
 
-        return self._hooks.around(original, "update_from_output", before=before, after=after)
+        return self._hooks.around(
+            original, "update_from_output", before=before, after=after, failed=self._lose_track
+        )
 
     def add_request(self, original: Any) -> Any:
-        """Note when each request came."""
+        """Record when each request arrived."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -114,7 +116,7 @@ class _Watching:
         return self._hooks.around(original, "add_request", before=before)
 
     def free_request(self, original: Any) -> Any:
-        """Note when each request left."""
+        """Record when each request left."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -124,7 +126,7 @@ class _Watching:
         return self._hooks.around(original, "free_request", before=before)
 
     def preempt_request(self, original: Any) -> Any:
-        """Note when a request lost its place."""
+        """Record when a request was preempted."""
         request_of = guard.argument(original, 1, "request")
 
         def before(args: Arguments, kwargs: Keywords) -> None:
@@ -143,10 +145,10 @@ class _Watching:
             self._observer.introduce(scheduler)
         except Exception:
             guard.note_failure("introduce")
-            self._hooks.switch_off("it could not begin")
+            self._hooks.switch_off("the observer could not start")
 
     def _fits(self, output: Any) -> bool:
-        """Look once whether a step says what it is to do."""
+        """Check once that a step has the attributes that the ledger reads."""
         lacking = guard.missing(output, _READ_OF_OUTPUT)
         lacking += guard.missing(getattr(output, "scheduled_cached_reqs", None), _READ_OF_CACHED)
         if lacking:
@@ -154,7 +156,7 @@ class _Watching:
         self._probed = True
         return not lacking
 
-    def _lose_track(self, args: Arguments, kwargs: Keywords) -> None:
+    def _lose_track(self) -> None:
         if self._observer is not None:
             self._observer.lose_track()
 

@@ -23,11 +23,11 @@ from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Steps that may wait for the sending thread, which comes each second; then they are added up
-where they are noted, which takes 2 ms. At 256 running requests each holds about 8 kB."""
+"""Steps that wait for the reading thread, which adds them up each second. If more wait, `record`
+adds them up itself, in about 2 ms. At 256 running requests a step holds about 8 kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
-"""Reached only where the sending thread was stopped while it was adding up."""
+"""Reached only if the reading thread is stopped while it adds up steps."""
 
 _COUNTED_FROM_ZERO = (
     names.PREFILL_TOKENS,
@@ -48,11 +48,11 @@ _COUNTED_IF_ASKED_FOR = {
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not there to be typed
     """Entry point `vllm.stat_logger_plugins`; vLLM makes one for each engine it serves.
 
-    Where the instrumentation is disabled it keeps nothing: vLLM insists on a class.
+    vLLM requires a class here. If the instrumentation is disabled, its instances keep nothing.
     """
 
     _state: EngineState | None = None
-    """None where nothing is to be kept."""
+    """None if nothing is recorded."""
 
     @guard.harmless("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
@@ -84,7 +84,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
     def record(
         self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
     ) -> None:
-        """Note one step."""
+        """Record one step."""
         state = self._state
         if state is None:
             return
@@ -99,14 +99,14 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
 
     @guard.harmless("add_steps")
     def _catch_up(self) -> None:
-        """Add up the steps noted. On the sending thread, unless that does not come to it."""
+        """Add up the recorded steps. On the reading thread, unless too many steps wait for it."""
         state = self._state
         if state is None or not self._steps or not self._adding.acquire(blocking=False):
             return
         try:
             steps = [self._steps.popleft() for _ in range(len(self._steps))]
             if not self._probed and (lacking := missing_in(steps)):
-                # Totals that stand still would look like an idle engine's.
+                # Totals that never change would look like those of an idle engine.
                 self._state, state.load = None, None
                 state.totals.clear()
                 guard.count("add_steps", f"tailspan: no engine totals: no {', '.join(lacking)}")
@@ -123,8 +123,8 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
         """Nothing: the console is vLLM's."""
 
 
-# What a later vLLM asks of stat loggers besides is inherited from its base: an abstract method
-# more would keep the server from starting.
+# If a later vLLM adds an abstract method, the base class provides it. Otherwise Python would not
+# create the instance, and the server would not start.
 TailspanStatLogger.__abstractmethods__ = frozenset()
 
 

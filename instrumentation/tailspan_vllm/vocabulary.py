@@ -495,13 +495,15 @@ METRICS: Final = (
     MetricTerm(
         names.HOOK_FAILURES,
         "sum",
-        f"Exceptions of the instrumentation, none of which reached vLLM; by `{names.HOOK}`.",
+        "Exceptions of the instrumentation, none of which reached vLLM, and what it refused or"
+        f" dropped on its link to the engine core; by `{names.HOOK}`.",
         _OURSELVES,
     ),
     MetricTerm(
         names.ACCOUNTS_DROPPED,
         "sum",
-        "Messages of the engine that no front end took in time.",
+        "Accounts that a front end did not get, summed over the front ends: it read too slowly,"
+        " or the engine core could not follow the request.",
         _OURSELVES,
     ),
 )

@@ -18,8 +18,27 @@ return result
 """
 CHANGING = """
 result = original(*args, **kwargs)
-other = changed(result, args, kwargs)
+other = changed(None, result, args, kwargs)
 return result if other is _FAILED else other
+"""
+
+
+EDGE = """
+capture = self.capture
+exchange = _begin(capture, scope)
+if exchange is None or capture is None:
+    await self.app(scope, receive, send)
+    return
+token = current.set(exchange)
+try:
+    await self.app(scope, _watched_receive(receive, exchange), _timed_send(send, exchange))
+finally:
+    _end(capture, exchange, token)
+"""
+RECEIVE = """
+message = await receive()
+note(message)
+return message
 """
 
 
@@ -38,15 +57,15 @@ def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> N
         if node.name == "wrapper"
     ]
     assert bodies == [WRAPPER.strip(), CHANGING.strip()]
-    (guarded,) = (node for node in functions("guard.py") if node.name == "guarded")
-    look, attempt, *rest = guarded.body
-    assert isinstance(look, ast.If)
-    assert isinstance(attempt, ast.Try)
-    assert [ast.unparse(handler.type or look) for handler in attempt.handlers] == ["Exception"]
-    calls = [
-        node for each in (look, *rest) for node in ast.walk(each) if isinstance(node, ast.Call)
-    ]
-    assert calls == []
+    guards = [node for node in functions("guard.py") if node.name == "guarded"]
+    assert len(guards) == 2
+    for guarded in guards:
+        _nonlocal, look, attempt, *rest = guarded.body
+        assert isinstance(look, ast.If)
+        assert isinstance(attempt, ast.Try)
+        assert [ast.unparse(each.type or look) for each in attempt.handlers] == ["Exception"]
+        unguarded = [node for each in (look, *rest) for node in ast.walk(each)]
+        assert not any(isinstance(node, ast.Call) for node in unguarded)
 
 
 @pytest.mark.parametrize("module", ["hooks.py", "scheduler_hooks.py", "plugin.py"])
@@ -73,6 +92,31 @@ def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) 
     assert bool(assigned) == (module == "plugin.py")
 
 
+def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
+    """Of what runs for each request and each message of it."""
+    inside = {node.name: node for node in functions("http.py")}
+    for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
+        lines = [each for each in inside[name].body if not is_docstring(each)]
+        assert "\n".join(map(ast.unparse, lines)) == body.strip()
+    for name in ("_end", "_give_up", "note"):
+        assert [ast.unparse(each)[:15] for each in inside[name].decorator_list] == [
+            "guard.harmless("
+        ]
+    for name in ("_begin", "_enabled_capture"):
+        (attempt,) = (each for each in inside[name].body if not is_docstring(each))
+        assert isinstance(attempt, ast.Try)
+    look, last = inside["timed"].body
+    assert ast.unparse(last) == "return send(message)"
+    assert isinstance(look, ast.If)
+    assert ast.unparse(look.test) == "exchange.first_byte is None"
+    assert all(isinstance(each, ast.Try) for each in look.body)
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    """Whether it is a text by itself."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
     """The stat logger's and the plugin's: decorated, or empty but for a docstring."""
     tree = ast.parse((OURS / "statlogger.py").read_text())
@@ -81,7 +125,7 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
     (install,) = (node for node in functions("plugin.py") if node.name == "install")
     for method in (*methods, install):
         decorators = [ast.unparse(each) for each in method.decorator_list]
-        empty = len(method.body) == 1 and ast.get_docstring(method) is not None  # type: ignore[arg-type]
+        empty = len(method.body) == 1 and ast.get_docstring(method) is not None
         assert empty or any(each.startswith("guard.harmless(") for each in decorators), method.name
 
 
@@ -117,15 +161,15 @@ def test_hooks_that_fail_on_and_on_are_switched_off_together(
     if where == "change":
         fails = hooks.changing(lambda: 3, hook, failing)
     else:
-        fails = hooks.around(lambda: 3, hook, **{where: failing})  # type: ignore[arg-type]
+        fails = hooks.around(lambda: 3, hook, **{where: failing})
     works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
     caplog.set_level("WARNING", "vllm.tailspan")
     for _ in range(guard.LIMIT - 1):
         assert (fails(), works()) == (3, 4)  # that another hook works does not help this one
-    assert not hooks.off
+    assert [hooks.off] == [False]
     for _ in range(200):
         assert (fails(), works()) == (3, 4)
-    assert hooks.off
+    assert [hooks.off] == [True]
     assert ran.count("failing") == guard.failures[hook] == guard.LIMIT
     assert ran.count("working") == guard.LIMIT - 1
     assert ran.count("off") == 1
@@ -151,10 +195,14 @@ def test_failures_now_and_then_switch_nothing_off() -> None:
 
 def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are our own handlers of failures."""
-    hooks = Hooks("test", failed=lambda *_: 1 / 0, switched_off=lambda: 1 / 0)  # type: ignore[func-returns-value]
-    wrapped = hooks.around(lambda: 3, "log_raises", before=lambda *_: 1 / 0)
+
+    def failing(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    hooks = Hooks("test", switched_off=failing)
+    wrapped = hooks.around(lambda: 3, "log_raises", before=failing, failed=failing)
     for name in ("exception", "warning"):
-        monkeypatch.setattr(guard.logger, name, lambda *_: 1 / 0)
+        monkeypatch.setattr(guard.logger, name, failing)
     for _ in range(2 * guard.LIMIT):
         assert wrapped() == 3
     guard.count("log_raises_too", "text")

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
+from tailspan_vllm import capture as capture_module
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
 from tailspan_vllm.exchange import Exchange, current
@@ -285,3 +286,56 @@ def test_no_header_and_no_path_is_kept_whole() -> None:
 
 def _kept(exchange: Exchange) -> list[Any]:
     return [getattr(exchange, name) for name in Exchange.__slots__]
+
+
+@pytest.mark.parametrize("broken", ["Exchange", "nothing", "Capture.exchange_ended"])
+def test_whatever_of_ours_raises_the_answer_is_the_applications(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the beginning of a request, at its end, or in what a message of it looks like."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200})
+        await send({"of": "another type"})
+        await send({"type": "http.response.body", "body": b"answer"})
+
+    async def receive() -> Any:
+        return {"no": "type"}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    def boom(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    capture, before = _Recording(), sum(guard.failures.values())
+    if broken == "Exchange":
+        monkeypatch.setattr("tailspan_vllm.http.Exchange", boom)
+    elif broken == "Capture.exchange_ended":
+        monkeypatch.setattr(capture, "exchange_ended", boom)
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    asyncio.run(TimingMiddleware(application, capture)(scope, receive, send))
+    assert [message.get("body") for message in sent] == [None, None, b"answer"]
+    assert sum(guard.failures.values()) > before
+    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # it has no type
+    assert len(sent) == 6
+
+
+def test_named_by_hand_and_disabled_it_passes_everything_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is captured, and nothing is made to capture with."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setattr("tailspan_vllm.capture._capture", None)
+    seen: list[Any] = []
+
+    async def application(*given: Any) -> None:
+        seen.append((given, current.get()))
+
+    scope, receive, send = {"type": "http"}, object(), object()
+    asyncio.run(TimingMiddleware(application)(scope, receive, send))  # type: ignore[arg-type]
+    assert seen == [((scope, receive, send), None)]
+    assert capture_module._capture is None
