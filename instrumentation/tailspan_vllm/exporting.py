@@ -23,7 +23,7 @@ from tailspan_vllm.starts import Starts
 from tailspan_vllm.transport import Outcome, post_to
 
 SAMPLES_PER_EXPORT: Final = 120
-"""One has about 5 kB; many collectors accept messages of at most 4 MiB."""
+"""One has about 6 kB; many collectors accept messages of at most 4 MiB."""
 
 
 class Exports:
