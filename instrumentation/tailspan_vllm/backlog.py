@@ -13,7 +13,7 @@ SPAN_BYTES: Final = 65536
 """Of one span, encoded. With every text at its limit and 256 preemptions it has about 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Of the encoded spans that wait. The default queue of 16,384 requests takes about 25 MiB."""
+"""Of the encoded spans that wait. With 2 kB each, the default queue of 16,384 takes 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"

@@ -25,8 +25,8 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The specification's default."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""The specification counts in milliseconds, OpenTelemetry's Python exporters in seconds. Nobody
-waits 1,000 s for an export, and none needs less than a second: the size tells the unit."""
+"""The specification counts in milliseconds, OpenTelemetry's Python exporters in seconds. An export
+takes between 1 s and 1,000 s at most, so the size of the number identifies the unit."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """What both gRPC metadata and HTTP allow."""
@@ -83,7 +83,7 @@ def destination_of(
 
     Args:
         environ: the environment.
-        signal: whose variables win over the general ones.
+        signal: its own variables win over the general ones.
         protocol: as `protocol_of` returns it.
         complain: receives one line for each malformed value.
     """

@@ -95,7 +95,7 @@ class Exchange:
                 return
 
     def end(self) -> None:
-        """Keep what the router told, and let the request go."""
+        """Keep the route that the router found, and release the ASGI scope."""
         if self._scope is not None:
             self._route = _template(self._scope)
             self._scope = None

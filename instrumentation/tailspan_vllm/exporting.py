@@ -23,7 +23,7 @@ from tailspan_vllm.starts import Starts
 from tailspan_vllm.transport import Outcome, post_to
 
 SAMPLES_PER_EXPORT: Final = 120
-"""One has about 5 kB; many collectors accept messages of at most 4 MiB."""
+"""One has about 6 kB; many collectors accept messages of at most 4 MiB."""
 
 
 class Exports:
@@ -32,7 +32,7 @@ class Exports:
     Args:
         settings: where to, and how much at once.
         drops: where to count lost requests.
-        reports: what the log says.
+        reports: writes to the log.
     """
 
     def __init__(self, settings: Settings, drops: Drops, reports: Reports) -> None:
@@ -52,7 +52,7 @@ class Exports:
             post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
-            lambda _count, _reason: None,  # resolution is lost and no count; the log says so
+            lambda _count, _reason: None,  # totals are cumulative; the refusal is logged
             lambda outcome: self._note("metrics", outcome),
         )
         self._samples: deque[Sample] = deque()

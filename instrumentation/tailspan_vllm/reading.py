@@ -71,7 +71,10 @@ class Reader:
                 self._make(backlog, *backlog.ended.popleft())
             now, waiting = time.monotonic(), []
             for ended_at, record in backlog.records:
-                if self._applied(record) or closing or now - ended_at >= JOIN_S:
+                expired = closing or now - ended_at >= JOIN_S
+                # The first requests may end before the two ends of the link have met.
+                unlinked = record.awaits_account and not self._join.connected
+                if (expired or not unlinked) and (self._applied(record) or expired):
                     self._encode(backlog, record)
                 else:
                     waiting.append((ended_at, record))

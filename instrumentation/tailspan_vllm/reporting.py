@@ -1,4 +1,4 @@
-"""What the server's log says about sending: once where it goes, once when that changes."""
+"""Lines about sending in the server's log: one at the start, one whenever the state changes."""
 
 import logging
 import time
@@ -84,7 +84,7 @@ class Reports:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # The code alone tells refusals apart: the rest may differ from one to the next.
+        # Refusals are grouped by their code: the words after it may differ each time.
         known, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._said_at.get(known, -REPEAT_S) < REPEAT_S:
             return

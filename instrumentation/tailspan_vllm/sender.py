@@ -45,8 +45,8 @@ LOOKS, LOOK_S = 200, 0.05
 may be none: engines on another machine have no link."""
 
 NAME_WAIT_S: Final = 120.0
-"""How long exports wait for the port that names the replica. A server tells its port when it has
-built its application: seconds after its engine is ready, longer on a busy machine. What waits is
+"""How long exports wait for the port that names the replica. A server announces its port when its
+application is built: seconds after its engine is ready, longer on a busy machine. What waits is
 kept: samples for ten minutes."""
 
 REFUSED_SHARE: Final = 4
@@ -131,7 +131,7 @@ class Sender:
     def expect(self) -> None:
         """A request has set out for the engine: look for the engine's end of the link."""
         if not self._named.is_set():
-            self._named.set()  # a server has told its port by now; an offline program has none
+            self._named.set()  # a server has announced its port by now; an offline program has none
         if self._looks_left and not self._reader.connected and self._settings.enabled:
             self.start()
             self._wake.set()
@@ -193,7 +193,7 @@ class Sender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # vLLM sets its logging up after it has loaded its plugins: said here, it is seen.
+        # vLLM configures its logging after it has loaded its plugins, and before this.
         self._reports.begin()
         exports = Exports(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)

@@ -1,4 +1,4 @@
-"""Which engine starts are to be told: each one until it has arrived, and again after an outage.
+"""Sends each engine start until it is accepted or refused, and again after an outage.
 
 At least once. A repeat is the same event to the nanosecond, so that who receives it can tell.
 """
@@ -35,15 +35,15 @@ class Starts:
         self._export = export
         self._clock_unix_ns = clock_unix_ns
         self._in_force: dict[int, EngineStart] = {}
-        self._untold: set[int] = set()
+        self._due: set[int] = set()
         self._backoff = backoff or Backoff()
 
     def tell_again(self) -> None:
         """The collector is away: whoever comes back may have forgotten, or be another."""
-        self._untold.update(self._in_force)
+        self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Tell what has not been told.
+        """Send the starts that are due.
 
         Args:
             states: the engines as they are.
@@ -52,7 +52,7 @@ class Starts:
         """
         for state in states:
             self._notice(state)
-        for engine in sorted(self._untold):
+        for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
             # One by one: an event that the collector refuses takes no other along.
@@ -61,7 +61,7 @@ class Starts:
                 self._backoff.wait(now, outcome.wait_s)
                 return
             self._backoff.reset()
-            self._untold.discard(engine)
+            self._due.discard(engine)
 
     def _notice(self, state: EngineState) -> None:
         known = self._in_force.get(state.engine)
@@ -74,4 +74,4 @@ class Starts:
         restarted = known is None or known.started_unix_ns != state.started_unix_ns
         at_unix_ns = state.started_unix_ns if restarted else self._clock_unix_ns()
         self._in_force[state.engine] = start_of(state, state.config, at_unix_ns)
-        self._untold.add(state.engine)
+        self._due.add(state.engine)

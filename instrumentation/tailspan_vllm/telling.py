@@ -15,7 +15,7 @@ from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
 PREEMPTIONS_KEPT = 256
-"""Of one request, with their instants: 20 kB of its span. Their number is told in full."""
+"""Of one request, with their instants: 20 kB of its span. `preemptions` counts all of them."""
 
 Tell = Callable[[], RequestRecord]
 """Makes the record of a request that is over."""
@@ -85,7 +85,7 @@ class Teller:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
         if exchange.unauthenticated:
-            record.tenant = None  # anybody may claim any tenant's name
+            record.tenant = None  # unverified: a client can send any tenant's name
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:

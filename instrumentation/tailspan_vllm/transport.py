@@ -261,7 +261,7 @@ def _retry_after_s(text: str) -> float | None:
 def _parsed(response: Any, content: bytes) -> Any:
     try:
         return response.FromString(content)
-    except Exception:  # an answer that is no OTLP still says 200
+    except Exception:  # not OTLP, but the status was a success
         return response()
 
 

@@ -30,5 +30,5 @@ def test_ids_that_differ_after_the_limit_stay_different() -> None:
 
 
 def test_ids_that_differ_in_what_cannot_be_encoded_stay_different() -> None:
-    """Lone surrogates all become question marks; the digest tells the ids apart."""
+    """Lone surrogates all become question marks; the digest differs."""
     assert len({bounded_id("a\ud800"), bounded_id("a\udfff"), bounded_id("a?")}) == 3

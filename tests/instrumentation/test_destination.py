@@ -67,7 +67,7 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize(("given", "seconds"), [("2", 2.0), ("0.5", 0.5), ("10000", 10.0)])
 def test_a_time_limit_is_in_seconds_or_milliseconds(given: str, seconds: float) -> None:
-    """OpenTelemetry's Python exporters read seconds, the specification says milliseconds."""
+    """OpenTelemetry's Python exporters read seconds, the specification defines milliseconds."""
     assert traces({"OTEL_EXPORTER_OTLP_TIMEOUT": given}).timeout_s == seconds
 
 

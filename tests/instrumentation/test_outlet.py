@@ -51,18 +51,18 @@ def _encode(items: Sequence[str]) -> bytes:
     return ",".join(items).encode()
 
 
-@pytest.mark.parametrize("spoiled", [{0}, {399}, {511}, {3, 4, 5}, {0, 100, 511}])
-def test_one_refused_item_costs_no_other(spoiled: set[int]) -> None:
+@pytest.mark.parametrize("refused", [{0}, {399}, {511}, {3, 4, 5}, {0, 100, 511}])
+def test_one_refused_item_costs_no_other(refused: set[int]) -> None:
     """The batch is halved down to it; the order of the others stays."""
     setting = Setting()
-    items = [POISON if index in spoiled else str(index) for index in range(600)]
+    items = [POISON if index in refused else str(index) for index in range(600)]
     queue, taken = deque(items), list[str]()
     for _ in range(10):
         setting.outlet.send(queue, taken.extend)
     assert not queue
     assert taken == items
     assert setting.accepted == [item for item in items if item != POISON]
-    assert setting.dropped == {"refused": len(spoiled)}
+    assert setting.dropped == {"refused": len(refused)}
     setting.outlet.send(deque(map(str, range(600))))
     assert len(setting.posted[-1]) >= 88  # sizes grow again
 
@@ -86,7 +86,7 @@ def test_a_collector_that_refuses_everything_is_not_asked_without_end() -> None:
 
 
 def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
-    """Nothing is dropped, nothing is split, and nobody sleeps."""
+    """Nothing is dropped, nothing is split, and the thread does not sleep."""
     setting = Setting()
     setting.answer = Outcome(Verdict.BUSY, wait_s=40.0)
     queue = deque("abc")

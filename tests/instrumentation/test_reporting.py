@@ -1,4 +1,4 @@
-"""The log tells an absent collector from one that refuses, once each."""
+"""The log distinguishes an absent collector from one that refuses, with one line each."""
 
 import logging
 
@@ -12,7 +12,7 @@ OK = Outcome(Verdict.ACCEPTED)
 AWAY = Outcome(Verdict.UNREACHABLE, "ConnectionError: refused")
 
 
-class Said:
+class Log:
     """Reports on a logger that keeps its lines."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture, **environ: str) -> None:
@@ -30,14 +30,14 @@ class Said:
 
 
 def test_an_outage_is_two_lines_whatever_the_signals(caplog: pytest.LogCaptureFixture) -> None:
-    """One when the first signal finds nobody, one when the last is through."""
-    said = Said(caplog)
+    """One when the first export fails, one when every signal is accepted again."""
+    log = Log(caplog)
     for signal, outcome in (
         *(("traces", AWAY), ("metrics", AWAY), ("traces", AWAY)),
         *(("metrics", OK), ("traces", OK), ("logs", OK)),
     ):
-        said.reports.note(signal, outcome)  # type: ignore[arg-type]  # a literal
-    gone, back = said.lines
+        log.reports.note(signal, outcome)  # type: ignore[arg-type]  # a literal
+    gone, back = log.lines
     assert "no collector at http://127.0.0.1:4318" in gone
     assert "ConnectionError: refused" in gone
     assert back.endswith("is back")
@@ -45,9 +45,9 @@ def test_an_outage_is_two_lines_whatever_the_signals(caplog: pytest.LogCaptureFi
 
 def test_a_busy_collector_is_not_said_to_be_absent(caplog: pytest.LogCaptureFixture) -> None:
     """It answered."""
-    said = Said(caplog)
-    said.reports.note("traces", Outcome(Verdict.BUSY, "HTTP 503 Service Unavailable"))
-    (line,) = said.lines
+    log = Log(caplog)
+    log.reports.note("traces", Outcome(Verdict.BUSY, "HTTP 503 Service Unavailable"))
+    (line,) = log.lines
     assert "asks to wait" in line
     assert "no collector" not in line
 
@@ -56,22 +56,22 @@ def test_a_refusal_is_said_with_its_reason_and_not_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The code counts, not the words: these may be new each time."""
-    said = Said(caplog)
+    log = Log(caplog)
     for number in range(50):
-        said.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))
-    assert len(said.lines) == 1
-    assert "refuses spans: INVALID_ARGUMENT: span 0" in said.lines[0]
-    said.reports.note("traces", Outcome(Verdict.DENIED, "HTTP 401 Unauthorized"))
-    said.now = REPEAT_S
-    said.reports.note("traces", Outcome(Verdict.REFUSED, "INVALID_ARGUMENT: again"))
-    assert len(said.lines) == 3
+        log.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))
+    assert len(log.lines) == 1
+    assert "refuses spans: INVALID_ARGUMENT: span 0" in log.lines[0]
+    log.reports.note("traces", Outcome(Verdict.DENIED, "HTTP 401 Unauthorized"))
+    log.now = REPEAT_S
+    log.reports.note("traces", Outcome(Verdict.REFUSED, "INVALID_ARGUMENT: again"))
+    assert len(log.lines) == 3
 
 
 def test_malformed_variables_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also where the sending thread had to be started again."""
-    said = Said(caplog, OTEL_EXPORTER_OTLP_TIMEOUT="10s")
-    said.reports.begin()
-    said.reports.begin()
-    capturing, complaint = said.lines
+    log = Log(caplog, OTEL_EXPORTER_OTLP_TIMEOUT="10s")
+    log.reports.begin()
+    log.reports.begin()
+    capturing, complaint = log.lines
     assert "go to http://127.0.0.1:4318 (http/protobuf)" in capturing
     assert "OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid" in complaint

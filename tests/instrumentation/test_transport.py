@@ -46,7 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Answer as told."""
+        """Send the scripted answer."""
         content = self.rfile.read(int(self.headers["content-length"]))
         headers = {key.lower(): value for key, value in self.headers.items()}
         self.server.received.append((headers, content))
@@ -135,8 +135,8 @@ def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None
 
 def test_http_without_an_answer() -> None:
     """Refused, or slower than the time limit."""
-    nobody = Destination("traces", "http/protobuf", f"http://127.0.0.1:{free_port()}/v1/traces")
-    outcome = post_to(nobody)(b"x")
+    absent = Destination("traces", "http/protobuf", f"http://127.0.0.1:{free_port()}/v1/traces")
+    outcome = post_to(absent)(b"x")
     assert outcome.verdict is Verdict.UNREACHABLE
     assert len(outcome.reason) <= REASON_CHARS
     with answering() as (server, post):
@@ -221,6 +221,6 @@ def test_grpc_success_partial_success_and_headers() -> None:
 
 
 def test_grpc_without_an_answer() -> None:
-    """Nobody listens."""
-    nobody = Destination("traces", "grpc", f"127.0.0.1:{free_port()}")
-    assert post_to(nobody)(b"").verdict is Verdict.UNREACHABLE
+    """No server listens on the port."""
+    absent = Destination("traces", "grpc", f"127.0.0.1:{free_port()}")
+    assert post_to(absent)(b"").verdict is Verdict.UNREACHABLE
