@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.bill import Unpriced
+from cost.capacity import Kept
 from cost.groups import Group
 from cost.lines import Line
 from cost.managed import BreakEven, Comparison, Tokens
@@ -136,7 +137,7 @@ def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
 def test_break_even_is_where_the_lines_cross() -> None:
     """At the rate at which the managed price is that of the engines."""
     compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
-    even = BreakEven(rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, kept_rps=1.0)
+    even = BreakEven(rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, kept=Kept(900, 1.0))
     figure = cost_charts.break_even(even, 36.0, 0.5, compared)
     ours, theirs = figure.data
     assert theirs.y[1] / theirs.x[1] * even.rps == pytest.approx(ours.y[0])
