@@ -96,8 +96,13 @@ def test_the_requests_of_a_replica_are_counted_once_however_many_engines_it_has(
             strict=True,
         )
     )  # fmt: skip
-    work = {"steps_total": 1_000.0, "scheduled_prefill_tokens_total": 8e5,
-            "prefill_attention_total": 3e8, "context_tokens_total": 9e7, "decodes_total": 2e5}  # fmt: skip
+    work = {
+        "steps_total": 1_000.0,
+        "scheduled_prefill_tokens_total": 8e5,
+        "prefill_attention_total": 3e8,
+        "context_tokens_total": 9e7,
+        "decodes_total": 2e5,
+    }
     half = {name: amount / 2 for name, amount in work.items()}
     one = fitted([Hour(1.0, 0.0, work, fit)], 1_000, 8e5, 2e5)
     two = fitted([Hour(1.0, 0.0, half, fit), Hour(1.0, 0.0, half, fit)], 1_000, 8e5, 2e5)

@@ -102,7 +102,8 @@ def fleets_bill(engine: Engine, cause: str) -> Bill:
     found = bill(accounts(engine, Window(0, last + 1), ["tenant"]), load_prices())
     for line in [*found.lines, *([found.total] if found.total else [])]:
         assert line.idle_usd is not None
-        parts = line.requests_usd + line.wasted_usd + line.idle_usd + line.unbilled_usd
+        parts = line.requests_usd + line.wasted_usd + line.idle_usd
+        parts += line.loading_usd + line.unbilled_usd
         assert parts == pytest.approx(line.bill_usd, rel=1e-9)
     return found
 
@@ -125,3 +126,4 @@ def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
+    assert 0 < total.loading_usd < 0.5 * total.bill_usd
