@@ -183,7 +183,7 @@ def _managed(found: "Cost", total: "Line") -> Iterator[str]:
         f" ({even.requests_per_month:,.3g} a month, {even.tokens_per_month:,.3g} tokens);"
         f" now {now:,.3g}."
     )
-    yield f"  {_kept(even)}"
+    yield f"  {kept_in_words(even)}"
 
 
 def requests_per_s(found: "Cost") -> float:
@@ -192,7 +192,8 @@ def requests_per_s(found: "Cost") -> float:
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
-def _kept(even: "BreakEven") -> str:
+def kept_in_words(even: "BreakEven") -> str:
+    """Whether the objectives hold at the break-even, and by how much it is known."""
     kept = even.kept
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
@@ -202,8 +203,8 @@ def _kept(even: "BreakEven") -> str:
         )
     if kept.rps is None:
         return (
-            f"At no rate in this range were the objectives kept, by {kept.requests:,} requests"
-            " counted: these engines have not been seen to reach it."
+            f"By the {kept.requests:,} requests counted, no rate in this range is certain to keep"
+            " the objectives: these engines have not been seen to reach it."
         )
     if even.reachable:
         return f"The objectives were kept at up to {kept.rps:,.3g}/s: within reach."

@@ -221,9 +221,8 @@ def against(found: Spending, total: Line) -> str:
         )
     if even.kept.rps is None:
         return (
-            f"{said} At no rate in this range were the objectives kept, by"
-            f" {even.kept.requests:,} requests counted: these engines have not been seen to reach"
-            " it."
+            f"{said} By the {even.kept.requests:,} requests counted, no rate in this range is"
+            " certain to keep the objectives: these engines have not been seen to reach it."
         )
     kept = wording.number(even.kept.rps)
     if even.reachable:

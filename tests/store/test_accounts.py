@@ -229,7 +229,9 @@ def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
 ) -> None:
     """A simulation beside another, 1.5 s apart: the bill is of four engines, not of two."""
     one, other = (
-        run(FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS)))
+        run(
+            FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
+        )
         for seed, began_s in ((1, HOUR_S), (2, HOUR_S + 1.5))
     )
     with Writer(sqlite) as writer:
