@@ -141,9 +141,9 @@ def steady(
     rows = []
     for replica, (up_s, down_s) in engines.items():
         counts.append(Count(replica, 0, 1, -(10**15)))
+        total = dict.fromkeys(WORK, 0.0)
         for hour in range(up_s // 3_600 * 3_600, down_s, 3_600):
             rate, went_in, came_out = rps(hour)
-            of_hour = dict.fromkeys(WORK, 0.0)
             decodes = rate * (came_out - 1)
             per_s = {
                 "steps_total": 40.0,
@@ -168,8 +168,10 @@ def steady(
                 first_s.append(minute)
                 last_s.append(until)
                 for name in WORK:
-                    at = of_hour[name] + (minute - begins) * per_s[name]
+                    at = total[name] + (minute - begins) * per_s[name]
                     totals[name].append((at, at + (until - minute) * per_s[name]))
+            for name in WORK:
+                total[name] += (ends - begins) * per_s[name]
             inside_s = max(0, min(ends, to_s) - max(begins, from_s))
             if inside_s:
                 number = round(rate * inside_s)

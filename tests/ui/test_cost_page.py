@@ -85,7 +85,7 @@ def test_the_bill_is_told_in_one_sentence_and_drawn(page: Open, priced: Any) -> 
     assert "<b>40 %</b> <abbr" in said
     assert "2 engines at a time, $7.98 an hour" in said
     assert "Priced at H100" in said
-    assert "One’s own engines pay from" in said
+    assert "Self-hosting becomes cheaper at" in said
     assert len(test.get("plotly_chart")) == 4
 
 
