@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from telemetry.accounts import FloatArray, IntArray
 
@@ -108,19 +109,22 @@ def _bands(measured: IntArray) -> IntArray:
     return band
 
 
-def _kept(judged: Judged, order: IntArray, band: IntArray) -> FloatArray:
+def _kept(judged: Judged, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
     """(bands,) whether the objective was kept in each, from the highest rate to the lowest."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
-    number = int(band[-1]) + 1
-    goods, everys = np.bincount(band, good, number), np.bincount(band, every, number)
-    block = _pooled(goods, everys)
-    goods, everys = np.bincount(block, goods), np.bincount(block, everys)
+    block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
+    goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(everys > 0, goods / everys, 1.0)
-        apart = np.bincount(block[band], (good - share[block][band] * every) ** 2)
+        apart = _summed(block, (good - share[block] * every) ** 2, share.size)
         error = np.where(everys > 0, np.sqrt(np.maximum(apart, share * (1 - share) * everys)), 0.0)
         error = np.where(everys > 0, error / everys, 0.0)
-    return (share - error >= judged.target)[block]
+    places = np.searchsorted(band, np.arange(int(band[-1]) + 1))
+    return np.asarray(share - error >= judged.target)[block[places]]
+
+
+def _summed(which: IntArray, values: FloatArray, number: int) -> FloatArray:
+    return np.asarray(np.bincount(which, values, number), np.float64)
 
 
 def _pooled(good: FloatArray, every: FloatArray) -> IntArray:

@@ -308,10 +308,9 @@ def presence(
 
     Returns: spans; in each, the number of servers; whether the time was spent loading.
     """
-    several = [*senders, *([] if loading is None else [loading])]
-    edges = np.unique(
-        np.concatenate([one for each in several for one in (each.start_ns, each.end_ns)])
-    )
+    several = [Spans(each.start_ns, each.end_ns) for each in senders]
+    several += [] if loading is None else [loading]
+    edges = np.unique(np.concatenate([edge for spans in several for edge in spans]))
     start_ns, end_ns = edges[:-1], edges[1:]
     servers = servers_at(senders, start_ns)
     is_loading = np.zeros(start_ns.size, bool)

@@ -119,7 +119,7 @@ class Requests:
         if engine is None:
             return there
         number = self.number("engine")
-        return there & (np.isnan(number) | (number == engine))
+        return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
         """Some of them, in the order asked for."""

@@ -80,7 +80,9 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
     """Ten seconds that are reported in one: the nine before were not idle, nor is time below 0
     in a window that begins within the step."""
-    told = [(float(at), 0.0 if at < 30 else 10.0) for at in range(61)]
+    told: list[tuple[float, float | None]] = [
+        (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
+    ]
     engines = stretches((Count("r", 0, 1, 0), told))
     found = seen(engines, 25 * NS, 60 * NS)
     (hour,) = found.hours.values()
@@ -93,7 +95,9 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
 
 def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
     """Two senders with one start: their totals jump up and down between 1,000 s and 0 s."""
-    told = [(float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)]
+    told: list[tuple[float, float | None]] = [
+        (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
+    ]
     made = accounts(stretches((Count("r", 0, 1, 0), told)), cells(), [start("r")])
     found = bill(made, PRICES)
     assert found.total is not None

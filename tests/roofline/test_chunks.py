@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.chunks import Chunks, read_back, read_chunks
+from roofline.load import FloatArray
 
 BUDGET = 2_048
 
@@ -18,11 +19,12 @@ def chunked(prompt: int, cached: int, budget: int = BUDGET) -> list[tuple[int, i
     return [(min(budget, prompt - start), start) for start in starts]
 
 
-def sums(chunks: list[tuple[int, int]]) -> list[np.ndarray]:  # type: ignore[type-arg]
+def sums(chunks: list[tuple[int, int]]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """S, P, Q and N of steps with one chunk each."""
     prefill = sum(p for p, _ in chunks)
     attention = sum(p * (start + p / 2) for p, start in chunks)
-    return [np.array([float(each)]) for each in (len(chunks), prefill, attention, 0)]
+    steps, prompts = np.array([float(len(chunks))]), np.array([float(prefill)])
+    return steps, prompts, np.array([float(attention)]), np.zeros(1)
 
 
 def test_a_long_prompt_is_exact() -> None:

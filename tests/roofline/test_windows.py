@@ -108,6 +108,7 @@ def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
     one = first(prompt, width_s=None, chunks=chunks)
     assert one.weight_bytes == pytest.approx(64 * 15.01e9, rel=2e-3)
     written = 131_072 * 128 * 1_024
+    assert one.kv_bytes is not None
     assert one.kv_bytes == pytest.approx(4_128_768 * 128 * 1_024 + written, rel=1e-9)
     assert one.kv_bytes - written == pytest.approx(541.2e9, rel=1e-3)
     assert one.bytes == pytest.approx(961e9 + 541e9 + written, rel=2e-3)

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -202,7 +202,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     keep(sqlite, *requests, samples=samples)
     end_s = HOUR_S + 72 * 3_600
 
-    def billed(from_s: int, to_s: int) -> list[Group]:
+    def billed(from_s: int, to_s: int) -> Sequence[Group]:
         return bill(accounts(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
 
     (of_rows,) = billed(HOUR_S, end_s)
