@@ -8,7 +8,7 @@ all are 1), are two servers that were given the same `service.instance.id`.
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Engine, func, select
 
@@ -17,6 +17,9 @@ from store.reaching import reading
 from store.rollup_marks import SECOND_NS
 from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
+
+MOST_PROCESSES: Final = 64
+"""Of one engine, those heard of longest, that are held against one another: pairs are many."""
 
 
 class Process(NamedTuple):
@@ -72,8 +75,9 @@ def names(engine: Engine, window: Window) -> Names:
 
 def _at_once(processes: Sequence[Process]) -> list[Process]:
     """Those that are servers of their own and there at the same time as another."""
+    lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
-    for one, other in combinations(processes, 2):
+    for one, other in combinations(lasting[:MOST_PROCESSES], 2):
         alike = one.process == other.process or (one.counts_steps and other.counts_steps)
         together_ns = min(one.last_unix_ns, other.last_unix_ns) - max(
             one.first_unix_ns, other.first_unix_ns

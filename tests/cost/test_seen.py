@@ -1,5 +1,7 @@
 """How long engines were up, loading and busy: two servers with one name, long steps, restarts."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -213,3 +215,21 @@ def test_engines_that_are_up_together_are_added() -> None:
     found = bill(made, PRICES)
     assert found.engines == pytest.approx(1.5)
     assert found.usd_per_hour == pytest.approx(5.4)
+
+
+def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time() -> None:
+    """Eight thousand starts of four thousand processes at once: within seconds, not hours."""
+    number = 8_000
+    told = [
+        (
+            Count("r", 0, place // 2, place),
+            [(float(place % 3_000), 0.0), (place % 3_000 + 9.0, 1.0)],
+        )
+        for place in range(number)
+    ]
+    begun = time.monotonic()
+    found = seen(stretches(*told), 0, HOUR_S * NS)
+    assert time.monotonic() - begun < 60
+    ((_, hour),) = found.hours.items()
+    assert (hour.busy_s or 0.0) <= hour.wall_s
+    assert found.up_s == pytest.approx(3_008)
