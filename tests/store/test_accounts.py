@@ -246,3 +246,24 @@ def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
         assert line.idle_usd >= 0
         assert line.requests_usd <= line.bill_usd
     assert found.seen.contradicted_s == 0
+
+
+def test_no_minute_of_a_fleet_has_idle_time_below_zero_and_minutes_sum_to_the_whole(
+    sqlite: Engine,
+) -> None:
+    """A step that ends in the next minute was busy time of this one: at the edges of short windows
+    idle time was below zero by a fraction of a cent. What is read beside a window is a minute: the
+    sums agree to a step's time at each edge."""
+    case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
+    with Writer(sqlite) as writer:
+        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+
+    def idle_usd(from_s: int, to_s: int) -> list[float]:
+        window = Window((HOUR_S + from_s) * NS, (HOUR_S + to_s) * NS)
+        return [
+            line.idle_usd or 0.0 for line in bill(accounts(sqlite, window), load_prices()).lines
+        ]
+
+    minutes = [each for at in range(0, 300, 60) for each in idle_usd(at, at + 60)]
+    assert min(minutes) >= 0
+    assert sum(minutes) == pytest.approx(sum(idle_usd(0, 300)), rel=0.01)
