@@ -327,7 +327,7 @@ class EngineObserver:
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         served, arguments = config.model_config.served_model_name, arguments_of(config)
-        machine = machine_of(config)
+        machine = machine_of(config, self._started_unix_ns)
         self._link.greeting = encode_identity(
             Identity(
                 engine=self._engine,

@@ -73,6 +73,10 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
+        # A change of configuration loads nothing.
+        names.LOADING: start.machine.loading_s
+        if start.at_unix_ns == start.started_unix_ns
+        else None,
         **{f"{names.SHAPE}{name}": value for name, value in start.machine.shape.items()},
         **{f"{names.ARGUMENT}{name}": value for name, value in start.arguments.items()},
     }

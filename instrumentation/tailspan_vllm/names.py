@@ -103,6 +103,7 @@ ARGUMENT: Final = "tailspan.argument."
 """Prefix of an engine argument's name, as in `tailspan.argument.scheduler.max_num_seqs`."""
 DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
+LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
 """Prefix of what the model is built of, as in `tailspan.model.layers`."""
 

@@ -62,16 +62,17 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not t
         self._steps: deque[Step] = deque(maxlen=STEPS_LIMIT)
         self._adding = threading.Lock()
         self._probed = False
+        started_unix_ns = time.time_ns()
         arguments = arguments_of(vllm_config)
         served = vllm_config.model_config.served_model_name
         state = EngineState(
             engine=engine_index,
-            started_unix_ns=time.time_ns(),
+            started_unix_ns=started_unix_ns,
             model=served if isinstance(served, str) else served[0],
             config=fingerprint(arguments),
             version=str(vllm_version),
             arguments=arguments,
-            machine=machine_of(vllm_config),
+            machine=machine_of(vllm_config, started_unix_ns),
             totals=dict.fromkeys((*_COUNTED_FROM_ZERO, *_also_counted(arguments)), 0),
             catch_up=self._catch_up,
         )

@@ -285,6 +285,13 @@ EVENT_ATTRIBUTES: Final = (
         "vLLM's config",
     ),
     Term(
+        names.LOADING,
+        "s",
+        "From the start of the process until the engine was ready; absent where only the"
+        " configuration changed, and where the system does not tell.",
+        "/proc/self/stat",
+    ),
+    Term(
         names.SHAPE,
         "number, boolean or text",
         "Prefix of what the model is built of, from which bytes and FLOPs are modelled.",
