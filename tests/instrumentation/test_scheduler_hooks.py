@@ -96,7 +96,7 @@ class Engine:
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine core tells the version of its vLLM, and what it runs on."""
     fake.modules(monkeypatch)
-    monkeypatch.setattr(enginecore, "machine_of", lambda _: UNKNOWN)
+    monkeypatch.setattr(enginecore, "machine_of", lambda *_: UNKNOWN)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Sender, "start", lambda _: None)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     made = importlib.import_module("tailspan_vllm.statlogger")
-    monkeypatch.setattr(made, "machine_of", lambda _: None)
+    monkeypatch.setattr(made, "machine_of", lambda *_: None)
     yield made
     sys.modules.pop("tailspan_vllm.statlogger", None)
 
