@@ -85,8 +85,12 @@ class Queries:
 
 
 def _count(query: Query, window: str) -> str:
-    text = query.over(window)
-    return f"{text} * {durations.parse_s(window)}" if query.per_second else f"({text})"
+    """One number without labels, whatever the query's operators and labels are.
+
+    On lines of its own, so that a comment at the query's end ends there.
+    """
+    whole = f"sum(\n{query.over(window)}\n)"
+    return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
 
 @dataclass(frozen=True, slots=True)

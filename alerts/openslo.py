@@ -22,6 +22,7 @@ from alerts.errors import AlertsError, DocumentError, ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput, Indicator, Objective, Query, QueryRatio
+from alerts.promql import read_query
 
 VERSION: Final = "openslo/v1"
 OBJECTIVES: Final = Path(__file__).parent / "objectives"
@@ -35,7 +36,6 @@ LONGEST_PERIOD_S: Final = 366 * durations.UNITS_S["d"]
 _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 _METADATA: Final = ("name", "displayName", "labels", "annotations")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_SELECTOR: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,25 +304,12 @@ def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
 
 
 def _query(source: Reader) -> Query:
-    """A counter's query, made one with a place for its range."""
     spec = source.inner("spec", ("query", "promql"))
     key = "promql" if "promql" in spec else "query"
-    text = spec.text(key).strip()
-    window = "{{.window}}"
-    if window in text:
-        if "increase(" in text:
-            return Query(text, per_second=False)
-        if "rate(" in text:
-            return Query(text, per_second=True)
-    elif _SELECTOR.fullmatch(text):
-        return Query(f"sum(increase({text}[{window}]))", per_second=False)
-    elif text.startswith("sum(") and _SELECTOR.fullmatch(text[4:-1]) and text.endswith(")"):
-        return Query(f"sum(increase({text[4:-1]}[{window}]))", per_second=False)
-    raise spec.error(
-        key,
-        f"{shown(text)}; allowed: a counter (name{{…}}), its sum, or increase() or rate() over"
-        f" [{window}]",
-    )
+    try:
+        return read_query(spec.text(key))
+    except ExpressionError as error:
+        raise spec.error(key, f"{shown(spec.text(key))}: {error}") from error
 
 
 def _period_s(spec: Reader) -> int:

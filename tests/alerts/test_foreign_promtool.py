@@ -75,7 +75,24 @@ EVERY_WAY: Final = {
     "bad, rate": foreign(RATE.format(BAD), RATE.format(ALL)),
     "good, selectors": foreign(GOOD, bad=False),
     "good, rate and increase": foreign(RATE.format(GOOD), OPEN.format(ALL), bad=False),
+    "bad, or vector": foreign(f"{RATE.format(BAD)} or vector(0)", RATE.format(ALL)),
+    "bad, a difference": foreign(f"{RATE.format(ALL)} - {RATE.format(GOOD)}", RATE.format(ALL)),
+    "bad, a sum of two": foreign(
+        f"{RATE.format(BAD)} + {RATE.format(BAD)} * 0", f"{RATE.format(GOOD)} + {RATE.format(BAD)}"
+    ),
+    "good, a difference": foreign(
+        f"{OPEN.format(ALL)} - {OPEN.format(BAD)}", OPEN.format(ALL), bad=False
+    ),
+    "bad, with labels": foreign(RATE.format(BAD)[4:-1], RATE.format(ALL)[4:-1]),
+    "bad, a comment at the end": foreign(f"{RATE.format(BAD)} # 5xx", f"{RATE.format(ALL)} # all"),
 }
+
+PLAIN_WAYS: Final = [
+    way
+    for way in EVERY_WAY
+    if "," in way
+    and way.split(", ")[1] in ("selectors", "sums", "increase", "rate", "rate and increase")
+]
 
 
 def counters(ok: str, failed: str | None) -> list[dict[str, str]]:
@@ -131,7 +148,73 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
     )
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+SLOTH: Final = """\
+groups:
+  - name: sloth
+    interval: 15s
+    rules:
+      {recordings}
+      - alert: SlothPage
+        expr: |
+          (slo:sli_error:ratio_rate5m > (14.4 * 0.01))
+          and (slo:sli_error:ratio_rate1h > (14.4 * 0.01))
+          or
+          (slo:sli_error:ratio_rate30m > (6 * 0.01))
+          and (slo:sli_error:ratio_rate6h > (6 * 0.01))
+"""
+"""Rules as Sloth makes them of an error query and a total query (`events`), for 99 % over 30 d."""
+
+
+def sloth(bad: str, total: str) -> str:
+    """Sloth's rules of the same two queries."""
+    recordings = "\n      ".join(
+        f"- record: slo:sli_error:ratio_rate{window}\n        expr: (({bad}) / ({total}))".replace(
+            "{{.window}}", window
+        )
+        for window in ("5m", "30m", "1h", "6h")
+    )
+    return SLOTH.format(recordings=recordings)
+
+
+@pytest.mark.parametrize(
+    ("bad", "total"),
+    [
+        (RATE.format(BAD), RATE.format(ALL)),
+        (f"{RATE.format(BAD)} OR on() vector(0)", RATE.format(ALL)),
+        (f"{RATE.format(ALL)} - {RATE.format(GOOD)}", RATE.format(ALL)),
+        (f"1 * {RATE.format(BAD)}", f"{RATE.format(GOOD)} + {RATE.format(BAD)}"),
+    ],
+)
+def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
+    promtool: Run, bad: str, total: str
+) -> None:
+    """Seven hours of health, 40 minutes of a total failure, health again."""
+    series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
+    ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], POLICY, EXPLORER_URL))
+    theirs = yaml.safe_load(sloth(bad, total))
+    either = {"groups": [*ours["groups"], *theirs["groups"]]}
+    page = 'ALERTS{alertname="TailspanBudgetBurn",severity="page",alertstate="firing"}'
+    promtool(
+        yaml.safe_dump(either),
+        {
+            "input_series": series,
+            "promql_expr_test": [
+                {"expr": expr, "eval_time": f"{minute}m", "exp_samples": []}
+                for minute in range(415, 560)
+                for expr in (
+                    f'count({page}) unless count(ALERTS{{alertname="SlothPage"}})',
+                    f'count(ALERTS{{alertname="SlothPage"}}) unless count({page})',
+                )
+            ]
+            + asked(
+                {minute * MINUTE_S: 429 < minute < 461 for minute in (425, 445, 460, 559)},
+                f"count({page})",
+            ),
+        },
+    )
+
+
+@pytest.mark.parametrize("way", PLAIN_WAYS)
 def test_counters_that_begin_anew_neither_make_nor_hide_a_burn(promtool: Run, way: str) -> None:
     """A rollout amid health, and one amid a failure of a tenth."""
     calm = {at * MINUTE_S: False for at in range(1, 90)}
@@ -193,7 +276,7 @@ def test_no_series_of_good_events_is_a_total_failure(promtool: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("way", PLAIN_WAYS)
 def test_without_any_counter_nothing_burns_and_the_absence_is_told(promtool: Run, way: str) -> None:
     """No data is not good data. It comes back without a page."""
     gone = "0+100x20 stale _x40 0+100x20"
