@@ -11,11 +11,10 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
-from alerts.burnrate import Pair, Policy
+from alerts.burnrate import Pair
 from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
 from alerts.objectives import Goodput, Objective
-from alerts.policy import pairs_for
 from alerts.rulefile import Alert, Group, Recording, number, quoted
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
@@ -39,29 +38,24 @@ FILTERS: Final = ("model", "replica", "tenant", "route")
 """The labels that the explorer's address can hold."""
 
 
-def burn_groups(
-    objective: Objective, counted: Counted, policy: Policy, explorer_url: str
-) -> list[Group]:
+def burn_groups(objective: Objective, counted: Counted, explorer_url: str) -> list[Group]:
     """The rules of one objective, a group per severity.
 
     Args:
         objective: the promise.
         counted: how its events are counted.
-        policy: which burns alert.
         explorer_url: where the alerts' links lead.
     """
-    rules = _Rules(objective, counted, policy, explorer_url)
+    rules = _Rules(objective, counted, explorer_url)
     return list(rules.groups())
 
 
 class _Rules:
-    def __init__(
-        self, objective: Objective, counted: Counted, policy: Policy, explorer_url: str
-    ) -> None:
+    def __init__(self, objective: Objective, counted: Counted, explorer_url: str) -> None:
         self._objective = objective
         self._counted = counted
-        self._policy = policy
-        self._pairs = pairs_for(policy, objective.period_s)
+        self._policy = objective.policy
+        self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
         self._link = explorer_link(objective, explorer_url)
 
@@ -107,7 +101,7 @@ class _Rules:
 
     def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
         said = " or ".join(
-            f"more than {_shown(pair.factor(self._objective.period_s))} over"
+            f"more than {_shown(pair.factor)} over"
             f" {durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
             for pair in pairs
         )
@@ -217,7 +211,7 @@ class _Rules:
 
     def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
         window = durations.render(length_s)
-        threshold = pair.factor(self._objective.period_s) * self._objective.budget
+        threshold = pair.factor * self._objective.budget
         bad, events = (
             self._series(of(window)) for of in (vocabulary.bad_events, vocabulary.events)
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from alerts.burnrate import Policy, State, burn
+from alerts.burnrate import State, burn
 from alerts.history import History, states_at
 from alerts.objectives import Objective
 
@@ -73,7 +73,6 @@ def advance(
     objective: Objective,
     severity: str,
     history: History,
-    policy: Policy,
     at_s: int,
 ) -> Incident | None:
     """What an evaluation at an instant makes of a severity's incident.
@@ -83,18 +82,17 @@ def advance(
         objective: whose.
         severity: page or ticket.
         history: the counts, at least as far back as the longest window.
-        policy: which burns alert; of pairs that mean something over the period.
         at_s: the instant.
 
     Returns:
         The incident as of now, with `ended_s` once it is over; None where there is none.
     """
-    state = states_at(history, at_s, policy, objective.period_s, objective.budget)[severity]
+    state = states_at(history, at_s, objective.policy, objective.budget)[severity]
     if state is not State.FIRING:
         if open_incident is None or at_s - open_incident.last_s < QUIET_S:
             return open_incident
         return replace(open_incident, ended_s=open_incident.last_s)
-    pairs = [pair for pair in policy.pairs if pair.severity == severity]
+    pairs = [pair for pair in objective.policy.pairs if pair.severity == severity]
     now = burn(history.counts(at_s - pairs[0].long_s, at_s), objective.budget) or Fraction(0)
     if open_incident is None:
         longest_s = max(pair.long_s for pair in pairs)

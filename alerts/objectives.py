@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from alerts import durations
+from alerts.burnrate import Policy
 from alerts.expression import Comparison, Expression, comparisons, render
 
 JUDGED: Final = 2
@@ -84,6 +85,7 @@ class Objective:
     target: Fraction
     target_written: str
     period_s: int
+    policy: Policy
     file: str
     line: int
 

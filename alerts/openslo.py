@@ -22,6 +22,7 @@ from alerts.errors import AlertsError, DocumentError, ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput, Indicator, Objective, Query, QueryRatio
+from alerts.policy import policy_for
 from alerts.promql import read_query
 
 VERSION: Final = "openslo/v1"
@@ -223,6 +224,7 @@ def _slo(
                     " and its indicator in the SLO",
                 )
         target, written = _target(each)
+        policy = policy_for(period_s, 1 - target)
         made.append(
             Objective(
                 name=name if len(objectives) == 1 else f"{name}-{place}",
@@ -233,6 +235,7 @@ def _slo(
                 target=target,
                 target_written=written,
                 period_s=period_s,
+                policy=policy,
                 file=whole.file,
                 line=each.line,
             )

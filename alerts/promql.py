@@ -137,9 +137,9 @@ def _ranged(call: promql.Call) -> str:
         raise ExpressionError(f"{name}() does not count events; allowed: {ALLOWED}")
     for each in map(_bare, call.args):
         if isinstance(each, _RANGES) and each.range != _PLACEHOLDER:
-            seconds = int(each.range.total_seconds())
             raise ExpressionError(
-                f"{name}() looks back {seconds} s whatever the window is; allowed: {ALLOWED}"
+                f"{name}() looks back {each.range} (h:mm:ss) whatever the window is;"
+                f" allowed: {ALLOWED}"
             )
     return name
 

@@ -16,7 +16,6 @@ from alerts.errors import AlertsError, DocumentError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
-from alerts.policy import load_policy, wrong_with
 from alerts.status import Status, status_at
 from cli import outbox, text, times
 from cli.notify import notify
@@ -67,7 +66,7 @@ def check(paths: Sequence[Path], form: str) -> None:
     """
     findings = _reading(inspect, paths)
     objectives = findings.spec.objectives
-    wrong = wrong_with(findings, load_policy())
+    wrong = findings.errors
     if form == "json":
         for error in wrong:
             click.echo(json.dumps(_finding(error)))
@@ -131,7 +130,7 @@ def rules(paths: Sequence[Path], source: str, explorer_url: str, output: Path | 
         )
     make = {"tailspan": tailspan_rules, "vllm": vllm_rules}[source]
     try:
-        made = make(_reading(load, paths).objectives, load_policy(), explorer_url)
+        made = make(_reading(load, paths).objectives, explorer_url)
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
     if output is None:
@@ -175,7 +174,6 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         raise click.UsageError(str(error)) from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    policy = load_policy()
     paging = False
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
@@ -184,7 +182,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             )
             continue
         tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
-        found = status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s)
+        found = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
         paging |= found.severity == "page"
         incidents = read_incidents(engine, objective.name)[:INCIDENTS]
         notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
@@ -236,7 +234,7 @@ def _as_json(found: Status) -> dict[str, Any]:
                 "severity": pair.severity,
                 "long": durations.render(pair.long_s),
                 "short": durations.render(pair.short_s),
-                "factor": float(pair.factor(objective.period_s)),
+                "factor": float(pair.factor),
                 "state": str(state),
             }
             for pair, state in found.states.items()
@@ -281,7 +279,7 @@ def _print(found: Status) -> None:
             pair.severity,
             durations.render(pair.long_s),
             durations.render(pair.short_s),
-            f"{float(pair.factor(objective.period_s)):.3g}",
+            f"{float(pair.factor):.3g}",
             _burn(found, pair.long_s),
             _burn(found, pair.short_s),
             _SAID[state],

@@ -9,9 +9,7 @@ from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 
-POLICY = load_policy()
 HOUR_S = 3600
 
 
@@ -27,7 +25,7 @@ def told(objective: Callable[..., Objective]) -> Callable[..., list[Incident]]:
         found: list[Incident] = []
         current: Incident | None = None
         for at_s in range(0, until_s, 15):
-            current = advance(current, objective(), "page", history, POLICY, at_s)
+            current = advance(current, objective(), "page", history, at_s)
             if current is not None and current.ended_s is not None:
                 found.append(current)
                 current = None

@@ -8,7 +8,6 @@ import pytest
 from alerts.generate import EXPLORER_URL, vllm_rules
 from alerts.latency_rules import latency_group
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 from alerts.rulefile import render
 from alerts.symptom_rules import symptom_groups
 
@@ -278,7 +277,7 @@ def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:
     """However the bound is written; with other bounds nothing is counted, which is said."""
-    rules = vllm_rules([objective(good="ttft_s <= 1")], load_policy(), EXPLORER_URL)
+    rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
     name = "vllm:time_to_first_token_seconds"
     for le in ("1", "1.0"):
         run(

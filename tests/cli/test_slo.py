@@ -54,12 +54,12 @@ def test_sound_objectives_pass(file: Path) -> None:
 
 def test_a_finding_stops_a_pipeline(file: Path) -> None:
     """Named as an editor can jump to it, and as JSON."""
-    file.write_text(OBJECTIVE.replace("0.99", "0.9") + "---\nkind: SLO\n")
+    file.write_text(OBJECTIVE.replace("0.99", "1.2") + "---\nkind: SLO\n")
     result = slo("check", str(file))
     assert result.exit_code == 1
     first, second = result.stdout.splitlines()
     assert first == f"{file}:13: apiVersion: is missing"
-    assert second.startswith(f"{file}:8: target: 90 % can never page")
+    assert second.startswith(f"{file}:8: spec.objectives[0].target: '1.2'; allowed")
     found = [
         json.loads(line) for line in slo("check", str(file), "--format", "json").output.splitlines()
     ]
