@@ -12,7 +12,7 @@ from alerts import durations, vocabulary
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, Query, QueryRatio
-from alerts.rulefile import quoted
+from alerts.rulefile import escaped, quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 
 
@@ -22,6 +22,18 @@ class Counted(Protocol):
     @property
     def about(self) -> str:
         """What a person should know of how it is counted."""
+
+    @property
+    def when_absent(self) -> str:
+        """What to look at where the counters are absent."""
+
+    @property
+    def in_explorer(self) -> bool:
+        """Whether the explorer shows these events."""
+
+    @property
+    def outlived_s(self) -> int:
+        """For how long `present` has a value after the counters have gone."""
 
     @property
     def present(self) -> str:
@@ -40,6 +52,12 @@ class OwnCounters:
 
     slo: str
     about: str = "Counted request by request, against the exact threshold."
+    when_absent: str = (
+        "First: check that Tailspan runs, that Prometheus scrapes it, and that it has this"
+        " objective: `tailspan doctor`, `tailspan slo status`."
+    )
+    in_explorer: bool = True
+    outlived_s: int = 0
 
     def _of(self, name: str) -> str:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
@@ -66,6 +84,17 @@ class Queries:
 
     ratio: QueryRatio
     about: str = "Counted by the queries of the objective."
+    in_explorer: bool = False
+    outlived_s: int = 300
+
+    @property
+    def when_absent(self) -> str:
+        """The user's own metrics."""
+        return (
+            "First: check that what exports these metrics runs and is scraped (`up`), and that the"
+            " query has not been renamed away. The total is counted by: "
+            + escaped(self.ratio.total.over("5m"))
+        )
 
     @property
     def present(self) -> str:
@@ -104,6 +133,12 @@ class Buckets:
         "Counted by a bucket of vLLM's own histogram, which knows neither aborted nor failed"
         " requests."
     )
+    when_absent: str = (
+        "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"
+        " --custom-histogram-buckets may lack the bucket."
+    )
+    in_explorer: bool = False
+    outlived_s: int = 0
 
     def _of(self, suffix: str, le: str = "") -> str:
         inside = ",".join(each for each in (self.selector, le) if each)

@@ -75,7 +75,15 @@ Indicator = Goodput | QueryRatio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A promise. `file` and `line` are where it is written."""
+    """A promise.
+
+    Args:
+        policy: which burns alert.
+        labels: of every alert, beside Tailspan's own.
+        annotations: of every alert, beside Tailspan's own.
+        alert_when_no_data: whether absent counters page.
+        file: where it is written; as `line`.
+    """
 
     name: str
     display_name: str
@@ -86,6 +94,9 @@ class Objective:
     target_written: str
     period_s: int
     policy: Policy
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    alert_when_no_data: bool = True
     file: str
     line: int
 

@@ -357,19 +357,56 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                     "alertname": "TailspanBudgetBurn",
                     "exp_alerts": [
                         {
-                            "exp_labels": {"slo": "chat", "severity": "page"},
+                            "exp_labels": {"slo": "chat", "service": "chat", "severity": "page"},
                             "exp_annotations": {
                                 "summary": "chat: the error budget burns 33.3 times too fast",
-                                "description": "Promised: 99 % requests with ttft_s <= 0.5 and"
-                                " tpot_s <= 0.05 over 30d. In the last 1h: 2000 bad of 6000."
-                                " Alerts when the burn is more than 14.4 over 1h and 5m or more"
-                                " than 6 over 6h and 30m. Counted request by request, against the"
-                                " exact threshold.",
-                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
+                                "description": "What: chat. Promised: 99 % requests with ttft_s"
+                                " <= 0.5 and tpot_s <= 0.05 over 30d.\n"
+                                "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h;"
+                                " they burn 33.3 and 100.0 times too fast, alerting above 14.4. \n"
+                                "Budget: 96.3% of 30d is left; at this pace it lasts 21h 53m 41s."
+                                "\n"
+                                "First: open dashboard_url, or run `tailspan explain --incident"
+                                " chat`: either names the likely cause and what to change.\n"
+                                "Counted request by request, against the exact threshold.",
+                                "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
                             },
                         },
                     ],
                 }
+            ],
+        },
+    )
+
+
+def test_a_page_of_the_slow_pair_quotes_its_own_windows(promtool: Run, objective: Make) -> None:
+    """An hour ago it was quiet; the six hours are what fired."""
+    events, good, _ = series([Stretch("5h", 100, 9), Stretch("40m", 100, 8)], 120)
+    promtool(
+        tailspan_rules([objective()], EXPLORER_URL),
+        {
+            "interval": "2m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": expr,
+                    "eval_time": "340m",
+                    "exp_samples": [{"labels": labels, "value": value}] if value else [],
+                }
+                for expr, labels, value in (
+                    ('slo:tailspan_alerting_burn:ratio1h{slo="chat"}', "", 0),
+                    (
+                        'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8',
+                        '{slo="chat"}',
+                        1,
+                    ),
+                )
             ],
         },
     )

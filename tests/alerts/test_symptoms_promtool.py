@@ -132,7 +132,7 @@ def test_a_high_p99_says_how_high_and_where_to_look(promtool: Run) -> None:
                             "description": "At least 3.5s over the last 5 min, for five"
                             " minutes. After 1 s a reader's train of thought breaks; this"
                             " is twice as long.",
-                            "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why"
+                            "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why"
                             "&model=a%2Fb+c",
                         },
                     }
@@ -244,6 +244,11 @@ def test_silence_is_told(promtool: Run) -> None:
         promtool,
         {f"tailspan_engine_last_sample_timestamp_seconds{ENGINE}": "0+60x30 1800x30"},
         {"29m": [], "50m": ["TailspanEngineSilent"]},
+    )
+    symptoms(
+        promtool,
+        {f"tailspan_engine_last_sample_timestamp_seconds{ENGINE}": "0+60x30 1800x70"},
+        {"80m": ["TailspanEngineSilent"], "92m": []},
     )
     rules = render(symptom_groups(EXPLORER_URL))
     gone = {"tailspan_build_info": "1x20 stale", LAST_SAMPLE: "0+60x20 stale"}

@@ -314,7 +314,7 @@ def test_the_generated_rules_page_once_and_resolve(
     )
     assert "Promised: 99 % requests with ttft_s <= 0.5 over 7d." in said["description"]
     assert re.search(r"In the last 1m: \d+ bad of \d+\.", said["description"])
-    assert said["runbook_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
+    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
@@ -356,7 +356,7 @@ channels:
     )
     assert message["title"] == page["annotations"]["summary"]
     assert message["link"].startswith(f"{EXPLORER}/?last=")
-    assert page["annotations"]["runbook_url"] == message["link"]
+    assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
     (headers, body) = next((h, b) for path, h, b in receiver.got if path == "/hook")
     sent_s = int(headers[SIGNATURE].split(",")[0].removeprefix("t="))
