@@ -189,7 +189,7 @@ class _Rules:
         return self._alert(
             vocabulary.ALERT_ABSENT,
             f"absent({self._series(vocabulary.SEEN)})",
-            {"severity": "page"},
+            {"severity": self._pairs[0].severity},
             f"{self._objective.name}: nothing is being counted",
             [
                 "The counters of this objective are absent, so no burn of it can be seen.",
@@ -253,8 +253,9 @@ def absent_for_s(objective: Objective, counted: Counted) -> int:
     the time for which `counted.present` outlives them. A target of 99.9 % waits 2 minutes, one of
     99 % 8.
     """
-    pages = [pair for pair in objective.policy.pairs if pair.severity == "page"]
-    detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in pages]
+    first = objective.policy.pairs[0].severity
+    urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
+    detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]
     after_s = min((int(each) for each in detected if each is not None), default=SHORTEST_ABSENCE_S)
     minutes = (after_s - counted.outlived_s) // 60
     return max(SHORTEST_ABSENCE_S, minutes * 60)
