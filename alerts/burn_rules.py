@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
+from alerts.blindness import WORDS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
 from alerts.burn_words import budget_left, fired_by, first_step, of_objective, what
 from alerts.burnrate import Pair, detection_s
@@ -24,6 +25,9 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The first sample that a window holds lies up to one evaluation inside it."""
+
+BLIND_FOR: Final = "15m"
+"""A quarter of the hour that is looked at: a deploy that mends it wakes nobody."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """A restart of what is scraped takes one or two scrapes, which are a minute apart by default."""
@@ -78,7 +82,7 @@ class _Rules:
             rules.append(self._burning(severity, pairs))
             rules += self._held_back(severity, pairs)
             if severity == self._pairs[0].severity and self._objective.alert_when_no_data:
-                rules.append(self._absent())
+                rules += [self._absent(), *self._blind()]
             yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
         budget = budget_rules(self._objective, min(recorded))
         yield Group(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
@@ -197,6 +201,23 @@ class _Rules:
             ],
             for_=durations.render(absent_for_s(self._objective, self._counted)),
         )
+
+    def _blind(self) -> list[Alert]:
+        return [
+            self._alert(
+                vocabulary.ALERT_BLIND,
+                condition,
+                {"severity": "ticket", "reason": reason},
+                f"{self._objective.name}: requests come in, but they are not counted",
+                [
+                    f"While this lasts, no burn of it can be seen. {WORDS[reason]}.",
+                    what(self._objective),
+                    "If no such requests are expected, set alertWhenNoData: false.",
+                ],
+                for_=BLIND_FOR,
+            )
+            for reason, condition in self._counted.blind.items()
+        ]
 
     def _alert(
         self,

@@ -5,10 +5,12 @@ vLLM's histograms, which can only tell what lies under a bucket's bound.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from alerts import durations, vocabulary
+from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, Query, QueryRatio
@@ -26,6 +28,10 @@ class Counted(Protocol):
     @property
     def when_absent(self) -> str:
         """What to look at where the counters are absent."""
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """Conditions under which it counts nothing that it should, by reason, as PromQL."""
 
     @property
     def in_explorer(self) -> bool:
@@ -59,8 +65,28 @@ class OwnCounters:
     in_explorer: bool = True
     outlived_s: int = 0
 
-    def _of(self, name: str) -> str:
-        return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
+    def _of(self, name: str, *more: str) -> str:
+        inside = ",".join([f"{vocabulary.SLO}={quoted(self.slo)}", *more])
+        return f"{name}{{{inside}}}"
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """As `alerts.blindness` has it, over the last hour."""
+        events = self.events("1h")
+
+        def excluded(*more: str) -> str:
+            return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[1h]))"
+
+        conditions = {}
+        for reason in HIDING:
+            hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
+            least = LEAST_LEFT_OUT - 0.5  # increase() may tell 4.9999
+            conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
+        conditions[NONE_SELECTED] = (
+            f"sum(increase({vocabulary.REQUESTS}[1h])) > {EXPECTED - 0.5}\n"
+            f"and {events} == 0\nand {excluded()} == 0\n"
+        )
+        return conditions
 
     @property
     def present(self) -> str:
@@ -84,6 +110,7 @@ class Queries:
 
     ratio: QueryRatio
     about: str = "Counted by the queries of the objective."
+    blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     outlived_s: int = 300
 
@@ -137,6 +164,7 @@ class Buckets:
         "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"
         " --custom-histogram-buckets may lack the bucket."
     )
+    blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     outlived_s: int = 0
 

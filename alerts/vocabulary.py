@@ -12,6 +12,7 @@ REASON: Final = "reason"
 EVENTS: Final = "tailspan_slo_events_total"
 GOOD_EVENTS: Final = "tailspan_slo_good_events_total"
 EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
+REQUESTS: Final = "tailspan_requests_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
 """When the counters were there, as a value: its minimum over a window is since when."""
@@ -24,6 +25,7 @@ EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
+ALERT_BLIND: Final = "TailspanObjectiveBlind"
 ALERT_ABSENT: Final = "TailspanObjectiveAbsent"
 
 

@@ -241,7 +241,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
     )
     rules = rules_of(tailspan_rules([about], EXPLORER_URL))
     alerts = [rule for rule in rules if rule.get("labels", {}).get("slo") and "alert" in rule]
-    assert len(alerts) == 7
+    assert len(alerts) == 10
     for rule in alerts:
         assert rule["labels"]["team"] == "chat-sre"
         assert rule["labels"]["severity"] != "mine"

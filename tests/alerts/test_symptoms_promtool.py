@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from alerts.generate import EXPLORER_URL, vllm_rules
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.latency_rules import latency_group
 from alerts.objectives import Objective
 from alerts.rulefile import render
@@ -296,4 +296,51 @@ def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
         rules,
         {f"{name}_count": "0+100x120", f'{name}_bucket{{le="1.5"}}': "0+100x120"},
         {"15m": ["TailspanObjectiveAbsent"]},
+    )
+
+
+REQUESTS = 'tailspan_requests_total{model="m",replica="r",outcome="stop"}'
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"events": "0+10x120"}, None),
+        ({"events": "0x120"}, "none_selected"),
+        ({"events": "0+4x120", "unknown": "0+6x120"}, "unknown"),
+        ({"events": "0x120", "late": "0+10x120"}, "late"),
+        ({"events": "0x120", "client_error": "0+10x120"}, None),
+        ({"events": "0+6x120", "unknown": "0+4x120"}, None),
+    ],
+)
+def test_an_objective_that_counts_nothing_is_told_with_its_reason(
+    promtool: Run, objective: Callable[..., Objective], counts: dict[str, str], reason: str | None
+) -> None:
+    """Requests come in, and the objective is about none, or leaves most of them out."""
+    series = {
+        'tailspan_slo_events_total{slo="chat"}': counts["events"],
+        'tailspan_slo_good_events_total{slo="chat"}': counts["events"],
+        **{
+            f'tailspan_slo_excluded_events_total{{slo="chat",reason="{each}"}}': counts.get(
+                each, "0x120"
+            )
+            for each in ("unknown", "late", "client_error", "aborted")
+        },
+        REQUESTS: "0+10x120",
+    }
+    promtool(
+        tailspan_rules([objective()], EXPLORER_URL),
+        {
+            "input_series": [{"series": key, "values": each} for key, each in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": 'count by (reason) (ALERTS{alertname="TailspanObjectiveBlind",'
+                    'alertstate="firing"})',
+                    "eval_time": "100m",
+                    "exp_samples": []
+                    if reason is None
+                    else [{"labels": f'{{reason="{reason}"}}', "value": 1}],
+                }
+            ],
+        },
     )
