@@ -33,6 +33,8 @@ POLICY: Final = (
 CONDITION: Final = ("description", "severity", "condition")
 TARGET: Final = ("description", "target")
 SHORT_PART: Final = 12
+SHORTEST_S: Final = 60
+"""Four evaluations of 15 s, and a scrape or more."""
 
 _INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
 
@@ -74,8 +76,10 @@ def read_condition(spec: Reader) -> Pair:
     short_s = (
         _seconds(condition, "alertAfter")
         if "alertAfter" in condition
-        else max(60, long_s // SHORT_PART)
+        else max(SHORTEST_S, long_s // SHORT_PART)
     )
+    if short_s < SHORTEST_S:
+        raise condition.error("alertAfter", "is too short; allowed: at least 1m")
     if short_s >= long_s:
         raise condition.error(
             "alertAfter", f"must be shorter than lookbackWindow: {durations.render(long_s)}"

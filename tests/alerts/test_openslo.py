@@ -112,6 +112,7 @@ def test_objectives_from_elsewhere_are_read() -> None:
         ("op: gt", "op: lte", "op: 'lte'; allowed: gt"),
         ("threshold: 12", "threshold: -1", "threshold: '-1'; allowed: a burn rate above 0"),
         ("threshold: 12", "threshold: 21", "can never page by a.yaml:.*burns 20 times too fast"),
+        ("alertAfter: 10m", "alertAfter: 30s", "alertAfter: is too short; allowed: at least 1m"),
         ("alertAfter: 10m", "alertAfter: 3h", "alertAfter: must be shorter than lookbackWindow"),
         ("alertWhenNoData: false", "alertWhenBreaching: false", "leaves no alert; allowed: true"),
         ("{target: slack}", "{targets: slack}", "spec.targets: no such key"),

@@ -364,7 +364,7 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                                 " <= 0.5 and tpot_s <= 0.05 over 30d.\n"
                                 "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h;"
                                 " they burn 33.3 and 100.0 times too fast, alerting above 14.4. \n"
-                                "Budget: 96.3% of 30d is left; at this pace it lasts 21h 53m 41s."
+                                "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s."
                                 "\n"
                                 "First: open dashboard_url, or run `tailspan explain --incident"
                                 " chat`: either names the likely cause and what to change.\n"
