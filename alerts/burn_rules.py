@@ -11,12 +11,14 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
-from alerts.burnrate import Pair, Policy
+from alerts.blindness import WORDS
+from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
+from alerts.burn_words import budget_left, fired_by, first_step, of_objective, what
+from alerts.burnrate import Pair, detection_s
 from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
 from alerts.objectives import Goodput, Objective
-from alerts.policy import pairs_for
-from alerts.rulefile import Alert, Group, Recording, number, quoted
+from alerts.rulefile import Alert, Group, Recording, escaped, number
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """How often a severity is decided. A 3-day window does not change in 15 s."""
@@ -24,7 +26,11 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The first sample that a window holds lies up to one evaluation inside it."""
 
-ABSENT_FOR: Final = "10m"
+BLIND_FOR: Final = "15m"
+"""A quarter of the hour that is looked at: a deploy that mends it wakes nobody."""
+
+SHORTEST_ABSENCE_S: Final = 120
+"""A restart of what is scraped takes one or two scrapes, which are a minute apart by default."""
 
 LATENCIES: Final = {
     "ttft_s": "ttft",
@@ -39,29 +45,24 @@ FILTERS: Final = ("model", "replica", "tenant", "route")
 """The labels that the explorer's address can hold."""
 
 
-def burn_groups(
-    objective: Objective, counted: Counted, policy: Policy, explorer_url: str
-) -> list[Group]:
+def burn_groups(objective: Objective, counted: Counted, explorer_url: str) -> list[Group]:
     """The rules of one objective, a group per severity.
 
     Args:
         objective: the promise.
         counted: how its events are counted.
-        policy: which burns alert.
         explorer_url: where the alerts' links lead.
     """
-    rules = _Rules(objective, counted, policy, explorer_url)
+    rules = _Rules(objective, counted, explorer_url)
     return list(rules.groups())
 
 
 class _Rules:
-    def __init__(
-        self, objective: Objective, counted: Counted, policy: Policy, explorer_url: str
-    ) -> None:
+    def __init__(self, objective: Objective, counted: Counted, explorer_url: str) -> None:
         self._objective = objective
         self._counted = counted
-        self._policy = policy
-        self._pairs = pairs_for(policy, objective.period_s)
+        self._policy = objective.policy
+        self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
         self._link = explorer_link(objective, explorer_url)
 
@@ -77,11 +78,14 @@ class _Rules:
                 if length_s not in recorded:
                     rules += self._window(length_s)
                     recorded.add(length_s)
+            rules += [self._alerting(pair) for pair in pairs]
             rules.append(self._burning(severity, pairs))
             rules += self._held_back(severity, pairs)
-            if severity == self._pairs[0].severity:
-                rules.append(self._absent())
+            if severity == self._pairs[0].severity and self._objective.alert_when_no_data:
+                rules += [self._absent(), *self._blind()]
             yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
+        budget = budget_rules(self._objective, min(recorded))
+        yield Group(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
 
     def _seen(self) -> Recording:
         return Recording(vocabulary.SEEN, f"0 * {self._counted.present} + time()", self._labels)
@@ -105,33 +109,35 @@ class _Rules:
             ),
         ]
 
+    def _alerting(self, pair: Pair) -> Recording:
+        name = vocabulary.alerting_burn(durations.render(pair.long_s))
+        needed = [
+            self._over(pair, pair.long_s, covered=True),
+            self._over(pair, pair.short_s, covered=True),
+            self._enough(pair),
+        ]
+        return Recording(name, self._arms([(pair, needed)]), self._labels)
+
+    def _any_alerting(self, pairs: Sequence[Pair]) -> str:
+        """The burn of the shortest pair that alerts."""
+        names = (vocabulary.alerting_burn(durations.render(pair.long_s)) for pair in pairs)
+        return "\nor\n".join(map(self._series, names)) + "\n"
+
     def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
-        said = " or ".join(
-            f"more than {_shown(pair.factor(self._objective.period_s))} over"
-            f" {durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
-            for pair in pairs
-        )
         return self._alert(
             vocabulary.ALERT_BURNING,
-            self._arms(self._firing(pairs)),
+            self._any_alerting(pairs),
             {"severity": severity},
             f"{self._objective.name}: the error budget burns"
             ' {{ $value | printf "%.1f" }} times too fast',
-            f"{self._promise()} {self._now(pairs[0])} Alerts when the burn is {said}.",
+            [
+                what(self._objective),
+                "".join(fired_by(self._objective, pair) for pair in pairs),
+                budget_left(self._objective),
+                first_step(self._objective),
+                self._counted.about,
+            ],
         )
-
-    def _firing(self, pairs: Sequence[Pair]) -> list[tuple[Pair, list[str]]]:
-        return [
-            (
-                pair,
-                [
-                    self._over(pair, pair.long_s, covered=True),
-                    self._over(pair, pair.short_s, covered=True),
-                    self._enough(pair),
-                ],
-            )
-            for pair in pairs
-        ]
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
         """The alerts that were not, each with the guard that held it back and why."""
@@ -155,7 +161,7 @@ class _Rules:
             ]
         ]
         # Of two pairs one may fire while the other is held back: then nothing is.
-        but = f"unless (\n{self._arms(self._firing(pairs))})\n"
+        but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = self._objective.name
         return [
             self._alert(
@@ -163,49 +169,75 @@ class _Rules:
                 f"(\n{self._arms(few)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "low_traffic"},
                 f"{name}: burning, but on too few requests to {severity}",
-                f"Fewer than {minimum} bad requests in the long window: by chance alone, so few"
-                f" say little. {self._promise()}",
+                [
+                    f"Fewer than {minimum} bad requests in the long window: so few can be chance.",
+                    what(self._objective),
+                    self._counted.about,
+                ],
             ),
             self._alert(
                 vocabulary.ALERT_HELD_BACK,
                 f"(\n{self._arms(new)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
                 f"{name}: burning, but not watched for long enough to {severity}",
-                "The window is only partly covered since the counting began; what is missing"
-                " counts as good, and if this burn goes on it will alert as soon as enough of the"
-                f" budget is spent. {self._promise()}",
+                [
+                    "The counters exist for a part of the window only; the rest counts as good."
+                    " If this burn goes on, it alerts once enough of the budget is spent.",
+                    what(self._objective),
+                    self._counted.about,
+                ],
             ),
         ]
 
     def _absent(self) -> Alert:
-        seen = self._series(vocabulary.SEEN)
-        return Alert(
+        return self._alert(
             vocabulary.ALERT_ABSENT,
-            f"absent({seen})",
-            {**self._labels, "severity": "page"},
-            {
-                "summary": f"{self._objective.name}: nothing is being counted",
-                "description": "The counters of this objective are not there, so no burn of it can"
-                " be seen. No data is not good data: look whether Tailspan runs and is scraped,"
-                " and whether it counts an objective of this name.",
-                "runbook_url": self._link,
-            },
-            for_=ABSENT_FOR,
+            f"absent({self._series(vocabulary.SEEN)})",
+            {"severity": self._pairs[0].severity},
+            f"{self._objective.name}: nothing is being counted",
+            [
+                "The counters of this objective are absent, so no burn of it can be seen.",
+                self._counted.when_absent,
+            ],
+            for_=durations.render(absent_for_s(self._objective, self._counted)),
         )
 
+    def _blind(self) -> list[Alert]:
+        return [
+            self._alert(
+                vocabulary.ALERT_BLIND,
+                condition,
+                {"severity": "ticket", "reason": reason},
+                f"{self._objective.name}: requests come in, but they are not counted",
+                [
+                    f"While this lasts, no burn of it can be seen. {WORDS[reason]}.",
+                    what(self._objective),
+                    "If no such requests are expected, set alertWhenNoData: false.",
+                ],
+                for_=BLIND_FOR,
+            )
+            for reason, condition in self._counted.blind.items()
+        ]
+
     def _alert(
-        self, alert: str, expr: str, labels: dict[str, str], summary: str, description: str
+        self,
+        alert: str,
+        expr: str,
+        labels: dict[str, str],
+        summary: str,
+        description: Sequence[str],
+        for_: str | None = None,
     ) -> Alert:
-        return Alert(
-            alert,
-            expr,
-            {**self._labels, **labels},
-            {
-                "summary": summary,
-                "description": f"{description} {self._counted.about}",
-                "runbook_url": self._link,
-            },
-        )
+        about = self._objective
+        annotations = {
+            **{key: escaped(value) for key, value in about.annotations},
+            "summary": summary,
+            "description": "\n".join(each for each in description if each),
+        }
+        if self._counted.in_explorer:
+            annotations["dashboard_url"] = self._link
+        own = {**self._labels, "service": about.service, **labels}
+        return Alert(alert, expr, {**dict(about.labels), **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
         """Any pair whose conditions all hold; its value is the burn of the long window."""
@@ -217,7 +249,7 @@ class _Rules:
 
     def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
         window = durations.render(length_s)
-        threshold = pair.factor(self._objective.period_s) * self._objective.budget
+        threshold = pair.factor * self._objective.budget
         bad, events = (
             self._series(of(window)) for of in (vocabulary.bad_events, vocabulary.events)
         )
@@ -232,19 +264,22 @@ class _Rules:
         return f"{bad} {'<=' if negated else '>'} {least}"
 
     def _series(self, name: str) -> str:
-        return f"{name}{{{vocabulary.SLO}={quoted(self._objective.name)}}}"
+        return of_objective(self._objective, name)
 
-    def _promise(self) -> str:
-        return _plain(self._objective.promise)
 
-    def _now(self, pair: Pair) -> str:
-        window = durations.render(pair.long_s)
-        bad, events = (
-            "{{ with query `" + self._series(of(window)) + "` }}"
-            '{{ . | first | value | printf "%.0f" }}{{ end }}'
-            for of in (vocabulary.bad_events, vocabulary.events)
-        )
-        return f"In the last {window}: {bad} bad of {events}."
+def absent_for_s(objective: Objective, counted: Counted) -> int:
+    """How long counters may be absent before that pages.
+
+    As long as a total failure may last before it pages, for absent counters may hide one; less
+    the time for which `counted.present` outlives them. A target of 99.9 % waits 2 minutes, one of
+    99 % 8.
+    """
+    first = objective.policy.pairs[0].severity
+    urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
+    detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]
+    after_s = min((int(each) for each in detected if each is not None), default=SHORTEST_ABSENCE_S)
+    minutes = (after_s - counted.outlived_s) // 60
+    return max(SHORTEST_ABSENCE_S, minutes * 60)
 
 
 def explorer_link(
@@ -271,12 +306,3 @@ def explorer_link(
             if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
                 asked[each.field] = str(each.value)
     return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"
-
-
-def _plain(text: str) -> str:
-    """A user's text where Prometheus would look for a template."""
-    return text.replace("{{", "{ {").replace("}}", "} }")
-
-
-def _shown(factor: Fraction) -> str:
-    return f"{float(factor):.3g}"

@@ -49,22 +49,20 @@ class Pair:
         severity: what it makes: a page or a ticket.
         long_s: says that enough of the budget is gone.
         short_s: says that it still goes on.
-        budget_share: of the period's budget, spent when the long window alerts.
+        factor: how many times too fast the budget must burn in both.
     """
 
     severity: str
     long_s: int
     short_s: int
-    budget_share: Fraction
-
-    def factor(self, period_s: int) -> Fraction:
-        """How many times too fast the budget must go."""
-        return self.budget_share * period_s / self.long_s
+    factor: Fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which burns alert. Data, with its source: `policies/*.yaml`."""
+    """Which burns of one objective alert: the most urgent severity first, its shortest pair first.
+
+    Made by `alerts.policy` for the objective's period and budget."""
 
     name: str
     source: str
@@ -122,22 +120,19 @@ def judge_pair(
     return State.FIRING
 
 
-def judge(
-    windows: Mapping[int, Window], policy: Policy, period_s: int, budget: Fraction
-) -> dict[Pair, State]:
+def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> dict[Pair, State]:
     """What every pair of a policy says.
 
     Args:
         windows: by length in seconds; each that the policy has.
         policy: the pairs and the minimum.
-        period_s: the objective's.
         budget: the share of events that may be bad.
     """
     return {
         pair: judge_pair(
             windows[pair.long_s],
             windows[pair.short_s],
-            pair.factor(period_s),
+            pair.factor,
             budget,
             policy.minimum_bad_events,
         )
@@ -145,13 +140,11 @@ def judge(
     }
 
 
-def detection_s(
-    pair: Pair, period_s: int, budget: Fraction, bad_ratio: Fraction
-) -> Fraction | None:
+def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
     """How long a burn goes on before its pair alerts; None where it never does."""
-    if bad_ratio <= pair.factor(period_s) * budget:
+    if bad_ratio <= pair.factor * budget:
         return None
-    return pair.factor(period_s) * budget * pair.long_s / bad_ratio
+    return pair.factor * budget * pair.long_s / bad_ratio
 
 
 def budget_left(counts: Counts, budget: Fraction) -> Fraction | None:

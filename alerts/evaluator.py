@@ -15,7 +15,6 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Policy
 from alerts.counting import (
     EVALUATION_S,
     LONGEST_REQUEST_S,
@@ -29,7 +28,6 @@ from alerts.fresh import FreshCounts
 from alerts.history import History
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Goodput, Objective, counted
-from alerts.policy import pairs_for
 from store import dialects
 from store.errors import StoreUnavailable
 from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
@@ -51,7 +49,6 @@ class Evaluator:
     Args:
         engine: from `open_database`.
         objectives: those not counted by Tailspan are left out.
-        policy: which burns alert.
         keep_s: how long the store keeps requests; None for ever. What was counted of those
             that are gone is never counted again.
     """
@@ -60,13 +57,11 @@ class Evaluator:
         self,
         engine: Engine,
         objectives: Sequence[Objective],
-        policy: Policy,
         *,
         keep_s: int | None = None,
     ) -> None:
         self._engine = engine
         self._objectives = objectives
-        self._policy = policy
         self._keep_s = keep_s
         self._fresh = FreshCounts()
         # Of what others write we do not hear.
@@ -126,10 +121,7 @@ class Evaluator:
         if first_s > until_s:
             return []
         keep_tally(self._engine, goodput, now_s, self._count)
-        pairs = pairs_for(self._policy, objective.period_s)
-        policy = Policy(
-            self._policy.name, self._policy.source, self._policy.minimum_bad_events, pairs
-        )
+        pairs = objective.policy.pairs
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
         history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
@@ -140,7 +132,7 @@ class Evaluator:
         changed: dict[tuple[str, int], Incident] = {}
         for at_s in range(first_s, until_s + 1, EVALUATION_S):
             for severity in dict.fromkeys(pair.severity for pair in pairs):
-                found = advance(incidents.get(severity), objective, severity, history, policy, at_s)
+                found = advance(incidents.get(severity), objective, severity, history, at_s)
                 if found is None:
                     continue
                 changed[severity, found.fired_s] = found

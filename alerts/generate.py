@@ -4,51 +4,35 @@ from collections.abc import Sequence
 from typing import Final
 
 from alerts.burn_rules import burn_groups
-from alerts.burnrate import Policy
-from alerts.errors import RuleError
 from alerts.indicators import of_tailspan, of_vllm
 from alerts.latency_rules import latency_group
-from alerts.objectives import Objective
-from alerts.policy import impossible
+from alerts.objectives import Goodput, Objective
 from alerts.rulefile import render
 from alerts.symptom_rules import symptom_groups
 
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 
-def tailspan_rules(objectives: Sequence[Objective], policy: Policy, explorer_url: str) -> str:
+def tailspan_rules(objectives: Sequence[Objective], explorer_url: str) -> str:
     """Rules for a Prometheus that scrapes Tailspan.
 
-    Raises:
-        RuleError: an objective that could never alert.
+    Without an objective that Tailspan counts, only the objectives' own rules: such a Prometheus
+    need not scrape Tailspan, and would page for its absence.
     """
-    _check(objectives, policy)
     groups = [
-        group
-        for each in objectives
-        for group in burn_groups(each, of_tailspan(each), policy, explorer_url)
+        group for each in objectives for group in burn_groups(each, of_tailspan(each), explorer_url)
     ]
+    if objectives and not any(isinstance(each.indicator, Goodput) for each in objectives):
+        return render(groups)
     return render([*groups, latency_group(explorer_url), *symptom_groups(explorer_url)])
 
 
-def vllm_rules(objectives: Sequence[Objective], policy: Policy, explorer_url: str) -> str:
+def vllm_rules(objectives: Sequence[Objective], explorer_url: str) -> str:
     """Rules for a Prometheus that scrapes vLLM itself.
 
     Raises:
-        RuleError: an objective that could never alert, or that vLLM's histograms cannot count.
+        RuleError: an objective that vLLM's histograms cannot count.
     """
-    _check(objectives, policy)
     return render(
-        [
-            group
-            for each in objectives
-            for group in burn_groups(each, of_vllm(each), policy, explorer_url)
-        ]
+        [group for each in objectives for group in burn_groups(each, of_vllm(each), explorer_url)]
     )
-
-
-def _check(objectives: Sequence[Objective], policy: Policy) -> None:
-    for each in objectives:
-        why = impossible(each, policy)
-        if why:
-            raise RuleError(f"{each.file}:{each.line}: {each.name}: {why}")

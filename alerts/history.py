@@ -56,14 +56,12 @@ class History:
         return Window(self.counts(at_s - length_s, at_s), covered)
 
 
-def states_at(
-    history: History, at_s: int, policy: Policy, period_s: int, budget: Fraction
-) -> dict[str, State]:
+def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:
     """What each severity says at an instant: the most urgent of what its pairs say."""
     lengths = {length for pair in policy.pairs for length in (pair.long_s, pair.short_s)}
     windows = {length: history.window(length, at_s) for length in lengths}
     told: dict[str, State] = {}
-    for pair, state in judge(windows, policy, period_s, budget).items():
+    for pair, state in judge(windows, policy, budget).items():
         before = told.get(pair.severity)
         if before is None or URGENCY.index(state) < URGENCY.index(before):
             told[pair.severity] = state

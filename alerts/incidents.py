@@ -1,23 +1,24 @@
 """Incidents: one for each burn, with its start, its peak, its end. Pure.
 
-A burn begins before it is noticed: walking back from the first alert, the minutes that each
-spent more than their share belong to it, and pauses of a few minutes do. It ends when nothing
-has fired for a while, and then ended when it last fired: a short window that flickers makes
-no second incident.
+A burn begins before it is noticed: at the change point that a CUSUM finds between a rate of bad
+events that just keeps the objective and one that just alerts. It ends when nothing has fired for
+a while, and then ended when it last fired: a short window that flickers makes no second incident.
+
+Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
+"Counted data CUSUM's", Technometrics 27, 1985.
 """
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import log
 from typing import Final
 
-from alerts.burnrate import Policy, State, burn
+from alerts.burnrate import State, burn
 from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
 """So long without an alert ends an incident."""
-PAUSE_S: Final = 300
-"""So long a pause is part of a burn."""
 MINUTE_S: Final = 60
 LEAST_EXPLAINED_S: Final = 300
 """How much of the time until now is explained, at least: an incident is young when it is told."""
@@ -73,7 +74,6 @@ def advance(
     objective: Objective,
     severity: str,
     history: History,
-    policy: Policy,
     at_s: int,
 ) -> Incident | None:
     """What an evaluation at an instant makes of a severity's incident.
@@ -83,36 +83,43 @@ def advance(
         objective: whose.
         severity: page or ticket.
         history: the counts, at least as far back as the longest window.
-        policy: which burns alert; of pairs that mean something over the period.
         at_s: the instant.
 
     Returns:
         The incident as of now, with `ended_s` once it is over; None where there is none.
     """
-    state = states_at(history, at_s, policy, objective.period_s, objective.budget)[severity]
+    state = states_at(history, at_s, objective.policy, objective.budget)[severity]
     if state is not State.FIRING:
         if open_incident is None or at_s - open_incident.last_s < QUIET_S:
             return open_incident
         return replace(open_incident, ended_s=open_incident.last_s)
-    pairs = [pair for pair in policy.pairs if pair.severity == severity]
+    pairs = [pair for pair in objective.policy.pairs if pair.severity == severity]
     now = burn(history.counts(at_s - pairs[0].long_s, at_s), objective.budget) or Fraction(0)
     if open_incident is None:
         longest_s = max(pair.long_s for pair in pairs)
-        began_s = _began_s(history, objective.budget, at_s, longest_s)
+        lowest = float(min(pair.factor for pair in pairs))
+        began_s = _began_s(history, float(objective.budget), lowest, at_s, longest_s)
         return Incident(objective.name, severity, began_s, at_s, at_s, now, at_s)
     if now > open_incident.peak_burn:
         return replace(open_incident, last_s=at_s, peak_burn=now, peak_s=at_s)
     return replace(open_incident, last_s=at_s)
 
 
-def _began_s(history: History, budget: Fraction, at_s: int, longest_s: int) -> int:
-    began_s = at_s
-    end_s = at_s
-    while end_s > max(at_s - longest_s, history.since_s) and began_s - end_s <= PAUSE_S:
+def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
+    """The most likely instant at which the bad events rose from the budget's rate to the factor's.
+
+    The start that leaves most bad events beyond the reference rate, which for counts lies between
+    the two rates at their difference over the difference of their logarithms (Lucas, 1985).
+    """
+    reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
+    began_s = end_s = at_s
+    beyond = most = 0.0
+    while end_s > max(at_s - longest_s, history.since_s):
         counts = history.counts(end_s - MINUTE_S, end_s)
         end_s -= MINUTE_S
-        if counts.bad > budget * counts.events:
-            began_s = end_s
+        beyond += counts.bad - reference * counts.events
+        if beyond > most:
+            began_s, most = end_s, beyond
     return began_s
 
 

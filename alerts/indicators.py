@@ -5,14 +5,16 @@ vLLM's histograms, which can only tell what lies under a bucket's bound.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from alerts import durations, vocabulary
+from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, Query, QueryRatio
-from alerts.rulefile import quoted
+from alerts.rulefile import escaped, quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 
 
@@ -22,6 +24,22 @@ class Counted(Protocol):
     @property
     def about(self) -> str:
         """What a person should know of how it is counted."""
+
+    @property
+    def when_absent(self) -> str:
+        """What to look at where the counters are absent."""
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """Conditions under which it counts nothing that it should, by reason, as PromQL."""
+
+    @property
+    def in_explorer(self) -> bool:
+        """Whether the explorer shows these events."""
+
+    @property
+    def outlived_s(self) -> int:
+        """For how long `present` has a value after the counters have gone."""
 
     @property
     def present(self) -> str:
@@ -40,9 +58,35 @@ class OwnCounters:
 
     slo: str
     about: str = "Counted request by request, against the exact threshold."
+    when_absent: str = (
+        "First: check that Tailspan runs, that Prometheus scrapes it, and that it has this"
+        " objective: `tailspan doctor`, `tailspan slo status`."
+    )
+    in_explorer: bool = True
+    outlived_s: int = 0
 
-    def _of(self, name: str) -> str:
-        return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
+    def _of(self, name: str, *more: str) -> str:
+        inside = ",".join([f"{vocabulary.SLO}={quoted(self.slo)}", *more])
+        return f"{name}{{{inside}}}"
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """As `alerts.blindness` has it, over the last hour."""
+        events = self.events("1h")
+
+        def excluded(*more: str) -> str:
+            return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[1h]))"
+
+        conditions = {}
+        for reason in HIDING:
+            hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
+            least = LEAST_LEFT_OUT - 0.5  # increase() may tell 4.9999
+            conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
+        conditions[NONE_SELECTED] = (
+            f"sum(increase({vocabulary.REQUESTS}[1h])) > {EXPECTED - 0.5}\n"
+            f"and {events} == 0\nand {excluded()} == 0\n"
+        )
+        return conditions
 
     @property
     def present(self) -> str:
@@ -66,6 +110,18 @@ class Queries:
 
     ratio: QueryRatio
     about: str = "Counted by the queries of the objective."
+    blind: Mapping[str, str] = field(default_factory=dict)
+    in_explorer: bool = False
+    outlived_s: int = 300
+
+    @property
+    def when_absent(self) -> str:
+        """The user's own metrics."""
+        return (
+            "First: check that what exports these metrics runs and is scraped (`up`), and that the"
+            " query has not been renamed away. The total is counted by: "
+            + escaped(self.ratio.total.over("5m"))
+        )
 
     @property
     def present(self) -> str:
@@ -85,8 +141,12 @@ class Queries:
 
 
 def _count(query: Query, window: str) -> str:
-    text = query.over(window)
-    return f"{text} * {durations.parse_s(window)}" if query.per_second else f"({text})"
+    """One number without labels, whatever the query's operators and labels are.
+
+    On lines of its own, so that a comment at the query's end ends there.
+    """
+    whole = f"sum(\n{query.over(window)}\n)"
+    return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +160,13 @@ class Buckets:
         "Counted by a bucket of vLLM's own histogram, which knows neither aborted nor failed"
         " requests."
     )
+    when_absent: str = (
+        "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"
+        " --custom-histogram-buckets may lack the bucket."
+    )
+    blind: Mapping[str, str] = field(default_factory=dict)
+    in_explorer: bool = False
+    outlived_s: int = 0
 
     def _of(self, suffix: str, le: str = "") -> str:
         inside = ",".join(each for each in (self.selector, le) if each)

@@ -83,7 +83,7 @@ def _alert(limit: Limit, explorer_url: str) -> Alert:
             "summary": f"{{{{ $labels.model }}}}: P99 of {limit.title} is above {limit.limit_s} s",
             "description": f"At least {{{{ $value | humanizeDuration }}}} over the last 5 min, for"
             f" five minutes. {limit.reason}",
-            "runbook_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"
+            "dashboard_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"
             "{{ end }}",
         },
         for_="5m",

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Final
 
 from alerts import durations
+from alerts.burnrate import Policy
 from alerts.expression import Comparison, Expression, comparisons, render
 
 JUDGED: Final = 2
@@ -74,7 +75,15 @@ Indicator = Goodput | QueryRatio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A promise. `file` and `line` are where it is written."""
+    """A promise.
+
+    Args:
+        policy: which burns alert.
+        labels: of every alert, beside Tailspan's own.
+        annotations: of every alert, beside Tailspan's own.
+        alert_when_no_data: whether absent counters page.
+        file: where it is written; as `line`.
+    """
 
     name: str
     display_name: str
@@ -84,6 +93,10 @@ class Objective:
     target: Fraction
     target_written: str
     period_s: int
+    policy: Policy
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    alert_when_no_data: bool = True
     file: str
     line: int
 

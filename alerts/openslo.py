@@ -1,9 +1,8 @@
 """OpenSLO v1, read strictly: an error names file, line, key, the value given, those allowed.
 
-Read are SLO, SLI, Service and DataSource. What would change a promise if it were ignored is
-refused (calendar windows, time slices, thresholds outside the expression); what only tells
-someone else's alerting what to do (AlertPolicy, AlertCondition, AlertNotificationTarget,
-and an SLO's alertPolicies) is left out and noted, for the windows come from `policies/`.
+Every document is read, whether something refers to it or not. What would change an objective if
+it were ignored is refused (calendar windows, time slices, thresholds outside the expression).
+Who is notified is configured elsewhere: notification targets are checked and noted.
 
 Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
 """
@@ -16,26 +15,40 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from alerts import durations, expression
-from alerts.documents import Fields, Items, Node, Reader, Text, read_documents
-from alerts.errors import AlertsError, DocumentError, ExpressionError, shown
-from alerts.expression import Expression, Vocabulary
-from alerts.fields import GOOD, WHERE
-from alerts.objectives import Goodput, Indicator, Objective, Query, QueryRatio
+from alerts import durations
+from alerts.alert_policies import (
+    CONDITION,
+    POLICY,
+    TARGET,
+    policies_of,
+    read_condition,
+    read_policy,
+    read_target,
+    resolved,
+)
+from alerts.documents import Items, Node, Reader, read_documents
+from alerts.errors import AlertsError, DocumentError, shown
+from alerts.objectives import Objective
+from alerts.openslo_indicator import SLI, read_indicator, sli_spec
+from alerts.openslo_metadata import METADATA, annotations_of, labels_of, name_of
 
 VERSION: Final = "openslo/v1"
 OBJECTIVES: Final = Path(__file__).parent / "objectives"
 """In force where none are named."""
 
-READ: Final = ("SLO", "SLI", "Service", "DataSource")
-LEFT_OUT: Final = ("AlertPolicy", "AlertCondition", "AlertNotificationTarget")
+KINDS: Final = (
+    "SLO",
+    "SLI",
+    "Service",
+    "DataSource",
+    "AlertPolicy",
+    "AlertCondition",
+    "AlertNotificationTarget",
+)
 SHORTEST_PERIOD_S: Final = 7 * durations.UNITS_S["d"]
 LONGEST_PERIOD_S: Final = 366 * durations.UNITS_S["d"]
 
 _DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
-_METADATA: Final = ("name", "displayName", "labels", "annotations")
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_SELECTOR: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ class Findings:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The YAML files that are named, or lie in folders that are.
+    """The YAML files that are named, or lie in folders that are, or in folders of those.
 
     Raises:
         FileNotFoundError: a path that is not there, or a folder without any.
@@ -63,7 +76,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for end in ("yaml", "yml") for each in path.glob(f"*.{end}"))
+            inside = sorted(each for end in ("yaml", "yml") for each in path.rglob(f"*.{end}"))
             if not inside:
                 raise FileNotFoundError(f"{path}: no *.yaml or *.yml in this folder")
             found += inside
@@ -117,43 +130,43 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """Documents of all files: an SLO may refer to an SLI that comes later."""
+    """Documents of all files by kind and name: one may refer to another that comes later."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
         self._notes: list[str] = []
         self._slos: list[tuple[Reader, Reader]] = []
-        self._slis: dict[str, Reader] = {}
+        self._specs: dict[str, dict[str, Reader]] = {kind: {} for kind in KINDS}
 
     def take(self, document: Node, file: str) -> None:
-        try:
-            self._take(document, file)
-        except DocumentError as error:
-            self.errors.append(error)
+        """Note a document, or each of a sequence of them."""
+        for each in document.items if isinstance(document, Items) else (document,):
+            try:
+                self._take(each, file)
+            except DocumentError as error:
+                self.errors.append(error)
 
     def _take(self, document: Node, file: str) -> None:
         whole = Reader(document, file, "", _DOCUMENT)
         whole.choice("apiVersion", (VERSION,))
-        kind = whole.choice("kind", (*READ, *LEFT_OUT))
-        metadata = whole.inner("metadata", _METADATA)
-        name = _name(metadata)
+        kind = whole.choice("kind", KINDS)
+        metadata = whole.inner("metadata", METADATA)
+        name = name_of(metadata)
         if kind == "SLO":
             self._slos.append((whole, metadata))
-        elif kind == "SLI":
-            if name in self._slis:
-                raise metadata.error("name", f"{shown(name)}: another SLI has this name")
-            self._slis[name] = whole
-        elif kind in LEFT_OUT:
-            self._notes.append(
-                f"{file}:{whole.line}: {kind} {name}: left out; burn-rate windows come from"
-                " alerts/policies"
-            )
+            return
+        if name in self._specs[kind]:
+            raise metadata.error("name", f"{shown(name)}: another {kind} has this name")
+        self._specs[kind][name] = whole.inner("spec", _SPECS[kind])
 
     def resolved(self) -> Findings:
+        """Objectives of all that was taken, and what is wrong with it."""
+        sources = self._sources()
+        self._check_others(sources)
         objectives: dict[str, Objective] = {}
         for whole, metadata in self._slos:
             try:
-                for objective in _slo(whole, metadata, self._slis, self._notes):
+                for objective in _slo(whole, metadata, self._specs, sources):
                     if objective.name in objectives:
                         other = objectives[objective.name]
                         raise metadata.error(
@@ -164,8 +177,52 @@ class _Collected:
             except DocumentError as error:
                 self.errors.append(error)
         spec = Spec(tuple(objectives.values()), tuple(self._notes))
-        return Findings(spec, tuple(self.errors))
+        # What an SLO refers to is read for it, too: it is wrong once.
+        return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
 
+    def _sources(self) -> dict[str, str]:
+        """The type of each DataSource."""
+        sources: dict[str, str] = {}
+        for name, spec in self._specs["DataSource"].items():
+            try:
+                spec.node("connectionDetails")
+                sources[name] = spec.text("type")
+            except DocumentError as error:
+                self.errors.append(error)
+        return sources
+
+    def _check_others(self, sources: Mapping[str, str]) -> None:
+        """Find what is wrong with documents that no SLO refers to."""
+        conditions = self._specs["AlertCondition"]
+        for kind, specs in self._specs.items():
+            for name, spec in specs.items():
+                try:
+                    match kind:
+                        case "SLI":
+                            read_indicator(spec, sources)
+                        case "AlertCondition":
+                            read_condition(spec)
+                        case "AlertPolicy":
+                            read_policy(spec, name, conditions)
+                        case "AlertNotificationTarget":
+                            read_target(spec)
+                            self._notes.append(
+                                f"{spec.file}:{spec.line}: AlertNotificationTarget {name} has no"
+                                " effect: notify.yaml or Alertmanager say who is notified"
+                            )
+                except DocumentError as error:
+                    self.errors.append(error)
+
+
+_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
+    "SLI": SLI,
+    "Service": ("description",),
+    "DataSource": ("description", "type", "connectionDetails"),
+    "AlertPolicy": POLICY,
+    "AlertCondition": CONDITION,
+    "AlertNotificationTarget": TARGET,
+}
+"""The keys of each kind's spec."""
 
 _SLO: Final = (
     "description",
@@ -192,11 +249,14 @@ _OBJECTIVE: Final = (
 
 
 def _slo(
-    whole: Reader, metadata: Reader, slis: Mapping[str, Reader], notes: list[str]
+    whole: Reader,
+    metadata: Reader,
+    specs: Mapping[str, Mapping[str, Reader]],
+    sources: Mapping[str, str],
 ) -> list[Objective]:
     spec = whole.inner("spec", _SLO)
-    name = _name(metadata)
-    indicator = _indicator(_sli_spec(spec, slis))
+    name = name_of(metadata)
+    indicator = read_indicator(sli_spec(spec, specs["SLI"]), sources)
     method = spec.choice("budgetingMethod", ("Occurrences", "Timeslices", "RatioTimeslices"))
     if method != "Occurrences":
         raise spec.error(
@@ -205,16 +265,12 @@ def _slo(
             " the two would tell of other burns; allowed: Occurrences",
         )
     period_s = _period_s(spec)
-    if "alertPolicies" in spec:
-        notes.append(
-            f"{whole.file}:{whole.line}: SLO {name}: alertPolicies are left out; burn-rate"
-            " windows come from alerts/policies"
-        )
+    policies = policies_of(spec, specs["AlertPolicy"], specs["AlertCondition"])
     objectives = spec.each("objectives", _OBJECTIVE)
     if not objectives:
         raise spec.error("objectives", "is empty: at least one target is needed")
     made = []
-    for place, each in enumerate(objectives, 1):
+    for each in objectives:
         for key in _OBJECTIVE[3:]:
             if key in each:
                 raise each.error(
@@ -225,7 +281,8 @@ def _slo(
         target, written = _target(each)
         made.append(
             Objective(
-                name=name if len(objectives) == 1 else f"{name}-{place}",
+                # By its target, not its place: an objective that is inserted renames no other.
+                name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
                 display_name=each.text("displayName", metadata.text("displayName", name)),
                 service=spec.text("service"),
                 description=spec.text("description", " ").strip(),
@@ -233,6 +290,10 @@ def _slo(
                 target=target,
                 target_written=written,
                 period_s=period_s,
+                policy=resolved(policies, each, period_s, target),
+                labels=labels_of(metadata),
+                annotations=annotations_of(metadata),
+                alert_when_no_data=all(policy.when_no_data for policy in policies),
                 file=whole.file,
                 line=each.line,
             )
@@ -240,89 +301,9 @@ def _slo(
     return made
 
 
-def _sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
-    """The indicator's spec: written here, or referred to."""
-    if ("indicator" in spec) == ("indicatorRef" in spec):
-        raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
-    if "indicator" in spec:
-        inner = spec.inner("indicator", ("metadata", "spec"))
-        if "metadata" in inner:
-            _name(inner.inner("metadata", _METADATA))
-        return inner.inner("spec", _SLI)
-    wanted = spec.text("indicatorRef")
-    if wanted not in slis:
-        known = ", ".join(sorted(slis)) or "none was read"
-        raise spec.error("indicatorRef", f"{shown(wanted)} is no SLI; allowed: {known}")
-    return slis[wanted].inner("spec", _SLI)
-
-
-_SLI: Final = ("description", "ratioMetric", "thresholdMetric")
-_RATIO: Final = ("counter", "good", "bad", "total", "raw", "rawType")
-_SOURCE: Final = ("metricSourceRef", "type", "spec")
-
-
-def _indicator(sli: Reader) -> Indicator:
-    if "thresholdMetric" in sli:
-        raise sli.error(
-            "thresholdMetric",
-            "is not supported: an average under a threshold promises no request anything;"
-            " allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
-        )
-    ratio = sli.inner("ratioMetric", _RATIO)
-    for key in ("raw", "rawType"):
-        if key in ratio:
-            raise ratio.error(key, "is not supported: a ratio made elsewhere keeps no counts")
-    if ("good" in ratio) == ("bad" in ratio):
-        raise ratio.error("good", "give good or bad: one of them, not both")
-    part_key = "good" if "good" in ratio else "bad"
-    total, part = _source(ratio, "total"), _source(ratio, part_key)
-    kinds = ("tailspan", "prometheus")
-    kind = part.choice("type", (*kinds, "Tailspan", "Prometheus")).lower()
-    if total.choice("type", (*kinds, "Tailspan", "Prometheus")).lower() != kind:
-        raise total.error("type", f"must be the same as of {part_key}: {kind}")
-    if kind == "prometheus":
-        if not ratio.flag("counter", True):
-            raise ratio.error("counter", "false: gauges are not supported; allowed: true")
-        return QueryRatio(_query(total), _query(part), part_key == "bad")
-    if part_key == "bad":
-        raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
-    selection = total.inner("spec", ("where",))
-    promise = part.inner("spec", ("good",))
-    where = _expression(selection, "where", WHERE) if "where" in selection else None
-    return Goodput(where, _expression(promise, "good", GOOD))
-
-
-def _source(ratio: Reader, key: str) -> Reader:
-    return ratio.inner(key, ("metricSource",)).inner("metricSource", _SOURCE)
-
-
-def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
-    try:
-        return expression.parse(reader.text(key), vocabulary)
-    except ExpressionError as error:
-        raise reader.error(key, str(error)) from error
-
-
-def _query(source: Reader) -> Query:
-    """A counter's query, made one with a place for its range."""
-    spec = source.inner("spec", ("query", "promql"))
-    key = "promql" if "promql" in spec else "query"
-    text = spec.text(key).strip()
-    window = "{{.window}}"
-    if window in text:
-        if "increase(" in text:
-            return Query(text, per_second=False)
-        if "rate(" in text:
-            return Query(text, per_second=True)
-    elif _SELECTOR.fullmatch(text):
-        return Query(f"sum(increase({text}[{window}]))", per_second=False)
-    elif text.startswith("sum(") and _SELECTOR.fullmatch(text[4:-1]) and text.endswith(")"):
-        return Query(f"sum(increase({text[4:-1]}[{window}]))", per_second=False)
-    raise spec.error(
-        key,
-        f"{shown(text)}; allowed: a counter (name{{…}}), its sum, or increase() or rate() over"
-        f" [{window}]",
-    )
+def _suffix(target_written: str) -> str:
+    """A target as a part of a name: 99.9 % is 99-9."""
+    return target_written.removesuffix(" %").replace(".", "-")
 
 
 def _period_s(spec: Reader) -> int:
@@ -365,27 +346,3 @@ def _target(objective: Reader) -> tuple[Fraction, str]:
         raise objective.error(key, f"{problem} {example}")
     percent = (value * (100 // most)).normalize()
     return Fraction(value) / most, f"{percent:f} %"
-
-
-def _name(metadata: Reader) -> str:
-    name = metadata.text("name")
-    if not _NAME.fullmatch(name):
-        raise metadata.error(
-            "name", f"{shown(name)}; allowed: a-z, 0-9 and - between them, at most 63"
-        )
-    for key in ("labels", "annotations"):
-        if key in metadata:
-            _plain(metadata, key)
-    return name
-
-
-def _plain(metadata: Reader, key: str) -> None:
-    """Labels and annotations are other people's affair, but must be texts."""
-    node = metadata.node(key)
-    values = node.fields.values() if isinstance(node, Fields) else None
-    if values is None or not all(
-        isinstance(value, Text)
-        or (isinstance(value, Items) and all(isinstance(each, Text) for each in value.items))
-        for value in values
-    ):
-        raise metadata.error(key, "must be a mapping of texts")

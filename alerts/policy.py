@@ -1,26 +1,90 @@
-"""Burn-rate policies, read from `policies/*.yaml`, and which objectives they can serve."""
+"""Burn-rate policies, read from `policies/*.yaml`, and the one of an objective."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from alerts import durations
 from alerts.burnrate import Pair, Policy
 from alerts.documents import Reader, read_documents
-from alerts.errors import AlertsError, DocumentError, shown
-from alerts.objectives import Objective
-from alerts.openslo import Findings
+from alerts.errors import DocumentError, shown
 
-GOOGLE: Final = Path(__file__).parent / "policies" / "google.yaml"
+POLICIES: Final = Path(__file__).parent / "policies"
 
 SEVERITIES: Final = ("page", "ticket")
-LOWEST_FACTOR: Final = Fraction(9, 10)
-"""Slower than the budget allows is no burn; 28 d make the slowest pair 0.933."""
+
+MOST_BAD_RATIO: Final = Fraction(9, 10)
+"""A pair whose factor asks for a larger share of bad events than this alerts at this share.
+
+The budget of a loose target is so large that a total failure burns it slowly: 10 times too fast
+at 90 %, so a factor of 14.4 is never reached. At 9 of 10 events bad, a pair alerts once a total
+failure has lasted for 9/10 of its long window; at 10 of 10 it would depend on the last event.
+"""
 
 
-def load_policy(path: Path = GOOGLE) -> Policy:
-    """Read a policy.
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A pair of windows before it is applied to an objective."""
+
+    severity: str
+    long_s: int
+    short_s: int
+    budget_share: Fraction
+    """Of the period's budget, spent when the long window alerts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    """A policy as its file states it, made for periods of `period_s` and longer."""
+
+    name: str
+    source: str
+    period_s: int
+    minimum_bad_events: int
+    windows: tuple[Windows, ...]
+
+    def over(self, period_s: int, budget: Fraction) -> Policy:
+        """The policy for a period and a budget.
+
+        Factors are `budget_share × period / long`, capped where a total failure would not reach
+        them. Of pairs that a cap makes equal in severity and factor, only the shortest is kept.
+        """
+        cap = MOST_BAD_RATIO / budget
+        pairs: list[Pair] = []
+        for each in self.windows:
+            factor = min(each.budget_share * period_s / each.long_s, cap)
+            same = [pair for pair in pairs if (pair.severity, pair.factor) == (each.severity, cap)]
+            if factor < cap or not same:
+                pairs.append(Pair(each.severity, each.long_s, each.short_s, factor))
+        return Policy(self.name, self.source, self.minimum_bad_events, tuple(pairs))
+
+
+def policy_for(period_s: int, budget: Fraction) -> Policy:
+    """The built-in policy of an objective.
+
+    The one made for the longest period that is not longer than the objective's, so that no
+    factor is below those of its source.
+
+    Args:
+        period_s: the objective's, at least the shortest policy's.
+        budget: the share of events that may be bad.
+    """
+    fitting = [each for each in built_in() if each.period_s <= period_s]
+    return max(fitting, key=lambda each: each.period_s).over(period_s, budget)
+
+
+@cache
+def built_in() -> tuple[PolicyFile, ...]:
+    """The policies that come with Tailspan."""
+    return tuple(map(read_policy, sorted(POLICIES.glob("*.yaml"))))
+
+
+def read_policy(path: Path) -> PolicyFile:
+    """Read a policy file.
 
     Raises:
         DocumentError: it is not one; names file, line and key.
@@ -29,72 +93,40 @@ def load_policy(path: Path = GOOGLE) -> Policy:
     documents = read_documents(path.read_text(encoding="utf-8"), file)
     if len(documents) != 1:
         raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    whole = Reader(documents[0], file, "", ("source", "minimum_bad_events", "pairs"))
+    whole = Reader(documents[0], file, "", ("source", "period", "minimum_bad_events", "pairs"))
     minimum = whole.text("minimum_bad_events")
     if not re.fullmatch(r"[1-9][0-9]{0,5}", minimum, re.ASCII):
         raise whole.error(
             "minimum_bad_events", f"{shown(minimum)}; allowed: a whole number above 0"
         )
-    pairs = tuple(map(_pair, whole.each("pairs", ("severity", "long", "short", "budget_share"))))
+    pairs = whole.each("pairs", ("severity", "long", "short", "budget_share"))
     if not pairs:
         raise whole.error("pairs", "is empty")
-    return Policy(path.stem, whole.text("source"), int(minimum), pairs)
+    return PolicyFile(
+        path.stem,
+        whole.text("source"),
+        _seconds(whole, "period"),
+        int(minimum),
+        _by_urgency(map(_windows, pairs)),
+    )
 
 
-def _pair(reader: Reader) -> Pair:
-    long_s, short_s = _window_s(reader, "long"), _window_s(reader, "short")
+def _by_urgency(windows: Iterable[Windows]) -> tuple[Windows, ...]:
+    return tuple(sorted(windows, key=lambda each: (SEVERITIES.index(each.severity), each.long_s)))
+
+
+def _windows(reader: Reader) -> Windows:
+    long_s, short_s = _seconds(reader, "long"), _seconds(reader, "short")
     if short_s >= long_s:
         raise reader.error("short", f"must be shorter than long: {durations.render(long_s)}")
     share = reader.text("budget_share")
     if not re.fullmatch(r"0\.[0-9]{1,6}", share, re.ASCII) or not Fraction(share):
         raise reader.error("budget_share", f"{shown(share)}; allowed: above 0 and below 1: 0.02")
-    return Pair(reader.choice("severity", SEVERITIES), long_s, short_s, Fraction(share))
+    return Windows(reader.choice("severity", SEVERITIES), long_s, short_s, Fraction(share))
 
 
-def _window_s(reader: Reader, key: str) -> int:
+def _seconds(reader: Reader, key: str) -> int:
     try:
         return durations.parse_s(reader.text(key))
     except ValueError as error:
         raise reader.error(key, str(error)) from error
-
-
-def pairs_for(policy: Policy, period_s: int) -> tuple[Pair, ...]:
-    """The pairs that mean something over a period: over a short one, the slowest would alert
-    at a burn that keeps the objective."""
-    return tuple(pair for pair in policy.pairs if pair.factor(period_s) >= LOWEST_FACTOR)
-
-
-def impossible(objective: Objective, policy: Policy) -> str | None:
-    """Why an objective could never alert, in a sentence; None where it can.
-
-    The budget of a low target is so large that not even a total failure burns it at the
-    factor: with 90 % promised, nothing burns faster than 10.
-    """
-    for pair in pairs_for(policy, objective.period_s):
-        factor = pair.factor(objective.period_s)
-        if factor * objective.budget >= 1:
-            lowest = 1 - 1 / factor
-            period = durations.render(objective.period_s)
-            return (
-                f"{objective.target_written} can never {pair.severity} by the"
-                f" {durations.render(pair.long_s)}/{durations.render(pair.short_s)} windows: with"
-                f" every request bad its budget burns {_shown(1 / objective.budget)} times too"
-                f" fast, and over {period} they wait for more than {_shown(factor)}; allowed:"
-                f" above {_shown(lowest * 100)} %"
-            )
-    return None
-
-
-def wrong_with(findings: Findings, policy: Policy) -> list[AlertsError]:
-    """All that is wrong with what was read: errors, and objectives that could never alert."""
-    never = [(each, impossible(each, policy)) for each in findings.spec.objectives]
-    return [
-        *findings.errors,
-        *(DocumentError(each.file, each.line, "target", why) for each, why in never if why),
-    ]
-
-
-def _shown(value: Fraction) -> str:
-    """To two digits after the point, upwards, without zeros that say nothing."""
-    hundredths = -(-value * 100 // 1)
-    return f"{int(hundredths) / 100:.2f}".rstrip("0").rstrip(".")

@@ -88,6 +88,15 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
+def escaped(text: str) -> str:
+    """Any text, where Prometheus looks for a template: it is shown as it is.
+
+    Every brace is written by an action of its own: two of them, also one of the text beside one of
+    ours, would begin an action.
+    """
+    return text.replace("{", '{{"{"}}')
+
+
 def number(value: Fraction) -> str:
     """A PromQL number: exactly as a decimal where there is one, else as a division."""
     rest = value.denominator

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from alerts.burnrate import Counts, Pair, Policy, State, budget_left, burn, exhaustion_s, judge
+from alerts.burnrate import Counts, Pair, State, budget_left, burn, exhaustion_s, judge
 from alerts.history import History
 from alerts.objectives import Objective
-from alerts.policy import pairs_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ def status_at(
     history: History,
     since_s: int | None,
     excluded: Mapping[str, int],
-    policy: Policy,
     at_s: int,
 ) -> Status:
     """An objective's status.
@@ -65,14 +63,12 @@ def status_at(
         history: its counts, of the whole period.
         since_s: from when they hold.
         excluded: what was left out of them.
-        policy: which burns alert.
         at_s: now.
     """
-    pairs = pairs_for(policy, objective.period_s)
+    pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
     windows = {length: history.window(length, at_s) for length in lengths}
     burns = {length: burn(windows[length].counts, objective.budget) for length in lengths}
-    used = Policy(policy.name, policy.source, policy.minimum_bad_events, pairs)
     period = history.window(objective.period_s, at_s)
     left = _left(period.counts, period.covered, objective.budget)
     now = burns[pairs[0].long_s]
@@ -85,7 +81,7 @@ def status_at(
         left,
         burns,
         None if left is None or now is None else exhaustion_s(left, now, objective.period_s),
-        judge(windows, used, objective.period_s, objective.budget),
+        judge(windows, objective.policy, objective.budget),
         excluded,
     )
 

@@ -23,7 +23,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             name,
             expr,
             {"severity": severity},
-            {"summary": summary, "description": description, "runbook_url": link},
+            {"summary": summary, "description": description, "dashboard_url": link},
             for_=for_,
         )
 
@@ -149,12 +149,13 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
                 alert(
                     "TailspanEngineSilent",
+                    # For an hour: after a scale-down nothing comes back, and nothing is wrong.
                     "time() - max by (model, replica, engine)"
-                    " (tailspan_engine_last_sample_timestamp_seconds) > 60",
+                    " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
                     f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
-                    "The engine has stopped, or its instrumentation cannot reach Tailspan. Once it"
-                    " is meant to be gone, restart Tailspan to forget it.",
+                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If it"
+                    " was scaled down, do nothing: this alert ends an hour after its last sample.",
                 ),
                 alert(
                     "TailspanDrops",

@@ -12,12 +12,20 @@ REASON: Final = "reason"
 EVENTS: Final = "tailspan_slo_events_total"
 GOOD_EVENTS: Final = "tailspan_slo_good_events_total"
 EXCLUDED_EVENTS: Final = "tailspan_slo_excluded_events_total"
+REQUESTS: Final = "tailspan_requests_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
 """When the counters were there, as a value: its minimum over a window is since when."""
 
+TARGET: Final = "slo:tailspan_target:ratio"
+BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
+"""The share of the whole period's budget that is left; below 0 where it is overspent."""
+EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
+"""How long the budget that is left lasts at the present burn; absent while nothing burns."""
+
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
+ALERT_BLIND: Final = "TailspanObjectiveBlind"
 ALERT_ABSENT: Final = "TailspanObjectiveAbsent"
 
 
@@ -34,6 +42,11 @@ def bad_events(window: str) -> str:
 def coverage(window: str) -> str:
     """The share of a window that the counters were there for."""
     return f"slo:tailspan_coverage:ratio{window}"
+
+
+def alerting_burn(window: str) -> str:
+    """The burn of a pair's long window, while the pair alerts; else absent."""
+    return f"slo:tailspan_alerting_burn:ratio{window}"
 
 
 def burn_rate(window: str) -> str:

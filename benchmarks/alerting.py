@@ -25,7 +25,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -34,11 +34,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from alerts.burnrate import Counts, Policy, detection_s
+from alerts.burnrate import Counts, detection_s
 from alerts.history import Bucket, History
 from alerts.incidents import QUIET_S, Incident, advance
 from alerts.openslo import load
-from alerts.policy import load_policy
 
 STEP_S = 15
 DAY_S = 86_400
@@ -136,20 +135,14 @@ class Promise:
     """The objective that comes along, and the policy's pages."""
 
     def __init__(self) -> None:
-        whole = load_policy()
-        pages = tuple(pair for pair in whole.pairs if pair.severity == "page")
-        self.policy = Policy(whole.name, whole.source, whole.minimum_bad_events, pages)
-        (self.objective,) = load(
-            [Path(__file__).parent.parent / "alerts" / "objectives"]
-        ).objectives
+        (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
+        pages = tuple(pair for pair in whole.policy.pairs if pair.severity == "page")
+        self.objective = replace(whole, policy=replace(whole.policy, pairs=pages))
 
     def detection_s(self, kind: Kind) -> float | None:
         """When the formula has a burn page; None where it is over by then."""
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
-        found = [
-            detection_s(pair, objective.period_s, objective.budget, ratio)
-            for pair in self.policy.pairs
-        ]
+        found = [detection_s(pair, objective.budget, ratio) for pair in objective.policy.pairs]
         return min((float(s) for s in found if s and s <= kind.minutes * 60), default=None)
 
 
@@ -161,7 +154,7 @@ def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
     pages: list[Page] = []
     incident: Incident | None = None
     for at_s in range(STEP_S, len(buckets) * STEP_S + 1, STEP_S):
-        incident = advance(incident, promise.objective, "page", history, promise.policy, at_s)
+        incident = advance(incident, promise.objective, "page", history, at_s)
         if incident is not None and incident.ended_s is not None:
             pages.append(Page(incident.fired_s, incident.ended_s))
             incident = None

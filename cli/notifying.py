@@ -11,7 +11,6 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Policy
 from alerts.notify.channels import Channel
 from alerts.notify.courier import Attempt, Courier, Result
 from alerts.notify.message import Transition
@@ -34,7 +33,6 @@ class Notifying:
     Args:
         engine: from `open_database`.
         objectives: whose incidents are told.
-        policy: which burns alert.
         channels: who is told.
         explorer_url: tells where links lead; None for no link.
         simulated: whether the data are.
@@ -45,7 +43,6 @@ class Notifying:
         self,
         engine: Engine,
         objectives: Sequence[Objective],
-        policy: Policy,
         channels: Sequence[Channel],
         *,
         explorer_url: Callable[[], str | None],
@@ -55,7 +52,6 @@ class Notifying:
         self._notifier = Notifier(
             engine,
             objectives,
-            policy,
             channels,
             explorer_url=explorer_url,
             simulated=simulated,

@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from sqlalchemy import Engine
 
 from alerts import durations
+from alerts.blindness import WORDS, blind_because
 from alerts.burnrate import State
 from alerts.counting import read_tally
 from alerts.errors import AlertsError, DocumentError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
-from alerts.policy import load_policy, wrong_with
 from alerts.status import Status, status_at
-from cli import outbox, text, times
+from cli import outbox, promtool, text, times
 from cli.notify import notify
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
+from store.queries import Window, request_count
 
+HOUR_S: Final = 3_600
 INCIDENTS: Final = 5
 """Shown of each objective, the newest first."""
 
@@ -63,11 +66,12 @@ Examples:
 def check(paths: Sequence[Path], form: str) -> None:
     """Check OpenSLO files and folders: exit status 1 where something is wrong.
 
-    Without a PATH, the objectives that come with Tailspan.
+    Without a PATH, the objectives that come with Tailspan. Where promtool is installed, the rules
+    that they make are checked by it, too.
     """
     findings = _reading(inspect, paths)
     objectives = findings.spec.objectives
-    wrong = wrong_with(findings, load_policy())
+    wrong = (*findings.errors, *promtool.refused(objectives))
     if form == "json":
         for error in wrong:
             click.echo(json.dumps(_finding(error)))
@@ -131,7 +135,7 @@ def rules(paths: Sequence[Path], source: str, explorer_url: str, output: Path | 
         )
     make = {"tailspan": tailspan_rules, "vllm": vllm_rules}[source]
     try:
-        made = make(_reading(load, paths).objectives, load_policy(), explorer_url)
+        made = make(_reading(load, paths).objectives, explorer_url)
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
     if output is None:
@@ -175,7 +179,6 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         raise click.UsageError(str(error)) from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    policy = load_policy()
     paging = False
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
@@ -184,19 +187,23 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             )
             continue
         tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
-        found = status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s)
+        found = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
         paging |= found.severity == "page"
+        blind = _blind(engine, objective.indicator, at_s)
         incidents = read_incidents(engine, objective.name)[:INCIDENTS]
         notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
         if form == "json":
             told = {
                 **_as_json(found),
+                "blind": blind,
                 "incidents": [_incident(row) for row in incidents],
                 "notifications": [outbox.as_json(row) for row in notifications],
             }
             click.echo(json.dumps(told, allow_nan=False))
         else:
             _print(found)
+            if blind is not None:
+                click.echo(f"  blind in the last hour: {WORDS[blind]}\n")
             _print_incidents(incidents)
             outbox.print_undelivered(notifications)
     if paging:
@@ -204,6 +211,14 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
 
 
 slo.add_command(notify)
+
+
+def _blind(engine: Engine, goodput: Goodput, at_s: int) -> str | None:
+    """Why the last hour is not counted; None where it is."""
+    tally = read_tally(engine, goodput, at_s - HOUR_S, at_s)
+    counts = tally.history.counts(at_s - HOUR_S, at_s)
+    requests = request_count(engine, Window((at_s - HOUR_S) * 10**9, at_s * 10**9))
+    return blind_because(counts, tally.excluded, requests)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
@@ -236,7 +251,7 @@ def _as_json(found: Status) -> dict[str, Any]:
                 "severity": pair.severity,
                 "long": durations.render(pair.long_s),
                 "short": durations.render(pair.short_s),
-                "factor": float(pair.factor(objective.period_s)),
+                "factor": float(pair.factor),
                 "state": str(state),
             }
             for pair, state in found.states.items()
@@ -281,7 +296,7 @@ def _print(found: Status) -> None:
             pair.severity,
             durations.render(pair.long_s),
             durations.render(pair.short_s),
-            f"{float(pair.factor(objective.period_s)):.3g}",
+            f"{float(pair.factor):.3g}",
             _burn(found, pair.long_s),
             _burn(found, pair.short_s),
             _SAID[state],

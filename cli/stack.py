@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
-from alerts.policy import load_policy
 from cli import children, probes
 from cli.addresses import authority
 from cli.children import Child
@@ -173,11 +172,9 @@ class Stack:
         self._pricing = Pricing(prices)
         counters = Counters()
         self.arrivals = Arrivals()
-        policy = load_policy()
         self._evaluator = Evaluator(
             engine,
             objectives,
-            policy,
             keep_s=None if keep.rows_ns is None else keep.rows_ns // 10**9,
         )
         self._notifying: Notifying | None = None
@@ -185,7 +182,6 @@ class Stack:
             self._notifying = Notifying(
                 engine,
                 objectives,
-                policy,
                 notify.channels,
                 explorer_url=lambda: (
                     notify.explorer_url or (self.explorer_url if explorer else None)

@@ -81,6 +81,29 @@ BOARD: Final = Board(
             title="How fast does the budget go?",
             panels=(
                 Panel(
+                    title="Budget left of the whole period",
+                    description="The share of the period's error budget that is left; below 0 the"
+                    " objective is missed. Time that was not watched counts as good. From the rules"
+                    " that `tailspan slo rules` makes, for objectives on other metrics too.",
+                    unit=Unit.SHARE,
+                    kind=Kind.NUMBER,
+                    signed=True,
+                    width=12,
+                    queries=(Query(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
+                    thresholds=(Threshold(-10, BAD), Threshold(0, DOUBTFUL), Threshold(0.5, GOOD)),
+                ),
+                Panel(
+                    title="Budget lasts at the present pace",
+                    description="How long the budget that is left lasts if it goes on burning as in"
+                    " the last hour. Empty while nothing burns.",
+                    unit=Unit.DAYS,
+                    kind=Kind.NUMBER,
+                    width=12,
+                    queries=(
+                        Query(f"{vocabulary.EXHAUSTED_IN}{{{OBJECTIVES}}} / 86400", "{{slo}}"),
+                    ),
+                ),
+                Panel(
                     title="Burn rate",
                     description="How many times too fast the budget went, by window. A page needs"
                     " 1 h and 5 m above 14.4, or 6 h and 30 m above 6; a ticket a day above 3 or"

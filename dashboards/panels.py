@@ -10,6 +10,7 @@ class Unit(StrEnum):
     """Units under the names that Grafana has for them."""
 
     SECONDS = "s"
+    DAYS = "d"
     SHARE = "percentunit"
     REQUESTS_PER_S = "reqps"
     TOKENS_PER_S = "tokens/s"
@@ -36,6 +37,7 @@ class Unit(StrEnum):
 
 HIGHEST: Final[Mapping[Unit, float]] = {
     Unit.SECONDS: 3_600,
+    Unit.DAYS: 1e9,
     Unit.SHARE: 1 + 1e-9,
     Unit.REQUESTS_PER_S: 1e6,
     Unit.TOKENS_PER_S: 1e8,

@@ -156,7 +156,7 @@ def _kept(found: Sequence[Standing], length_s: float) -> Answer:
 
 def _burning_now(each: Standing) -> str:
     pair = _shortest(each)
-    factor = wording.fold(float(pair.factor(each.objective.period_s)))
+    factor = wording.fold(float(pair.factor))
     whose = f"{_name(each.objective)}’s {term('budget', 'budget')}"
     now = f"<b>{wording.fold(_burn_now(each))}</b>"
     return f"the last {durations.render(pair.short_s)} burn {whose} {now}, and {factor} would alert"

@@ -8,7 +8,6 @@ from pathlib import Path
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, files_of, inspect_texts
-from alerts.policy import load_policy, wrong_with
 from ui.launch import OBJECTIVES_KEY
 
 
@@ -39,8 +38,7 @@ def in_force(environment: Mapping[str, str] | None = None) -> InForce:
 def of_texts(texts: Mapping[str, str]) -> InForce:
     """What these texts would put in force."""
     found = inspect_texts(texts)
-    wrong = tuple(wrong_with(found, load_policy()))
-    return InForce(texts, found.spec.objectives, wrong, found.spec.notes)
+    return InForce(texts, found.spec.objectives, found.errors, found.spec.notes)
 
 
 def short(file: str) -> str:

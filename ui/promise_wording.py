@@ -97,7 +97,7 @@ def _window(each: Standing, pair: Pair, state: State) -> str:
         wording.fold(None if burns[length] is None else float(burns[length] or 0))
         for length in (pair.long_s, pair.short_s)
     )
-    factor = wording.fold(float(pair.factor(each.objective.period_s)))
+    factor = wording.fold(float(pair.factor))
     over = f"{durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
     said = f"<b>{SAYS[state]}</b>" if state is State.FIRING else SAYS[state]
     return (

@@ -11,7 +11,6 @@ from alerts.counting import EVALUATION_S, read_tally
 from alerts.evaluator import ARRIVAL_S
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
-from alerts.policy import load_policy, pairs_for
 from alerts.status import Status, status_at
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
@@ -109,15 +108,10 @@ def standings(
 def _standing(
     engine: Engine, objective: Objective, goodput: Goodput, window: Window, at_s: int
 ) -> Standing:
-    policy = load_policy()
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
     shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
-    lengths = {
-        length
-        for pair in pairs_for(policy, objective.period_s)
-        for length in (pair.long_s, pair.short_s)
-    }
+    lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
     tally = read_tally(
         engine,
@@ -132,7 +126,7 @@ def _standing(
         },
     )
     return Standing(
-        status_at(objective, tally.history, tally.since_s, tally.excluded, policy, at_s),
+        status_at(objective, tally.history, tally.since_s, tally.excluded, at_s),
         tally.history.counts(shown_s, at_s),
         tuple(
             Happened(

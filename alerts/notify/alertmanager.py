@@ -30,7 +30,7 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
         labels["simulated"] = "true"
     annotations = {"summary": title(message), "description": text(message)}
     if message.link:
-        annotations["runbook_url"] = message.link
+        annotations["dashboard_url"] = message.link
     ended_unix_s = message.ended_unix_s
     alert: dict[str, object] = {
         "labels": labels,

@@ -53,7 +53,7 @@ def compose(
         return Windows(
             pair.long_s,
             pair.short_s,
-            float(pair.factor(objective.period_s)),
+            float(pair.factor),
             _number(status.burns[pair.long_s]),
             _number(status.burns[pair.short_s]),
         )

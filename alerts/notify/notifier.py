@@ -10,7 +10,6 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Policy
 from alerts.counting import read_tally
 from alerts.notify.channels import Channel
 from alerts.notify.composing import compose
@@ -41,7 +40,6 @@ class Notifier:
     Args:
         engine: from `open_database`.
         objectives: those whose incidents are told.
-        policy: which burns alert.
         channels: who is told.
         explorer_url: tells where links lead; None for no link.
         simulated: whether the data are.
@@ -52,7 +50,6 @@ class Notifier:
         self,
         engine: Engine,
         objectives: Sequence[Objective],
-        policy: Policy,
         channels: Sequence[Channel],
         *,
         explorer_url: Callable[[], str | None],
@@ -61,7 +58,6 @@ class Notifier:
     ) -> None:
         self._engine = engine
         self._objectives = objectives
-        self._policy = policy
         self._channels = channels
         self._explorer_url = explorer_url
         self._simulated = simulated
@@ -151,9 +147,7 @@ class Notifier:
         self, objective: Objective, goodput: Goodput, incident: IncidentRow, at_s: int
     ) -> str:
         tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
-        status = status_at(
-            objective, tally.history, tally.since_s, tally.excluded, self._policy, at_s
-        )
+        status = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
         return dumps(
             compose(
                 incident,

@@ -10,7 +10,6 @@ from alerts.burnrate import Counts
 from alerts.counting import read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput, Objective
-from alerts.policy import load_policy
 from store.database import open_database
 from store.incidents import IncidentRow, evaluated_until, read_incidents
 from store.retention import forget_older
@@ -53,7 +52,7 @@ def run(
     def go(name: str, at_s: Sequence[int]) -> list[IncidentRow]:
         engine = store(name)
         for each in at_s:
-            Evaluator(engine, [objective()], load_policy()).evaluate(each)
+            Evaluator(engine, [objective()]).evaluate(each)
         found = read_incidents(engine, "chat")
         assert evaluated_until(engine, "chat") == (at_s[-1] - 15) // 15 * 15
         engine.dispose()
@@ -85,7 +84,7 @@ def test_an_open_incident_is_kept_as_it_is(
 ) -> None:
     """Its end is not known, and so not told."""
     engine = store("open")
-    evaluator = Evaluator(engine, [objective()], load_policy())
+    evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(BEGAN_S)
     (page, *_) = evaluator.evaluate(BEGAN_S + 1500)
     assert page.ended_s is None
@@ -101,7 +100,7 @@ def test_an_empty_store_has_no_incident(
 ) -> None:
     """No data is no burn."""
     engine = open_database(f"sqlite:///{tmp_path}/empty.db")
-    assert Evaluator(engine, [objective()], load_policy()).evaluate(START_S) == []
+    assert Evaluator(engine, [objective()]).evaluate(START_S) == []
     assert read_incidents(engine, "chat") == []
     engine.dispose()
 
@@ -115,7 +114,7 @@ def test_requests_that_come_late_are_counted_all_the_same(
     engine = store("late")
     goodput = objective().indicator
     assert isinstance(goodput, Goodput)
-    evaluator = Evaluator(engine, [objective()], load_policy())
+    evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
     before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
     for offset_s in (HOUR_S, -HOUR_S):
@@ -149,7 +148,7 @@ def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_t
     engine = store("forgotten")
     goodput = objective().indicator
     assert isinstance(goodput, Goodput)
-    evaluator = Evaluator(engine, [objective()], load_policy(), keep_s=2 * HOUR_S)
+    evaluator = Evaluator(engine, [objective()], keep_s=2 * HOUR_S)
     now_s = END_S + HOUR_S
     evaluator.evaluate(now_s)
     before = read_tally(engine, goodput, 0, now_s).history.counts(0, now_s)

@@ -15,11 +15,9 @@ from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts
-from alerts.policy import load_policy
 
 pytestmark = pytest.mark.real
 
-POLICY: Final = load_policy()
 MINUTE_S: Final = 60
 PAGE: Final = 'count(ALERTS{alertname="TailspanBudgetBurn",severity="page"})'
 ABSENT: Final = 'count(ALERTS{alertname="TailspanObjectiveAbsent",alertstate="firing"})'
@@ -75,7 +73,19 @@ EVERY_WAY: Final = {
     "bad, rate": foreign(RATE.format(BAD), RATE.format(ALL)),
     "good, selectors": foreign(GOOD, bad=False),
     "good, rate and increase": foreign(RATE.format(GOOD), OPEN.format(ALL), bad=False),
+    "bad, or vector": foreign(f"{RATE.format(BAD)} or vector(0)", RATE.format(ALL)),
+    "bad, a difference": foreign(f"{RATE.format(ALL)} - {RATE.format(GOOD)}", RATE.format(ALL)),
+    "bad, a sum of two": foreign(
+        f"{RATE.format(BAD)} + {RATE.format(BAD)} * 0", f"{RATE.format(GOOD)} + {RATE.format(BAD)}"
+    ),
+    "good, a difference": foreign(
+        f"{OPEN.format(ALL)} - {OPEN.format(BAD)}", OPEN.format(ALL), bad=False
+    ),
+    "bad, with labels": foreign(RATE.format(BAD)[4:-1], RATE.format(ALL)[4:-1]),
+    "bad, a comment at the end": foreign(f"{RATE.format(BAD)} # 5xx", f"{RATE.format(ALL)} # all"),
 }
+
+PLAIN_WAYS: Final = tuple(EVERY_WAY)[:6]
 
 
 def counters(ok: str, failed: str | None) -> list[dict[str, str]]:
@@ -98,8 +108,7 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
     history = History(0, buckets, 15)
     objective = EVERY_WAY["bad, selectors"]
     return {
-        each: states_at(history, each, POLICY, objective.period_s, objective.budget)["page"]
-        is State.FIRING
+        each: states_at(history, each, objective.policy, objective.budget)["page"] is State.FIRING
         for each in at_s
     }
 
@@ -123,7 +132,7 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
     promtool(
-        tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         {
             "input_series": counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40"),
             "promql_expr_test": asked(fires),
@@ -131,12 +140,78 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
     )
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+SLOTH: Final = """\
+groups:
+  - name: sloth
+    interval: 15s
+    rules:
+      {recordings}
+      - alert: SlothPage
+        expr: |
+          (slo:sli_error:ratio_rate5m > (14.4 * 0.01))
+          and (slo:sli_error:ratio_rate1h > (14.4 * 0.01))
+          or
+          (slo:sli_error:ratio_rate30m > (6 * 0.01))
+          and (slo:sli_error:ratio_rate6h > (6 * 0.01))
+"""
+"""Rules as Sloth makes them of an error query and a total query (`events`), for 99 % over 30 d."""
+
+
+def sloth(bad: str, total: str) -> str:
+    """Sloth's rules of the same two queries."""
+    recordings = "\n      ".join(
+        f"- record: slo:sli_error:ratio_rate{window}\n        expr: (({bad}) / ({total}))".replace(
+            "{{.window}}", window
+        )
+        for window in ("5m", "30m", "1h", "6h")
+    )
+    return SLOTH.format(recordings=recordings)
+
+
+@pytest.mark.parametrize(
+    ("bad", "total"),
+    [
+        (RATE.format(BAD), RATE.format(ALL)),
+        (f"{RATE.format(BAD)} OR on() vector(0)", RATE.format(ALL)),
+        (f"{RATE.format(ALL)} - {RATE.format(GOOD)}", RATE.format(ALL)),
+        (f"1 * {RATE.format(BAD)}", f"{RATE.format(GOOD)} + {RATE.format(BAD)}"),
+    ],
+)
+def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
+    promtool: Run, bad: str, total: str
+) -> None:
+    """Seven hours of health, 40 minutes of a total failure, health again."""
+    series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
+    ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], EXPLORER_URL))
+    theirs = yaml.safe_load(sloth(bad, total))
+    either = {"groups": [*ours["groups"], *theirs["groups"]]}
+    page = 'ALERTS{alertname="TailspanBudgetBurn",severity="page",alertstate="firing"}'
+    promtool(
+        yaml.safe_dump(either),
+        {
+            "input_series": series,
+            "promql_expr_test": [
+                {"expr": expr, "eval_time": f"{minute}m", "exp_samples": []}
+                for minute in range(415, 560)
+                for expr in (
+                    f'count({page}) unless count(ALERTS{{alertname="SlothPage"}})',
+                    f'count(ALERTS{{alertname="SlothPage"}}) unless count({page})',
+                )
+            ]
+            + asked(
+                {minute * MINUTE_S: 429 < minute < 461 for minute in (425, 445, 460, 559)},
+                f"count({page})",
+            ),
+        },
+    )
+
+
+@pytest.mark.parametrize("way", PLAIN_WAYS)
 def test_counters_that_begin_anew_neither_make_nor_hide_a_burn(promtool: Run, way: str) -> None:
     """A rollout amid health, and one amid a failure of a tenth."""
     calm = {at * MINUTE_S: False for at in range(1, 90)}
     promtool(
-        tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         {
             "input_series": counters("0+100x60 0+100x60", "0x120"),
             "promql_expr_test": asked(calm),
@@ -144,7 +219,7 @@ def test_counters_that_begin_anew_neither_make_nor_hide_a_burn(promtool: Run, wa
     )
     burning = {at * MINUTE_S: True for at in range(70, 100)}
     promtool(
-        tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         {
             "input_series": counters("0+50x75 0+50x30", "0+50x75 0+50x30"),
             "promql_expr_test": asked(burning),
@@ -156,7 +231,7 @@ def test_no_series_of_bad_events_is_none_of_them(promtool: Run) -> None:
     """Nothing has failed yet: no burn, and nothing absent. Then something does."""
     for way in ("bad, selectors", "bad, rate"):
         promtool(
-            tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+            tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
             {
                 "input_series": counters("0+100x120", "_x60 50+50x60"),
                 "promql_expr_test": [
@@ -182,7 +257,7 @@ def test_no_series_of_good_events_is_a_total_failure(promtool: Run) -> None:
     """Everything fails from the first request on: nothing good was ever counted."""
     objective = foreign("http_ok_total", "http_all_total", bad=False)
     promtool(
-        tailspan_rules([objective], POLICY, EXPLORER_URL),
+        tailspan_rules([objective], EXPLORER_URL),
         {
             "input_series": [{"series": "http_all_total", "values": "0+100x60"}],
             "promql_expr_test": [
@@ -193,12 +268,12 @@ def test_no_series_of_good_events_is_a_total_failure(promtool: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("way", PLAIN_WAYS)
 def test_without_any_counter_nothing_burns_and_the_absence_is_told(promtool: Run, way: str) -> None:
     """No data is not good data. It comes back without a page."""
     gone = "0+100x20 stale _x40 0+100x20"
     promtool(
-        tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
         {
             "input_series": counters(gone, gone.replace("100", "0")),
             "promql_expr_test": [
@@ -213,7 +288,7 @@ def test_a_night_without_requests_is_no_burn_and_no_absence(promtool: Run) -> No
     """Counters that stand still."""
     for way in ("bad, rate", "good, selectors"):
         promtool(
-            tailspan_rules([EVERY_WAY[way]], POLICY, EXPLORER_URL),
+            tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
             {
                 "input_series": counters("0+100x30 3000x90", "0x120"),
                 "promql_expr_test": [
@@ -227,7 +302,7 @@ def test_a_night_without_requests_is_no_burn_and_no_absence(promtool: Run) -> No
 def test_one_failure_of_ten_pages_nobody(promtool: Run) -> None:
     """Low traffic is held back there, too."""
     promtool(
-        tailspan_rules([EVERY_WAY["bad, selectors"]], POLICY, EXPLORER_URL),
+        tailspan_rules([EVERY_WAY["bad, selectors"]], EXPLORER_URL),
         {
             "input_series": [
                 {"series": 'http_requests_total{job="web",code="200"}', "values": "0x60 0+1x20"},
@@ -249,6 +324,6 @@ def test_one_failure_of_ten_pages_nobody(promtool: Run) -> None:
 def test_both_kinds_of_rules_count_it_alike() -> None:
     """It is somebody's own query, whoever watches the server."""
     for objective in EVERY_WAY.values():
-        burns = tailspan_rules([objective], POLICY, EXPLORER_URL)
-        alone = yaml.safe_load(vllm_rules([objective], POLICY, EXPLORER_URL))["groups"]
+        burns = tailspan_rules([objective], EXPLORER_URL)
+        alone = yaml.safe_load(vllm_rules([objective], EXPLORER_URL))["groups"]
         assert yaml.safe_load(burns)["groups"][: len(alone)] == alone

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from alerts.burnrate import Counts, State
 from alerts.history import Bucket, History, states_at
-from alerts.policy import load_policy
+from alerts.policy import policy_for
 
 buckets = st.lists(
     st.builds(
@@ -51,10 +51,11 @@ def test_each_severity_says_the_most_urgent_of_its_pairs() -> None:
     good = [Bucket(at, Counts(0, 100)) for at in range(0, 4 * day_s, 600)]
     bad = [Bucket(4 * day_s + at, Counts(100, 100)) for at in range(0, 1800, 60)]
     history = History(0, [*good, *bad], 15)
-    policy, period_s, budget = load_policy(), 30 * day_s, Fraction(1, 100)
-    assert states_at(history, 4 * day_s - 1, policy, period_s, budget) == {
+    budget = Fraction(1, 100)
+    policy = policy_for(30 * day_s, budget)
+    assert states_at(history, 4 * day_s - 1, policy, budget) == {
         "page": State.QUIET,
         "ticket": State.QUIET,
     }
-    after = states_at(history, 4 * day_s + 1800, policy, period_s, budget)
+    after = states_at(history, 4 * day_s + 1800, policy, budget)
     assert after["page"] is State.FIRING

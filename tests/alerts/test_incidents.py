@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from random import Random
 
 import pytest
 
@@ -9,9 +10,7 @@ from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 
-POLICY = load_policy()
 HOUR_S = 3600
 
 
@@ -27,7 +26,7 @@ def told(objective: Callable[..., Objective]) -> Callable[..., list[Incident]]:
         found: list[Incident] = []
         current: Incident | None = None
         for at_s in range(0, until_s, 15):
-            current = advance(current, objective(), "page", history, POLICY, at_s)
+            current = advance(current, objective(), "page", history, at_s)
             if current is not None and current.ended_s is not None:
                 found.append(current)
                 current = None
@@ -45,6 +44,27 @@ def test_a_burn_has_its_start_its_peak_and_its_end(told: Callable[..., list[Inci
     assert 2 * HOUR_S + 1800 < incident.ended_s < 2 * HOUR_S + 1800 + 1800
     assert 49 <= incident.peak_burn <= 51
     assert abs(incident.peak_s - (2 * HOUR_S + 1800)) <= 15
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ordinary_noise_before_a_burn_does_not_move_its_start(
+    objective: Callable[..., Objective], seed: int
+) -> None:
+    """Three hours at nine tenths of the budget: four minutes of ten are beyond it by chance."""
+    chance = Random(seed)
+    start_s = 3 * HOUR_S
+    buckets = [
+        Bucket(at, Counts(sum(chance.random() < bad for _ in range(10)), 10))
+        for at in range(start_s + 1_800)
+        for bad in [0.009 if at < start_s else 0.4]
+    ]
+    history = History(0, buckets, 15)
+    fired = (
+        advance(None, objective(), "page", history, at_s)
+        for at_s in range(start_s, start_s + 1_800, 15)
+    )
+    incident = next(filter(None, fired))
+    assert abs(incident.began_s - start_s) <= 120
 
 
 def test_a_burn_that_pauses_is_one_incident_and_two_burns_are_two(

@@ -8,7 +8,6 @@ from alerts.generate import EXPLORER_URL, tailspan_rules
 from alerts.notify.channels import Kind
 from alerts.notify.configuration import load_configuration
 from alerts.openslo import inspect_texts
-from alerts.policy import load_policy
 
 README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()
 
@@ -19,7 +18,7 @@ def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
     assert len(objective.splitlines()) == 12
     findings = inspect_texts({"chat.yaml": objective})
     assert not findings.errors
-    made = tailspan_rules(findings.spec.objectives, load_policy(), EXPLORER_URL)
+    made = tailspan_rules(findings.spec.objectives, EXPLORER_URL)
     assert textwrap.indent(rule, "  ") in made
 
 

@@ -18,11 +18,9 @@ from alerts.burnrate import Counts, State
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 
 pytestmark = pytest.mark.real
 
-POLICY: Final = load_policy()
 HOUR_S: Final = 3600
 
 Make = Callable[..., Objective]
@@ -69,7 +67,7 @@ def check(
     events, good, buckets = series(stretches, step_s)
     history = History(0, buckets, 15)
     states: States = [
-        (at_s, states_at(history, at_s, POLICY, objective.period_s, objective.budget))
+        (at_s, states_at(history, at_s, objective.policy, objective.budget))
         for at_s in range(step_s, len(events) * step_s, step_s)
     ]
     asked = [
@@ -82,7 +80,7 @@ def check(
         for severity in severities
     ]
     promtool(
-        tailspan_rules([objective], POLICY, EXPLORER_URL),
+        tailspan_rules([objective], EXPLORER_URL),
         {
             "interval": step,
             "input_series": [
@@ -108,12 +106,12 @@ def test_the_rules_are_valid(tmp_path: Path, objective: Make) -> None:
     if shutil.which("promtool") is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     for name, rules in {
-        "tailspan": tailspan_rules([objective()], POLICY, EXPLORER_URL),
-        "short": tailspan_rules([objective(period="7d")], POLICY, EXPLORER_URL),
-        "month": tailspan_rules([objective(period="28d")], POLICY, EXPLORER_URL),
-        "vllm": vllm_rules([objective(good="ttft_s <= 1")], POLICY, EXPLORER_URL),
+        "tailspan": tailspan_rules([objective()], EXPLORER_URL),
+        "short": tailspan_rules([objective(period="7d")], EXPLORER_URL),
+        "month": tailspan_rules([objective(period="28d")], EXPLORER_URL),
+        "vllm": vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL),
         "hostile": tailspan_rules(
-            [objective(where="where: 'tenant == \"}} \\\\\\\\ {{ $x }} `\"'")], POLICY, EXPLORER_URL
+            [objective(where="where: 'tenant == \"}} \\\\\\\\ {{ $x }} `\"'")], EXPLORER_URL
         ),
     }.items():
         file = tmp_path / f"{name}.yaml"
@@ -172,6 +170,28 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
     assert bool(found) is (after_s is not None)
     if after_s is not None:
         assert abs(found[0] - after_s) <= step_s
+
+
+@pytest.mark.parametrize(
+    ("about", "bad", "pages"),
+    [
+        ({"period": "7d"}, 40, True),  # a burn of 4: above 3.5 over 6 h
+        ({"period": "7d"}, 33, False),  # 3.3 spends a week's budget in two days: a ticket
+        ({"period": "14d"}, 47, True),
+        ({"period": "14d"}, 42, False),
+        ({"target": "0.9"}, 620, True),
+        ({"target": "0.9"}, 580, False),
+        ({"target": "0.8"}, 930, True),  # capped: more than nine of ten for an hour
+        ({"target": "0.8"}, 870, False),
+    ],
+)
+def test_other_periods_and_loose_targets_page_above_their_own_factors(
+    promtool: Run, objective: Make, about: dict[str, str], bad: int, pages: bool
+) -> None:
+    """By the rules and the live evaluator alike."""
+    lasts, step = ("65m", "15s") if about.get("target") == "0.8" else ("7h", "2m")
+    states = check(promtool, objective(**about), [Stretch(lasts, 1000, bad)], step, ["page"])
+    assert bool(fired(states, "page")) is pages
 
 
 def test_a_spike_does_not_page(promtool: Run, objective: Make) -> None:
@@ -249,7 +269,7 @@ def test_no_data_is_absence_and_not_a_burn(promtool: Run, objective: Make) -> No
     burning = 'count(ALERTS{alertname=~"TailspanBudgetBurn.*"})'
     one = [{"labels": "{}", "value": 1}]
     promtool(
-        tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        tailspan_rules([objective()], EXPLORER_URL),
         {
             "interval": "1m",
             "input_series": [
@@ -295,7 +315,7 @@ def test_what_is_held_back_says_by_which_guard(
     at = f"{len(events) - 1}m"
     held = 'ALERTS{alertname="TailspanBudgetBurnHeldBack",held_back="page"}'
     promtool(
-        tailspan_rules([objective()], POLICY, EXPLORER_URL),
+        tailspan_rules([objective()], EXPLORER_URL),
         {
             "interval": "1m",
             "input_series": [
@@ -319,7 +339,7 @@ def test_what_is_held_back_says_by_which_guard(
 def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> None:
     """What, how bad, how much of how much, where to look."""
     events, good, _ = series([Stretch("1h", 100, 0), Stretch("20m", 100, 100)], 60)
-    rules = tailspan_rules([objective()], POLICY, EXPLORER_URL)
+    rules = tailspan_rules([objective()], EXPLORER_URL)
     promtool(
         rules,
         {
@@ -337,19 +357,56 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                     "alertname": "TailspanBudgetBurn",
                     "exp_alerts": [
                         {
-                            "exp_labels": {"slo": "chat", "severity": "page"},
+                            "exp_labels": {"slo": "chat", "service": "chat", "severity": "page"},
                             "exp_annotations": {
                                 "summary": "chat: the error budget burns 33.3 times too fast",
-                                "description": "Promised: 99 % requests with ttft_s <= 0.5 and"
-                                " tpot_s <= 0.05 over 30d. In the last 1h: 2000 bad of 6000."
-                                " Alerts when the burn is more than 14.4 over 1h and 5m or more"
-                                " than 6 over 6h and 30m. Counted request by request, against the"
-                                " exact threshold.",
-                                "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
+                                "description": "What: chat. Promised: 99 % requests with ttft_s"
+                                " <= 0.5 and tpot_s <= 0.05 over 30d.\n"
+                                "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h;"
+                                " they burn 33.3 and 100.0 times too fast, alerting above 14.4. \n"
+                                "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s."
+                                "\n"
+                                "First: open dashboard_url, or run `tailspan explain --incident"
+                                " chat`: either names the likely cause and what to change.\n"
+                                "Counted request by request, against the exact threshold.",
+                                "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
                             },
                         },
                     ],
                 }
+            ],
+        },
+    )
+
+
+def test_a_page_of_the_slow_pair_quotes_its_own_windows(promtool: Run, objective: Make) -> None:
+    """An hour ago it was quiet; the six hours are what fired."""
+    events, good, _ = series([Stretch("5h", 100, 9), Stretch("40m", 100, 8)], 120)
+    promtool(
+        tailspan_rules([objective()], EXPLORER_URL),
+        {
+            "interval": "2m",
+            "input_series": [
+                {"series": f'{name}{{slo="chat"}}', "values": " ".join(map(str, values))}
+                for name, values in (
+                    ("tailspan_slo_events_total", events),
+                    ("tailspan_slo_good_events_total", good),
+                )
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": expr,
+                    "eval_time": "340m",
+                    "exp_samples": [{"labels": labels, "value": value}] if value else [],
+                }
+                for expr, labels, value in (
+                    ('slo:tailspan_alerting_burn:ratio1h{slo="chat"}', "", 0),
+                    (
+                        'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8',
+                        '{slo="chat"}',
+                        1,
+                    ),
+                )
             ],
         },
     )

@@ -5,10 +5,9 @@ from typing import Final
 
 import pytest
 
-from alerts.generate import EXPLORER_URL, vllm_rules
+from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.latency_rules import latency_group
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 from alerts.rulefile import render
 from alerts.symptom_rules import symptom_groups
 
@@ -133,7 +132,7 @@ def test_a_high_p99_says_how_high_and_where_to_look(promtool: Run) -> None:
                             "description": "At least 3.5s over the last 5 min, for five"
                             " minutes. After 1 s a reader's train of thought breaks; this"
                             " is twice as long.",
-                            "runbook_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why"
+                            "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why"
                             "&model=a%2Fb+c",
                         },
                     }
@@ -246,6 +245,11 @@ def test_silence_is_told(promtool: Run) -> None:
         {f"tailspan_engine_last_sample_timestamp_seconds{ENGINE}": "0+60x30 1800x30"},
         {"29m": [], "50m": ["TailspanEngineSilent"]},
     )
+    symptoms(
+        promtool,
+        {f"tailspan_engine_last_sample_timestamp_seconds{ENGINE}": "0+60x30 1800x70"},
+        {"80m": ["TailspanEngineSilent"], "92m": []},
+    )
     rules = render(symptom_groups(EXPLORER_URL))
     gone = {"tailspan_build_info": "1x20 stale", LAST_SAMPLE: "0+60x20 stale"}
     run(promtool, rules, gone, {"20m": [], "40m": ["TailspanAbsent"]})
@@ -278,7 +282,7 @@ def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:
     """However the bound is written; with other bounds nothing is counted, which is said."""
-    rules = vllm_rules([objective(good="ttft_s <= 1")], load_policy(), EXPLORER_URL)
+    rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
     name = "vllm:time_to_first_token_seconds"
     for le in ("1", "1.0"):
         run(
@@ -292,4 +296,51 @@ def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
         rules,
         {f"{name}_count": "0+100x120", f'{name}_bucket{{le="1.5"}}': "0+100x120"},
         {"15m": ["TailspanObjectiveAbsent"]},
+    )
+
+
+REQUESTS = 'tailspan_requests_total{model="m",replica="r",outcome="stop"}'
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"events": "0+10x120"}, None),
+        ({"events": "0x120"}, "none_selected"),
+        ({"events": "0+4x120", "unknown": "0+6x120"}, "unknown"),
+        ({"events": "0x120", "late": "0+10x120"}, "late"),
+        ({"events": "0x120", "client_error": "0+10x120"}, None),
+        ({"events": "0+6x120", "unknown": "0+4x120"}, None),
+    ],
+)
+def test_an_objective_that_counts_nothing_is_told_with_its_reason(
+    promtool: Run, objective: Callable[..., Objective], counts: dict[str, str], reason: str | None
+) -> None:
+    """Requests come in, and the objective is about none, or leaves most of them out."""
+    series = {
+        'tailspan_slo_events_total{slo="chat"}': counts["events"],
+        'tailspan_slo_good_events_total{slo="chat"}': counts["events"],
+        **{
+            f'tailspan_slo_excluded_events_total{{slo="chat",reason="{each}"}}': counts.get(
+                each, "0x120"
+            )
+            for each in ("unknown", "late", "client_error", "aborted")
+        },
+        REQUESTS: "0+10x120",
+    }
+    promtool(
+        tailspan_rules([objective()], EXPLORER_URL),
+        {
+            "input_series": [{"series": key, "values": each} for key, each in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": 'count by (reason) (ALERTS{alertname="TailspanObjectiveBlind",'
+                    'alertstate="firing"})',
+                    "eval_time": "100m",
+                    "exp_samples": []
+                    if reason is None
+                    else [{"labels": f'{{reason="{reason}"}}', "value": 1}],
+                }
+            ],
+        },
     )

@@ -3,7 +3,6 @@
 from alerts.judging import Verdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, load
-from alerts.policy import load_policy
 from cli.durations import DURATION
 from cli.stack import FIRST_LOOK
 from simulator import dataset
@@ -36,5 +35,5 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
     late = sum(late for late, _ in verdicts) * lasts_s / FLOOD_S
     bad = sum(late and verdict is Verdict.BAD for late, verdict in verdicts) * lasts_s / FLOOD_S
     burn = bad / (quiet + late) / float(1 - objective.target)
-    highest = max(pair.factor(objective.period_s) for pair in load_policy().pairs)
+    highest = max(pair.factor for pair in objective.policy.pairs)
     assert burn > 1.2 * highest

@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
-from alerts.burnrate import Policy
 from alerts.notify import posting
 from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.courier import Attempt, Result
 from alerts.notify.posting import Answer
 from alerts.openslo import OBJECTIVES, load
-from alerts.policy import load_policy
 from alerts.secrets import Secret
 from cli import notifying
 from cli.notifying import Notifying, sentence
@@ -73,12 +71,11 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made.let.set()
 
 
-def begin(engine: Engine, said: list[str], policy: Policy | None = None) -> Notifying:
+def begin(engine: Engine, said: list[str]) -> Notifying:
     """Two channels."""
     return Notifying(
         engine,
         load([OBJECTIVES]).objectives,
-        policy or load_policy(),
         [channel("slow"), channel("quick")],
         explorer_url=lambda: None,
         simulated=lambda: False,

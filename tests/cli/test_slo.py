@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli import promtool
 from cli.main import tailspan
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
@@ -27,7 +29,7 @@ spec:
   timeWindow: [{duration: 30d, isRolling: true}]
   objectives: [{target: 0.99}]
   indicator: {spec: {ratioMetric: {
-    total: {metricSource: {type: tailspan, spec: {}}},
+    total: {metricSource: {type: tailspan, spec: {where: all}}},
     good: {metricSource: {type: tailspan, spec: {good: ttft_s <= 0.5}}}}}}
 """
 
@@ -54,12 +56,12 @@ def test_sound_objectives_pass(file: Path) -> None:
 
 def test_a_finding_stops_a_pipeline(file: Path) -> None:
     """Named as an editor can jump to it, and as JSON."""
-    file.write_text(OBJECTIVE.replace("0.99", "0.9") + "---\nkind: SLO\n")
+    file.write_text(OBJECTIVE.replace("0.99", "1.2") + "---\nkind: SLO\n")
     result = slo("check", str(file))
     assert result.exit_code == 1
     first, second = result.stdout.splitlines()
     assert first == f"{file}:13: apiVersion: is missing"
-    assert second.startswith(f"{file}:8: target: 90 % can never page")
+    assert second.startswith(f"{file}:8: spec.objectives[0].target: '1.2'; allowed")
     found = [
         json.loads(line) for line in slo("check", str(file), "--format", "json").output.splitlines()
     ]
@@ -143,6 +145,34 @@ def test_a_burn_that_pages_is_a_finding(asked: Callable[..., Result]) -> None:
     assert told["budget_left"] == pytest.approx(1 - 25 * 7215 / (30 * 86_400))
     assert told["exhausted_in_s"] == pytest.approx(told["budget_left"] * 30 * 86_400 / 50)
     assert [each["state"] for each in told["alerts"][:2]] == ["firing", "firing"]
+
+
+def test_an_objective_that_counts_none_of_the_requests_says_why(
+    file: Path,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """As of vLLM's native spans, which do not say whether an answer was streamed."""
+    file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
+    fill(*(request_row(10 * n, streamed=None) for n in range(200)))
+    at = ["--at", str(START_S + 2_000), "--database", url]
+    shown = slo("status", str(file), *at).stdout
+    assert "blind in the last hour: no request matches its where" in shown
+    told = json.loads(slo("status", str(file), *at, "--format", "json").stdout)
+    assert told["blind"] == "none_selected"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+def test_rules_that_promtool_refuses_are_a_finding(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus has the last word on an expression."""
+    assert slo("check", str(file)).exit_code == 0
+    monkeypatch.setattr(promtool, "tailspan_rules", lambda *_: "groups: [{name: a, rules: 1}]")
+    result = slo("check", str(file))
+    assert result.exit_code == 1
+    assert f"{file}:8: promtool refuses it:" in result.stdout
 
 
 def test_nothing_counted_is_said_and_is_not_zero(

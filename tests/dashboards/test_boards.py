@@ -20,6 +20,8 @@ NAMES = {
     *(each.name for each in ALL),
     *(f"{each.name}_bucket" for each in ALL if isinstance(each, Histogram)),
     *(vocabulary.burn_rate(window) for window in ("5m", "1h", "6h", "3d")),
+    vocabulary.BUDGET_LEFT,
+    vocabulary.EXHAUSTED_IN,
 }
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.panels import HIGHEST, Kind
 from rig.asking import Answer, answers
@@ -26,6 +27,7 @@ def _traffic(folder: Path, features: str) -> Iterator[Watched]:
         with watched(folder, features=features) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
+            _until_budgets_are_known(here)
             yield here
     except NotHereError as reason:
         pytest.skip(str(reason))
@@ -45,6 +47,11 @@ def _until_scraped_for(here: Watched, times: int) -> None:
         f" changes(tailspan_engine_steps_total[{times * 2}s])) >= {times}"
     )
     wait_for("live traffic", lambda: here.ask("query", query=asked)["result"])
+
+
+def _until_budgets_are_known(here: Watched) -> None:
+    """They are added up at whole minutes."""
+    wait_for("budgets", lambda: here.ask("query", query=vocabulary.EXHAUSTED_IN)["result"], 120)
 
 
 def _wrong(found: Answer) -> str | None:

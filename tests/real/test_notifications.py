@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo import load
-from alerts.policy import load_policy
+from alerts.policy import read_policy
 from rig.ports import free_port
 from store.database import open_database
 from store.notifications import read_notifications
@@ -60,6 +60,7 @@ spec:
 # With windows so short that it pages within seconds: the factor is 5.9976.
 POLICY = """\
 source: this test
+period: 7d
 minimum_bad_events: 5
 pairs: [{severity: page, long: 1m, short: 15s, budget_share: 0.000595}]
 """
@@ -272,9 +273,10 @@ def test_the_generated_rules_page_once_and_resolve(
     """A fault is scraped, burns, pages with its words and its link; mended, it is over."""
     up = tailspan_up("7d")
     (tmp_path / "policy.yaml").write_text(POLICY)
-    objectives = load([tmp_path / "objective.yaml"]).objectives
-    policy = load_policy(tmp_path / "policy.yaml")
-    (tmp_path / "rules.yaml").write_text(tailspan_rules(objectives, policy, EXPLORER))
+    (read,) = load([tmp_path / "objective.yaml"]).objectives
+    policy = read_policy(tmp_path / "policy.yaml").over(read.period_s, read.budget)
+    objectives = [replace(read, policy=policy)]
+    (tmp_path / "rules.yaml").write_text(tailspan_rules(objectives, EXPLORER))
     target = {"targets": [f"127.0.0.1:{up.metrics_port}"]}
     manager = {"targets": [alertmanager.removeprefix("http://")]}
     config = {
@@ -312,7 +314,7 @@ def test_the_generated_rules_page_once_and_resolve(
     )
     assert "Promised: 99 % requests with ttft_s <= 0.5 over 7d." in said["description"]
     assert re.search(r"In the last 1m: \d+ bad of \d+\.", said["description"])
-    assert said["runbook_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
+    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
@@ -354,7 +356,7 @@ channels:
     )
     assert message["title"] == page["annotations"]["summary"]
     assert message["link"].startswith(f"{EXPLORER}/?last=")
-    assert page["annotations"]["runbook_url"] == message["link"]
+    assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
     (headers, body) = next((h, b) for path, h, b in receiver.got if path == "/hook")
     sent_s = int(headers[SIGNATURE].split(",")[0].removeprefix("t="))
@@ -362,11 +364,13 @@ channels:
 
     # Ten quiet minutes later, which nobody waits for here.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
-    objectives = load([tmp_path / "objective.yaml"]).objectives
+    (read,) = load([tmp_path / "objective.yaml"]).objectives
+    policy = read_policy(tmp_path / "policy.yaml").over(read.period_s, read.budget)
+    objectives = [replace(read, policy=policy)]
     channels = load_configuration(tmp_path / "notify.yaml", environ).channels
     later = int(time.time()) + 600
-    Evaluator(engine, objectives, load_policy()).evaluate(later)
-    notifier = Notifier(engine, objectives, load_policy(), channels, explorer_url=lambda: EXPLORER)
+    Evaluator(engine, objectives).evaluate(later)
+    notifier = Notifier(engine, objectives, channels, explorer_url=lambda: EXPLORER)
     notifier.enqueue(later)
     for channel in channels:
         (attempt,) = Courier(engine, channel, Sender(channel), clock_s=lambda: later).deliver()

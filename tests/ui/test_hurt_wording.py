@@ -12,7 +12,6 @@ from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts
-from alerts.policy import load_policy
 from alerts.status import status_at
 from store.incidents import IncidentRow
 from store.queries import Window
@@ -41,7 +40,7 @@ def standing(
     ]
     buckets += [Bucket(NOW_S - ago, Counts(broken, events)) for ago, broken, events in bad]
     history = History(since_s, buckets if hourly or bad else [], 15)
-    status = status_at(objective, history, since_s, {}, load_policy(), NOW_S)
+    status = status_at(objective, history, since_s, {}, NOW_S)
     return Standing(status, history.counts(NOW_S - 900, NOW_S), incidents)
 
 

@@ -29,15 +29,6 @@ def test_several_files_and_folders_are_read_together(tmp_path: Path) -> None:
     assert list(found.texts) == [str(tmp_path / "all" / "a.yaml"), str(tmp_path / "b.yaml")]
 
 
-def test_an_objective_that_can_never_alert_is_wrong_here_as_for_the_command(
-    tmp_path: Path,
-) -> None:
-    """The same lint."""
-    (tmp_path / "a.yaml").write_text(EXAMPLE.replace("0.99", "0.5"))
-    (wrong,) = in_force({OBJECTIVES_KEY: str(tmp_path)}).wrong
-    assert "can never page" in str(wrong)
-
-
 def test_files_that_cannot_be_read_are_a_sentence(tmp_path: Path) -> None:
     """Not there, or no text."""
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xff")

@@ -63,7 +63,7 @@ def test_a_mistake_is_told_with_its_line_its_key_and_what_is_allowed(
     assert "allowed" in said
     assert "would have meant" not in said
     test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.99", "0.5")).run()
-    assert "can never page" in markup(test)
+    assert "<b>Nothing wrong:</b> 1 objective." in markup(test)
 
 
 def test_a_change_says_what_it_would_have_meant_and_writes_nothing(

@@ -37,8 +37,8 @@ def test_alertmanager_hears_what_the_rules_would_say(message: Make, channel: Mak
     }  # fmt: skip
     assert alert["startsAt"] == "2026-09-21T14:13:20Z"
     assert alert["endsAt"] == "2026-09-21T14:17:50Z"
-    assert alert["generatorURL"] == alert["annotations"]["runbook_url"] == message().link
-    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
+    assert alert["generatorURL"] == alert["annotations"]["dashboard_url"] == message().link
+    assert set(alert["annotations"]) == {"summary", "description", "dashboard_url"}
 
 
 def test_alertmanager_hears_of_an_end_by_its_time(message: Make, channel: MakeChannel) -> None:
@@ -48,7 +48,7 @@ def test_alertmanager_hears_of_an_end_by_its_time(message: Make, channel: MakeCh
     assert alert["labels"]["slo"] == "chat"
     assert alert["endsAt"] == "2026-09-21T14:28:20Z"
     assert "generatorURL" not in alert
-    assert "runbook_url" not in alert["annotations"]
+    assert "dashboard_url" not in alert["annotations"]
 
 
 def test_simulated_alerts_can_be_told_apart(message: Make, channel: MakeChannel) -> None:

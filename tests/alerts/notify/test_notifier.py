@@ -12,7 +12,6 @@ from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import Message, loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
-from alerts.policy import load_policy
 from alerts.secrets import Secret
 from store.database import open_database
 from store.notifications import (
@@ -62,7 +61,6 @@ class Scene:
         return Notifier(
             self.engine,
             self.objectives,
-            load_policy(),
             self.channels,
             explorer_url=lambda: EXPLORER,
             simulated=lambda: True,
@@ -70,7 +68,7 @@ class Scene:
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
         """Evaluate and enqueue; what is in the outbox then."""
-        Evaluator(self.engine, self.objectives, load_policy()).evaluate(now_s)
+        Evaluator(self.engine, self.objectives).evaluate(now_s)
         self.notifier().enqueue(now_s)
         return sorted((row.severity, row.transition, row.channel) for row in self.rows)
 
@@ -202,12 +200,12 @@ def test_what_waits_is_told_with_figures_of_the_last_minute(scene: Scene) -> Non
     assert notifier.newest(row) == row.message
     notifier.enqueue(BEGAN_S + 1_500)
     assert notifier.newest(row) == row.message
-    Evaluator(scene.engine, scene.objectives, load_policy()).evaluate(BEGAN_S + 1_600)
+    Evaluator(scene.engine, scene.objectives).evaluate(BEGAN_S + 1_600)
     notifier.enqueue(BEGAN_S + 1_600)
     assert loads(notifier.newest(row)).as_of_unix_s > loads(row.message).as_of_unix_s
     assert notifier.newest(replace(row, transition="resolved")) == row.message
     scene.deliver()
-    Evaluator(scene.engine, scene.objectives, load_policy()).evaluate(START_S + 14_400)
+    Evaluator(scene.engine, scene.objectives).evaluate(START_S + 14_400)
     notifier.enqueue(START_S + 14_400)
     assert notifier.newest(row) == row.message
 

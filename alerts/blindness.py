@@ -1,0 +1,47 @@
+"""Whether an objective counts what it should: one that counts nothing never burns. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from alerts.burnrate import Counts
+
+HIDING: Final = ("unknown", "late")
+"""Reasons for leaving a request out that say something of the telemetry, not of the request."""
+
+EXPECTED: Final = 100
+"""Requests of which at least one should be selected: an objective on 5 % of the traffic would miss
+so many by chance once in 170 times (0.95 to the power of 100)."""
+
+LEAST_LEFT_OUT: Final = 5
+"""Fewer requests that were left out can be chance, as with bad ones (`policies/`)."""
+
+NONE_SELECTED: Final = "none_selected"
+
+WORDS: Final[Mapping[str, str]] = {
+    NONE_SELECTED: "no request matches its where: a value that where asks for may be unknown for"
+    " this source of spans (vLLM's native spans have no streamed), or a label was renamed",
+    "unknown": "most requests lack a value that decides: this source of spans may not send it",
+    "late": "most requests are reported 5 min or more after they ended: the clock of the server or"
+    " of Tailspan is wrong (tailspan doctor), or a sender is cut off",
+}
+"""Why an objective is blind, by reason."""
+
+
+def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
+    """The reason for which an objective is blind; None where it is not.
+
+    Args:
+        counts: events of a while.
+        excluded: requests left out in the same while, by reason.
+        requests: all requests of the same while, whatever the objective selects.
+
+    Returns:
+        A key of `WORDS`.
+    """
+    for reason in HIDING:
+        left_out = excluded.get(reason, 0)
+        if left_out >= LEAST_LEFT_OUT and left_out > counts.events:
+            return reason
+    if requests >= EXPECTED and not counts.events and not sum(excluded.values()):
+        return NONE_SELECTED
+    return None

@@ -1,0 +1,115 @@
+"""The indicator of an OpenSLO document: requests judged one by one, or two Prometheus queries."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from alerts import expression
+from alerts.documents import Reader
+from alerts.errors import ExpressionError, shown
+from alerts.expression import Expression, Vocabulary
+from alerts.fields import GOOD, WHERE
+from alerts.objectives import Goodput, Indicator, Query, QueryRatio
+from alerts.openslo_metadata import METADATA, name_of
+from alerts.promql import read_query
+
+TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
+ALL: Final = "all"
+"""What `where` says of every request; OpenSLO wants a spec that is not empty."""
+
+
+SLI: Final = ("description", "ratioMetric", "thresholdMetric")
+_RATIO: Final = ("counter", "good", "bad", "total", "raw", "rawType")
+_SOURCE: Final = ("metricSourceRef", "type", "spec")
+
+
+def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
+    """The indicator's spec: written here, or referred to."""
+    if ("indicator" in spec) == ("indicatorRef" in spec):
+        raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
+    if "indicator" in spec:
+        inner = spec.inner("indicator", ("metadata", "spec"))
+        if "metadata" in inner:
+            name_of(inner.inner("metadata", METADATA))
+        return inner.inner("spec", SLI)
+    wanted = spec.text("indicatorRef")
+    if wanted not in slis:
+        known = ", ".join(sorted(slis)) or "none was read"
+        raise spec.error("indicatorRef", f"{shown(wanted)} is no SLI; allowed: {known}")
+    return slis[wanted]
+
+
+def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
+    """How good events are told from all.
+
+    Args:
+        sli: the spec of an SLI.
+        sources: the type of each DataSource that was read, by name.
+
+    Raises:
+        DocumentError: it is malformed, or of a kind that is not supported.
+    """
+    if "thresholdMetric" in sli:
+        raise sli.error(
+            "thresholdMetric",
+            "is not supported: an average under a threshold promises no request anything;"
+            " allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
+        )
+    ratio = sli.inner("ratioMetric", _RATIO)
+    for key in ("raw", "rawType"):
+        if key in ratio:
+            raise ratio.error(key, "is not supported: a ratio made elsewhere keeps no counts")
+    if ("good" in ratio) == ("bad" in ratio):
+        raise ratio.error("good", "give good or bad: one of them, not both")
+    part_key = "good" if "good" in ratio else "bad"
+    total, part = _source(ratio, "total"), _source(ratio, part_key)
+    kind = _kind(part, sources)
+    if _kind(total, sources) != kind:
+        raise total.error("type", f"must be the same as of {part_key}: {kind}")
+    if kind == "prometheus":
+        if not ratio.flag("counter", True):
+            raise ratio.error("counter", "false: gauges are not supported; allowed: true")
+        return QueryRatio(_query(total), _query(part), part_key == "bad")
+    if part_key == "bad":
+        raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
+    selection = total.inner("spec", ("where",))
+    promise = part.inner("spec", ("good",))
+    where = None
+    if "where" in selection and selection.text("where").strip() != ALL:
+        where = _expression(selection, "where", WHERE)
+    return Goodput(where, _expression(promise, "good", GOOD))
+
+
+def _source(ratio: Reader, key: str) -> Reader:
+    return ratio.inner(key, ("metricSource",)).inner("metricSource", _SOURCE)
+
+
+def _kind(source: Reader, sources: Mapping[str, str]) -> str:
+    """The type written here, or that of the DataSource referred to."""
+    if "type" in source or "metricSourceRef" not in source:
+        return source.choice("type", TYPES).lower()
+    wanted = source.text("metricSourceRef")
+    if wanted not in sources:
+        known = ", ".join(sorted(sources)) or "none was read"
+        raise source.error("metricSourceRef", f"{shown(wanted)} is no DataSource; allowed: {known}")
+    if sources[wanted] not in TYPES:
+        raise source.error(
+            "metricSourceRef",
+            f"{shown(wanted)} is of type {shown(sources[wanted])}; allowed: {', '.join(TYPES)}",
+        )
+    return sources[wanted].lower()
+
+
+def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
+    try:
+        return expression.parse(reader.text(key), vocabulary)
+    except ExpressionError as error:
+        raise reader.error(key, str(error)) from error
+
+
+def _query(source: Reader) -> Query:
+    spec = source.inner("spec", ("query", "promql"))
+    key = "promql" if "promql" in spec else "query"
+    try:
+        return read_query(spec.text(key))
+    except ExpressionError as error:
+        raise spec.error(key, f"{shown(spec.text(key))}: {error}") from error

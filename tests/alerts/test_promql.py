@@ -1,0 +1,102 @@
+"""Queries of objectives: parsed as Prometheus would, and counted over any window."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from alerts.errors import ExpressionError
+from alerts.indicators import Queries
+from alerts.objectives import QueryRatio
+from alerts.promql import MAX_PARTS, check, read_query
+
+SLOTH = [
+    'sum(rate(http_request_duration_seconds_count{job="myservice",code=~"(5..|429)"}[{{.window}}]))',
+    'sum(rate(http_request_duration_seconds_count{job="myservice"}[{{.window}}]))',
+    "sum_over_time((count(unifipoller_client_satisfaction_ratio < 0.75))[{{.window}}:])"
+    " OR on() vector(0)",
+    "sum_over_time((count(unifipoller_client_satisfaction_ratio))[{{.window}}:])",
+    'sum(rate(apiserver_request_total{code=~"(5..|429)"}[{{.window}}]))',
+    """(
+      sum(rate(apiserver_request_duration_seconds_count{verb!="WATCH"}[{{.window}}]))
+      -
+      sum(rate(apiserver_request_duration_seconds_bucket{le="0.4",verb!="WATCH"}[{{.window}}]))
+    )""",
+    'sum(rate(apiserver_request_duration_seconds_bucket{le="5",verb!="WATCH"}[{{.window}}]))',
+]
+"""The error and total queries of the examples of slok/sloth (examples/*.yml)."""
+
+
+@pytest.mark.parametrize("text", SLOTH)
+def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
+    """Each makes an expression that Prometheus takes, over every window."""
+    query = read_query(text)
+    counted = Queries(QueryRatio(query, query, part_is_bad=False))
+    for window in ("5m", "3d"):
+        check(counted.bad(window))
+        assert f"[{window}" in counted.events(window)
+    assert query.per_second is ("rate(" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sum(rate(x[{{.window}}])", "Prometheus would refuse it: unclosed left parenthesis"),
+        ("rate(x)", "expected type matrix"),
+        ("sum(5)", "expected type vector"),
+        ("frate(x[{{.window}}])", "unknown function"),
+        ("irate(x[{{.window}}])", r"irate\(\) does not count events"),
+        ("rate(x[{{.window}}]) + rate(y[5m])", "looks back 0:05:00 .* whatever the window is"),
+        ("rate(x[{{.window}}]) + increase(y[{{.window}}])", "mixes rate and increase"),
+        ("x[{{.window}}]", "a range that no function counts"),
+        ("x + y", "it counts nothing over a window"),
+        ("", "Prometheus would refuse it"),
+        ("x" * 10_001, "a query of 10,001 characters; allowed: at most 10,000"),
+        ("(" * 4_000 + "x" + ")" * 4_000, "4,000 brackets and operators; allowed: at most 150"),
+        ("-" * 9_000 + "x", "9,000 brackets and operators; allowed: at most 150"),
+        ("x" + "^x" * 4_000, "4,000 brackets and operators; allowed: at most 150"),
+        ("x" + " or x" * 1_500, "1,500 brackets and operators; allowed: at most 150"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_with_its_reason(text: str, says: str) -> None:
+    """Also what would crash the parser, which recurses."""
+    with pytest.raises(ExpressionError, match=says):
+        read_query(text)
+
+
+def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
+    """The bound lies where the parser still works."""
+    depth = MAX_PARTS - 1
+    assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
+
+
+@pytest.mark.parametrize("text", ["x{code=~'5..'}", "sum(x{code=~'5..'})", "sum(x{a='}'}) # why"])
+def test_a_counter_gets_its_range(text: str) -> None:
+    """A selector, or the plain sum of one."""
+    query = read_query(text)
+    assert re.fullmatch(r"sum\(increase\(x\{.*\}\[\{\{\.window\}\}\]\)\)", query.text)
+    check(query.over("5m"))
+
+
+OPERANDS = st.sampled_from(
+    ["sum(rate(a[{{.window}}]))", "rate(b{c='#'}[{{.window}}])", "vector(0)", "2"]
+)
+OPERATORS = st.sampled_from([" + ", " - ", " * ", " or ", " or on() ", "\n> ", " unless "])
+
+
+@given(st.lists(st.tuples(OPERATORS, OPERANDS), max_size=6), st.booleans())
+@example([(" or ", "vector(0)")], True)
+def test_a_querys_operators_never_mix_with_ours(rest: list[tuple[str, str]], comment: bool) -> None:
+    """What is multiplied and subtracted is the whole query, in a call of its own."""
+    text = "sum(rate(a[{{.window}}]))" + "".join(f"{sign}{each}" for sign, each in rest)
+    try:
+        query = read_query(text + (" # the end" if comment else ""))
+    except ExpressionError:
+        return  # a set operator on a scalar, say
+    for bad in (True, False):
+        counted = Queries(QueryRatio(query, query, part_is_bad=bad))
+        whole = f"sum(\n{query.over('1h')}\n) * 3600"
+        assert counted.events("1h") == whole
+        assert whole in counted.bad("1h")
+        check(counted.bad("1h"))
