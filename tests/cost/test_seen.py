@@ -220,7 +220,7 @@ def test_engines_that_are_up_together_are_added() -> None:
 def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time() -> None:
     """Eight thousand starts of four thousand processes at once: within seconds, not hours."""
     number = 8_000
-    told = [
+    told: list[tuple[Count, list[tuple[float, float | None]]]] = [
         (
             Count("r", 0, place // 2, place),
             [(float(place % 3_000), 0.0), (place % 3_000 + 9.0, 1.0)],
