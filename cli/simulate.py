@@ -59,7 +59,8 @@ Examples:
     type=DURATION,
     default="0",
     show_default=True,
-    help="How long to go on; 0 = until stopped.",
+    help="How long requests go on arriving, from the start of the command on; 0 = until stopped."
+    " It then ends when everything is delivered.",
 )
 @click.option(
     "--incident",
@@ -126,7 +127,10 @@ def simulate(
     """Simulate a vLLM fleet and send what it does to a collector.
 
     It sends the past, with an incident that is still under way, then goes on live. Everything
-    it sends is marked as simulated. The same seed and options tell the same story.
+    it sends is marked as simulated. The same seed and options make the same requests.
+
+    With a --duration, exit status 2 if anything was not delivered: the collector took nothing for
+    60 s, rejected something, or Ctrl-C came first.
     """
     # OpenTelemetry takes a while to import: only who simulates waits for it.
     from simulator import live
@@ -177,7 +181,9 @@ def simulate(
 
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        live.run(plan, stop, lambda line: click.echo(line, err=True))
+        sent = live.run(plan, stop, lambda line: click.echo(line, err=True))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if plan.duration_s is not None and not sent.all_delivered:
+        raise click.exceptions.Exit(2)

@@ -4,18 +4,28 @@ The SDK's exporters retry what a collector asks to retry, for some seconds. What
 up on is tried again until it has had its time; then it is dropped and counted. While the
 collector is away each further batch gets one try, so that an outage costs what happened
 in it and no more. The queue is bounded: whoever fills it waits, or drops and counts.
+What the collector answers is read as well: items that it rejects are counted, and a redirect is a
+failure, because nothing was stored and headers may hold a credential for this address alone.
 """
 
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import requests
+from google.protobuf.message import DecodeError
 from opentelemetry.exporter.otlp.proto.http import _log_exporter as log_exporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
@@ -71,9 +81,24 @@ class Sent:
     """What has become of what was handed over."""
 
     requests: int = 0
+    """In batches that the collector accepted, the rejected ones among them."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
+    rejected_requests: int = 0
+    """The collector accepted their batch and rejected them (OTLP's partial success)."""
+    rejected_points: int = 0
+    """The same for data points of metrics, of which a sample has several."""
+
+    @property
+    def all_delivered(self) -> bool:
+        """Whether the collector has stored everything."""
+        return not (
+            self.dropped_requests
+            or self.dropped_samples
+            or self.rejected_requests
+            or self.rejected_points
+        )
 
 
 class OtlpExport:
@@ -81,14 +106,24 @@ class OtlpExport:
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: what has been dropped so far is told with every sample.
+        sent: counts what the collector rejects; what was dropped so far goes with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
         base = endpoint.rstrip("/")
-        self._spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=EXPORT_S)
-        self._metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=EXPORT_S)
-        self._events = exporting(log_exporter, endpoint=f"{base}/v1/logs", timeout=EXPORT_S)
+        self._spans = OTLPSpanExporter(
+            endpoint=f"{base}/v1/traces", timeout=EXPORT_S, session=_session(self._traces_answer)
+        )
+        self._metrics = OTLPMetricExporter(
+            endpoint=f"{base}/v1/metrics", timeout=EXPORT_S, session=_session(self._metrics_answer)
+        )
+        self._for_events = _session(lambda _: None)
+        self._events = exporting(
+            log_exporter,
+            endpoint=f"{base}/v1/logs",
+            timeout=EXPORT_S,
+            session=self._for_events,
+        )
         self._starts: dict[object, Starts] = {}
         self._sent = sent
         self._closed = False
@@ -131,12 +166,41 @@ class OtlpExport:
             starts.send([state], resource, time.monotonic())
         return True
 
+    def _traces_answer(self, body: bytes) -> None:
+        answer = ExportTraceServiceResponse.FromString(body)
+        self._sent.rejected_requests += answer.partial_success.rejected_spans
+
+    def _metrics_answer(self, body: bytes) -> None:
+        answer = ExportMetricsServiceResponse.FromString(body)
+        self._sent.rejected_points += answer.partial_success.rejected_data_points
+
     def close(self) -> None:
         """Cut a retry short, from any thread; nothing is sent afterwards."""
         if not self._closed:
             self._closed = True
             self._spans.shutdown()  # type: ignore[no-untyped-call]  # the SDK's own lapse
             self._metrics.shutdown()
+            self._for_events.close()
+
+
+def _session(read: Callable[[bytes], None]) -> requests.Session:
+    """A session for one exporter, which takes no notice of what an answer says.
+
+    Args:
+        read: takes the body of each answer of a batch that was accepted.
+    """
+
+    def look(answer: requests.Response, *_: object, **__: object) -> None:
+        if 300 <= answer.status_code < 400:  # the exporter takes it for a success
+            answer.close()
+            raise requests.exceptions.TooManyRedirects("the collector redirects; not followed")
+        if answer.ok:
+            with suppress(DecodeError):  # it was accepted; how it says so is not our concern
+                read(answer.content)
+
+    session = requests.Session()
+    session.hooks["response"].append(look)
+    return session
 
 
 class Sender:
@@ -174,8 +238,20 @@ class Sender:
         """A batch has been dropped, and none has arrived since."""
         self._failing = False
         """The last export failed."""
+        self._queued_requests = 0
+        self._done_requests = 0
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)
         self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Whether a batch has had its time in vain, and none has arrived since."""
+        return self._away
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that are queued or being sent."""
+        return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
         """Queue a batch, waiting for room; False, with the batch dropped, once `stop` is set."""
@@ -184,6 +260,7 @@ class Sender:
                 self._queue.put(batch, timeout=0.2)
             except queue.Full:
                 continue
+            self._queued_requests += _requests_in(batch)
             return True
         return self.offer(batch)
 
@@ -194,13 +271,25 @@ class Sender:
         except queue.Full:
             self._drop(batch)
             return False
+        self._queued_requests += _requests_in(batch)
         return True
 
-    def drain(self, stop: threading.Event) -> None:
-        """Wait until all that was queued has been sent or dropped, or `stop` is set."""
+    def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
+        """Wait until all that was queued has been sent or dropped, or `stop` is set.
+
+        Args:
+            stop: ends the wait.
+            within_s: how long to wait.
+
+        Returns: whether nothing is queued any more.
+        """
+        deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
-            while self._queue.unfinished_tasks and not stop.is_set():
+            while (
+                self._queue.unfinished_tasks and not stop.is_set() and time.monotonic() < deadline
+            ):
                 self._queue.all_tasks_done.wait(0.2)
+            return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
         """Send what is queued, for at most about `within_s`, drop the rest, and end the thread.
@@ -227,6 +316,7 @@ class Sender:
                 self.sent.requests += len(batch.records)
             else:
                 self.sent.samples += len(batch)
+            self._done_requests += _requests_in(batch)
             self._queue.task_done()
 
     def _deliver(self, batch: Batch) -> bool:
@@ -266,3 +356,7 @@ class Sender:
             f"{self.sent.dropped_requests} requests and "
             f"{self.sent.dropped_samples} samples dropped so far"
         )
+
+
+def _requests_in(batch: Batch) -> int:
+    return len(batch.records) if isinstance(batch, Requests) else 0
