@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import faults as faults_in_words
+from cli.credentials import check_otlp_headers, insecure_credentials_option
 from cli.durations import DURATION
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ Examples:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write here which causes are at work, when and where: a line of JSON each.",
 )
+@insecure_credentials_option
 def simulate(
     endpoint: str,
     replicas: int,
@@ -123,11 +125,14 @@ def simulate(
     list_faults: bool,
     trace: Path | None,
     truth: Path | None,
+    insecure_credentials: bool,
 ) -> None:
     """Simulate a vLLM fleet and send what it does to a collector.
 
     It sends the past, with an incident that is still under way, then goes on live. Everything
     it sends is marked as simulated. The same seed and options make the same requests.
+
+    The collector's token, if it asks for one, is read from OTEL_EXPORTER_OTLP_HEADERS.
 
     With a --duration, exit status 2 if anything was not delivered: the collector took nothing for
     60 s, rejected something, or Ctrl-C came first.
@@ -142,6 +147,7 @@ def simulate(
     if list_faults:
         click.echo(faults_in_words.listing())
         return
+    check_otlp_headers("--endpoint", endpoint, insecure_credentials)
     if incident is None:
         incident = "none" if fault_words or trace else "prefill_interference"
     if incident not in ("none", *CAUSES):

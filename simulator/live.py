@@ -23,6 +23,7 @@ from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
 from simulator.sending import PATIENCE_S, OtlpExport, Requests, Samples, Sender, Sent
 from simulator.truth import truth_of
+from telemetry.addresses import masked
 from telemetry.gpus import GpuSample
 
 SPANS_PER_BATCH = 512
@@ -54,9 +55,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
             raise ValueError(
-                f"endpoint: {self.endpoint!r}; allowed: http://HOST:PORT or https://HOST:PORT"
+                f"endpoint: {masked(self.endpoint)!r}; allowed: http://HOST:PORT or"
+                " https://HOST:PORT, without user and password"
             )
         if not self.backfill_s >= 0:
             raise ValueError(f"backfill_s: {self.backfill_s}; allowed: 0 or more")

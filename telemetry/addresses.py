@@ -5,6 +5,7 @@ otherwise with `--insecure-credentials`.
 Source: RFC 6750, section 5.3 (bearer tokens over TLS alone); RFC 3986, section 3.2.1 (userinfo).
 """
 
+import re
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,12 +26,12 @@ def is_loopback(host: str | None) -> bool:
 
 
 def exposes(url: str) -> bool:
-    """Whether others can read what is sent to this address: not over TLS, and not to loopback."""
+    """Whether others can read what is sent there: over http, and not to loopback."""
     try:
         parts = urlsplit(url)
-        return parts.scheme != "https" and not is_loopback(parts.hostname)
-    except ValueError:
-        return True
+        return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)
+    except ValueError:  # no address: whoever wants to send there refuses it
+        return False
 
 
 def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
@@ -47,16 +48,14 @@ def exposure(url: str, what: str, way_out: str = INSECURE_OPTION) -> str:
 
 
 def masked(url: str) -> str:
-    """An address as it may be shown: without user and password, query and fragment."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return HIDDEN
-    user, at, host = parts.netloc.rpartition("@")
-    if not parts.netloc and "@" in url:  # no address, and what it holds is anyone's guess
-        return HIDDEN
-    shown = f"{parts.scheme}://" if parts.scheme else ""
-    shown += f"{HIDDEN}@{host}" if at and user else host
-    shown += parts.path
-    return f"{shown}?{HIDDEN}" if parts.query or parts.fragment else shown
+    """An address as it may be shown: without user and password, query and fragment.
+
+    Also one that is malformed: what cannot be told apart is hidden.
+    """
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    start = f"{scheme}{separator}"
+    before, at, after = rest.rpartition("@")
+    if at and any(mark in before for mark in "?#"):  # a query, or a password that holds one
+        return f"{start}{HIDDEN}"
+    place, *more = re.split(r"[?#]", after, maxsplit=1)
+    return f"{start}{HIDDEN + at if at else ''}{place}{'?' + HIDDEN if more else ''}"

@@ -205,3 +205,74 @@ def _fleet() -> Any:
     from simulator.workload import Workload
 
     return FleetConfig(workload=Workload(rate_per_s=20.0))
+
+
+ELSEWHERE = "http://collector.example:4318"
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (["simulate", "--endpoint", ELSEWHERE], {"OTEL_EXPORTER_OTLP_HEADERS": "k=s3cret"}),
+        (["simulate", "--endpoint", ELSEWHERE], {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "k=s3cret"}),
+        (["gpus", "--endpoint", ELSEWHERE], {"TAILSPAN_TOKENS": "s3cret-s3cret-s3cret"}),
+        (["doctor", "--host", "c.example"], {"TAILSPAN_TOKENS": "s3cret-s3cret-s3cret"}),
+        (["dashboards", "push", "--url", "http://g.example"], {"GRAFANA_TOKEN": "s3cret"}),
+        (["up", "--forward", ELSEWHERE], {"TAILSPAN_FORWARD_HEADERS": "k=s3cret"}),
+        (["up", "--scrape", "http://c.example/metrics"], {"TAILSPAN_SCRAPE_TOKEN": "s3cret"}),
+        (["collect", "--dcgm", "http://c.example"], {"TAILSPAN_DCGM_TOKEN": "s3cret"}),
+    ],
+)
+def test_a_credential_is_not_sent_where_others_can_read_it(
+    words: list[str], environ: dict[str, str]
+) -> None:
+    """Exit status 2 before anything is sent; the message names the way out, and no secret."""
+    result = CliRunner().invoke(tailspan, words, env=environ, catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "others could read" in result.stderr
+    assert "--insecure-credentials" in result.stderr
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:s3cret@tempo:4318",
+        "http://me:s3cret@tempo:x",
+        "me:s3cret@tempo",
+        "https://tempo/?token=s3cret",
+        "https://me:s3cret@tempo/v1/traces",
+        "http://me:s3cret@127.0.0.1:4318",
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [["up", "--forward"], ["simulate", "--endpoint"], ["dashboards", "push", "--url"]],
+)
+def test_an_error_about_an_address_shows_no_password(words: list[str], url: str) -> None:
+    """In a terminal, and in a log of a service."""
+    if words[0] != "up" and "?" in url:
+        pytest.skip("a query is part of the path there, and nothing is wrong with it")
+    result = CliRunner().invoke(
+        tailspan, [*words, url], env={"GRAFANA_TOKEN": "t"}, catch_exceptions=False
+    )
+    assert result.exit_code == 2
+    assert "s3cret" not in result.output
+
+
+def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
+    """Nor a second request: the answer says what to do."""
+    elsewhere: list[Any] = []
+    with (
+        answering(lambda handler: elsewhere.append(handler.headers)) as other,
+        answering(lambda handler: _redirect(handler, other)) as url,
+    ):
+        result = CliRunner().invoke(
+            tailspan,
+            ["dashboards", "push", "--url", url],
+            env={"GRAFANA_TOKEN": "s3cret"},
+            catch_exceptions=False,
+        )
+    assert result.exit_code == 2
+    assert "redirects, which is not followed" in result.output
+    assert not elsewhere
