@@ -16,7 +16,7 @@ from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
 from alerts.objectives import Goodput, Objective
 from alerts.policy import pairs_for
-from alerts.rulefile import Alert, Group, Recording, number, quoted
+from alerts.rulefile import Alert, Group, Recording, literal, number, quoted
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """How often a severity is decided. A 3-day window does not change in 15 s."""
@@ -63,7 +63,7 @@ class _Rules:
         self._policy = policy
         self._pairs = pairs_for(policy, objective.period_s)
         self._labels = {vocabulary.SLO: objective.name}
-        self._link = explorer_link(objective, explorer_url)
+        self._link = literal(explorer_link(objective, explorer_url))
 
     def groups(self) -> Iterator[Group]:
         recorded: set[int] = set()
@@ -235,7 +235,7 @@ class _Rules:
         return f"{name}{{{vocabulary.SLO}={quoted(self._objective.name)}}}"
 
     def _promise(self) -> str:
-        return _plain(self._objective.promise)
+        return literal(self._objective.promise)
 
     def _now(self, pair: Pair) -> str:
         window = durations.render(pair.long_s)
@@ -271,11 +271,6 @@ def explorer_link(
             if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
                 asked[each.field] = str(each.value)
     return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"
-
-
-def _plain(text: str) -> str:
-    """A user's text where Prometheus would look for a template."""
-    return text.replace("{{", "{ {").replace("}}", "} }")
 
 
 def _shown(factor: Fraction) -> str:

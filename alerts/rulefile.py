@@ -88,6 +88,23 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
+def literal(text: str) -> str:
+    """A text for an annotation or a label, where Prometheus expands Go templates.
+
+    Each brace is a template of its own that yields it, so that no text can hold another one.
+    """
+    return text.replace("{", '{{ "{" }}')
+
+
+def label_text(name: str) -> str:
+    """The template for a label's value, which a sender may have chosen.
+
+    Line ends and angle brackets are replaced: receivers such as Slack read `<!here>` and
+    `<https://…>` as mentions and links.
+    """
+    return f'{{{{ $labels.{name} | reReplaceAll "[\\x00-\\x1f\\x7f<>]" "_" }}}}'
+
+
 def number(value: Fraction) -> str:
     """A PromQL number: exactly as a decimal where there is one, else as a division."""
     rest = value.denominator

@@ -29,8 +29,9 @@ from store.database import default_url
 from store.errors import StoreError
 from store.queries import Window
 from telemetry.addresses import is_loopback
+from ui.connections import TimedProtocol
 from ui.page import BODIES
-from ui.routes import HEALTH, MOST_MESSAGE_BYTES, MOST_OPEN, Routes
+from ui.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
 from ui.sharing import kept_evidence, opened
 from ui.sign_in_file import SignIn, in_force
 from ui.sign_in_return import WayBack
@@ -41,9 +42,6 @@ HOURS: Final = 48
 ENOUGH_ROWS: Final = 1_000_000
 """Read ahead of any question: some 180 MB."""
 AGAIN_S: Final = 300
-MOST_CONNECTIONS: Final = 6 * MOST_OPEN
-"""A browser opens at most six connections to a host beside its WebSocket, and reuses them. Further
-requests are answered with 503. Below the usual limit of 1,024 open files."""
 _APP: Final = Path(__file__).with_name("app.py")
 
 
@@ -65,7 +63,7 @@ def main() -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        http=TimedProtocol,
         ws="websockets-sansio",
         ws_max_size=MOST_MESSAGE_BYTES,
         ws_per_message_deflate=False,

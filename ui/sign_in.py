@@ -98,9 +98,8 @@ def way_out() -> None:
     if in_force() is None:
         return
     name = str(st.user.to_dict().get("email") or "you")
-    st.button(
-        f"Sign out {wording.plain(name, 60)}", key="sign_out", type="tertiary", on_click=st.logout
-    )
+    who = wording.for_markdown(name, 60)
+    st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
 def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:

@@ -115,8 +115,14 @@ CHANNEL = "channels:\n  - {name: a, type: "
         (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is no address; allowed: "),
         (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must hold no user and password"),
         (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must hold no fragment"),
-        (CHANNEL + 'slack, url: "https://x/", severities: [pgae]}', "'pgae'; allowed: page, ticket"),
-        (CHANNEL + 'slack, url: "https://x/", severities: []}', "severities: must be a sequence of"),
+        (
+            CHANNEL + 'slack, url: "https://x/", severities: [pgae]}',
+            "'pgae'; allowed: page, ticket",
+        ),
+        (
+            CHANNEL + 'slack, url: "https://x/", severities: []}',
+            "severities: must be a sequence of",
+        ),
         (CHANNEL + 'slack, url: "https://x/", severities: page}', "severities: must be a sequence"),
         (
             CHANNEL + 'slack, url: "https://x/", severities: [page, page]}',
