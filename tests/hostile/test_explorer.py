@@ -17,12 +17,14 @@ from websockets.sync.client import ClientConnection, connect
 
 from rig.ports import free_port
 from tests.ui import conftest as explorers
+from ui.pages import FIRST, PAGES
 from ui.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
 from ui.sign_in_file import load_sign_in
 
 explorer = explorers.explorer
 database = explorers.database
 fleet = explorers.fleet
+incident = explorers.incident
 
 WATCH = """
 import json, os, sys
@@ -241,3 +243,52 @@ def _fields(page: str) -> dict[str, str]:
     """The hidden fields of the only form."""
     _, _, rest = page.partition("name='provider' value='")
     return {"provider": rest.partition("'")[0]}
+
+
+MARKUP = (
+    "![x](http://evil.example/a.png) [a](http://evil.example/b) http://evil.example/c"
+    ' <a href="http://evil.example/d">x</a><img src="http://evil.example/e.png">'
+    " $\\LaTeX$ :smile: :red[x] `x` **x**"
+)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_a_tenants_markup_is_text_and_no_page_calls_another_host(
+    explorer: Callable[..., str], database: Callable[..., str], incident: Any, tab: Any
+) -> None:
+    """On every page, also in charts, tables and controls: no link, no image, no TeX, no colour.
+
+    A browser that loads one file from elsewhere tells somebody who looks, and from where.
+    """
+    start_s = int(time.time()) - 1_800
+    names = ("tenant", "route", "model", "replica", "region", "lora", "request_id")
+    rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, MARKUP))
+    address = explorer(database(rows))
+    page = tab(viewport={"width": 1280, "height": 900})
+    asked: set[str] = set()
+    page.on("request", lambda request: asked.add(request.url))
+    page.on("websocket", lambda websocket: asked.add(websocket.url))
+    row = rows[-1]
+    for each in PAGES:
+        query = f"from={start_s + 600}&to={start_s + 1_200}&per=tenant"
+        query += "" if each.key == FIRST else f"&page={each.key}"
+        if each.key == "request":
+            query += f"&request={row.trace_id}/{row.span_id}"
+        page.goto(f"{address}/?{query}")
+        page.locator(".headline").first.wait_for()
+        page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+        for closed in page.locator("details summary").all():
+            closed.click()
+        assert page.locator("[data-testid=stException]").count() == 0, each.key
+        found = page.evaluate(
+            """() => [...document.querySelectorAll('*')].flatMap(
+                node => ['href', 'src', 'xlink:href', 'srcset', 'style'].map(
+                    name => node.getAttribute(name))
+            ).filter(value => value && value.includes('evil'))"""
+        )
+        assert found == [], each.key
+        assert page.locator(".katex, .stMarkdownColoredText").count() == 0, each.key
+    hosts = {urlsplit(url).hostname for url in asked if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}
+    assert any(url.startswith("ws:") for url in asked)
