@@ -8,6 +8,7 @@ import click
 
 from cli.credentials import check_exposure, insecure_credentials_option
 from cli.unreachable import Unreachable
+from telemetry.addresses import masked
 
 TOKEN_KEY: Final = "GRAFANA_TOKEN"
 URL_KEY: Final = "GRAFANA_URL"
@@ -82,6 +83,11 @@ def push(
 
     token = _token(token_file)
     check_exposure("--url", url, "the token", insecure_credentials)
+    if prometheus and masked(prometheus) != prometheus:
+        raise click.UsageError(
+            f"--prometheus {masked(prometheus)}: the address must hold no user, password or query;"
+            " set them in Grafana's data source"
+        )
     source = prometheus_source(prometheus, scrape_every) if prometheus else None
     would = "would " if dry_run else ""
     try:

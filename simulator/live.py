@@ -55,10 +55,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        bare = not ("@" in parts.netloc or parts.query or parts.fragment)
+        if parts.scheme not in ("http", "https") or not parts.netloc or not bare:
             raise ValueError(
                 f"endpoint: {masked(self.endpoint)!r}; allowed: http://HOST:PORT or"
-                " https://HOST:PORT, without user and password"
+                " https://HOST:PORT, without user, password and query"
             )
         if not self.backfill_s >= 0:
             raise ValueError(f"backfill_s: {self.backfill_s}; allowed: 0 or more")

@@ -96,8 +96,9 @@ def test_a_page_that_rebinds_its_name_reads_nothing(
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
     # `connect` sends its own Host; behind a proxy that changes Host, Origin holds the name.
-    for origin in (f"http://{host}", "https://ops.example.org", None):
-        with stream(address, origin=origin) as page:
+    own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
+    for from_page in own:
+        with stream(address, origin=from_page) as page:
             assert page.subprotocol == "streamlit"
     assert httpx.get(f"{address}/", headers={"Host": "ops.example.org"}).status_code == 200
     assert outside() == set()

@@ -247,11 +247,16 @@ def test_a_credential_is_not_sent_where_others_can_read_it(
 )
 @pytest.mark.parametrize(
     "words",
-    [["up", "--forward"], ["simulate", "--endpoint"], ["dashboards", "push", "--url"]],
+    [
+        ["up", "--forward"],
+        ["simulate", "--endpoint"],
+        ["dashboards", "push", "--url"],
+        ["dashboards", "push", "--url", "http://127.0.0.1:1", "--prometheus"],
+    ],
 )
 def test_an_error_about_an_address_shows_no_password(words: list[str], url: str) -> None:
     """In a terminal, and in a log of a service."""
-    if words[0] != "up" and "?" in url:
+    if words[-1] == "--url" and "?" in url:
         pytest.skip("a query is part of the path there, and nothing is wrong with it")
     result = CliRunner().invoke(
         tailspan, [*words, url], env={"GRAFANA_TOKEN": "t"}, catch_exceptions=False
