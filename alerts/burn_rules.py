@@ -18,7 +18,7 @@ from alerts.burnrate import Pair, detection_s
 from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
 from alerts.objectives import Goodput, Objective
-from alerts.rulefile import Alert, Group, Recording, escaped, number
+from alerts.rulefile import Alert, Group, Recording, literal, number
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """How often a severity is decided. A 3-day window does not change in 15 s."""
@@ -64,7 +64,7 @@ class _Rules:
         self._policy = objective.policy
         self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
-        self._link = explorer_link(objective, explorer_url)
+        self._link = literal(explorer_link(objective, explorer_url))
 
     def groups(self) -> Iterator[Group]:
         recorded: set[int] = set()
@@ -230,7 +230,7 @@ class _Rules:
     ) -> Alert:
         about = self._objective
         annotations = {
-            **{key: escaped(value) for key, value in about.annotations},
+            **{key: literal(value) for key, value in about.annotations},
             "summary": summary,
             "description": "\n".join(each for each in description if each),
         }

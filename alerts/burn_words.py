@@ -7,7 +7,7 @@ Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotati
 from alerts import durations, vocabulary
 from alerts.burnrate import Pair
 from alerts.objectives import Goodput, Objective
-from alerts.rulefile import escaped, quoted
+from alerts.rulefile import literal, quoted
 
 
 def of_objective(objective: Objective, name: str) -> str:
@@ -17,7 +17,7 @@ def of_objective(objective: Objective, name: str) -> str:
 
 def what(objective: Objective) -> str:
     """What is promised."""
-    return f"What: {escaped(objective.display_name)}. {escaped(objective.promise)}"
+    return f"What: {literal(objective.display_name)}. {literal(objective.promise)}"
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
@@ -60,5 +60,5 @@ def first_step(objective: Objective) -> str:
             "First: open dashboard_url, or run `tailspan explain --incident"
             f" {objective.name}`: either names the likely cause and what to change."
         )
-    service = escaped(objective.service)
+    service = literal(objective.service)
     return f"First: look at the dashboards of {service}: Tailspan does not see these requests."

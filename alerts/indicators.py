@@ -14,7 +14,7 @@ from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, Query, QueryRatio
-from alerts.rulefile import escaped, quoted
+from alerts.rulefile import literal, quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 
 
@@ -120,7 +120,7 @@ class Queries:
         return (
             "First: check that what exports these metrics runs and is scraped (`up`), and that the"
             " query has not been renamed away. The total is counted by: "
-            + escaped(self.ratio.total.over("5m"))
+            + literal(self.ratio.total.over("5m"))
         )
 
     @property

@@ -10,7 +10,7 @@ the limit, so is the P99: the greatest of a model's quantiles that there are dec
 
 from typing import Final, NamedTuple
 
-from alerts.rulefile import Alert, Group
+from alerts.rulefile import Alert, Group, label_text, literal
 
 
 class Limit(NamedTuple):
@@ -74,13 +74,13 @@ def latency_group(explorer_url: str) -> Group:
 
 
 def _alert(limit: Limit, explorer_url: str) -> Alert:
-    link = f"{explorer_url.rstrip('/')}/?last=1h&latency={limit.latency}&page=why"
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h&latency={limit.latency}&page=why"
     return Alert(
         limit.alert,
         f"max by (model) ({limit.series}) > {limit.limit_s}",
         {"severity": "ticket"},
         {
-            "summary": f"{{{{ $labels.model }}}}: P99 of {limit.title} is above {limit.limit_s} s",
+            "summary": f"{label_text('model')}: P99 of {limit.title} is above {limit.limit_s} s",
             "description": f"At least {{{{ $value | humanizeDuration }}}} over the last 5 min, for"
             f" five minutes. {limit.reason}",
             "dashboard_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"

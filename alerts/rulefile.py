@@ -88,13 +88,21 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def escaped(text: str) -> str:
-    """Any text, where Prometheus looks for a template: it is shown as it is.
+def literal(text: str) -> str:
+    """A text for an annotation or a label, where Prometheus expands Go templates.
 
-    Every brace is written by an action of its own: two of them, also one of the text beside one of
-    ours, would begin an action.
+    Each brace is a template of its own that yields it, so that no text can hold another one.
     """
-    return text.replace("{", '{{"{"}}')
+    return text.replace("{", '{{ "{" }}')
+
+
+def label_text(name: str) -> str:
+    """The template for a label's value, which a sender may have chosen.
+
+    Line ends and angle brackets are replaced: receivers such as Slack read `<!here>` and
+    `<https://…>` as mentions and links.
+    """
+    return f'{{{{ $labels.{name} | reReplaceAll "[\\x00-\\x1f\\x7f<>]" "_" }}}}'
 
 
 def number(value: Fraction) -> str:

@@ -7,14 +7,16 @@ absence, for then no other alert can come.
 
 from typing import Final
 
-from alerts.rulefile import Alert, Group, Recording
+from alerts.rulefile import Alert, Group, Recording, label_text, literal
 
-ENGINE: Final = "{{ $labels.replica }} engine {{ $labels.engine }}"
+MODEL: Final = label_text("model")
+REPLICA: Final = label_text("replica")
+ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
 
 
 def symptom_groups(explorer_url: str) -> list[Group]:
     """The rules on Tailspan's own series."""
-    link = f"{explorer_url.rstrip('/')}/?last=1h"
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(
         name: str, expr: str, for_: str, summary: str, description: str, severity: str = "ticket"
@@ -112,14 +114,14 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "TailspanErrors",
                     ratio("error"),
                     "2m",
-                    "{{ $labels.model }}: more than 5 % of requests fail",
+                    f"{MODEL}: more than 5 % of requests fail",
                     '{{ $value | printf "%.0f" }} requests ended in an error in the last 10 min.',
                 ),
                 alert(
                     "TailspanAborts",
                     ratio("abort"),
                     "5m",
-                    "{{ $labels.model }}: more than 5 % of clients leave early",
+                    f"{MODEL}: more than 5 % of clients leave early",
                     '{{ $value | printf "%.0f" }} clients left in the last 10 min before their'
                     " answer was whole: impatience, or a timeout set too short.",
                 ),
@@ -162,7 +164,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "max by (replica)"
                     " (increase(tailspan_instrumentation_spans_dropped_total[10m])) > 0.5",
                     "0s",
-                    "{{ $labels.replica }}: requests go unreported",
+                    f"{REPLICA}: requests go unreported",
                     'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
                     " Tailspan is slow to answer or away, and objectives count too few.",
                 ),
@@ -171,7 +173,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "max by (replica)"
                     " (increase(tailspan_instrumentation_hook_failures_total[10m])) > 0.5",
                     "0s",
-                    "{{ $labels.replica }}: the instrumentation fails",
+                    f"{REPLICA}: the instrumentation fails",
                     'It failed {{ $value | printf "%.0f" }} times in 10 min, all contained: vLLM'
                     " serves on, and Tailspan lacks what it would have told. The server's log says"
                     " why.",

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from cli.addresses import authority
+from cli.credentials import check_exposure, insecure_credentials_option
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -34,6 +37,7 @@ _OPTIONS = (
         help="Our certificate, for mutual TLS.",
     ),
     click.option("--tls-client-key", type=_FILE, metavar="PATH", help="Its key."),
+    insecure_credentials_option,
 )
 
 
@@ -97,11 +101,14 @@ def access_of(
     tls_ca: Path | None,
     tls_client_cert: Path | None,
     tls_client_key: Path | None,
+    host: str = "127.0.0.1",
+    insecure_credentials: bool = False,
 ) -> Access:
     """What the options say.
 
     Raises:
-        click.UsageError: they contradict each other, or a file is not what it should be.
+        click.UsageError: they contradict each other, a file is not what it should be, or the token
+            would go to `host` where others can read it.
     """
     from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
@@ -116,6 +123,9 @@ def access_of(
         raise click.UsageError(str(error)) from error
     pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None
     access = Access(given[0][0] if given else None, tls or bool(tls_ca or pair), tls_ca, pair)
+    if access.token:
+        url = f"{access.scheme}://{authority(host, 4318)}"
+        check_exposure("--host", url, "the token", insecure_credentials)
     try:
         access.context()
     except (ssl.SSLError, OSError) as error:

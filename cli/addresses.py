@@ -1,10 +1,11 @@
 """Addresses as options: a host, a port, a server's base URL; and how they are written out."""
 
 import re
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import click
+
+from telemetry.addresses import is_loopback as is_loopback
 
 PORT = click.IntRange(0, 65_535)
 """Where to listen; 0 takes a free one."""
@@ -81,11 +82,3 @@ def authority(host: str, port: int) -> str:
     """`HOST:PORT` to go to, for one to listen on: 0.0.0.0 is no address to go to."""
     host = "127.0.0.1" if host in _ANY else host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:  # a name, which may be anywhere
-        return False

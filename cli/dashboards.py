@@ -6,7 +6,9 @@ from typing import Final
 
 import click
 
+from cli.credentials import check_exposure, insecure_credentials_option
 from cli.unreachable import Unreachable
+from telemetry.addresses import masked
 
 TOKEN_KEY: Final = "GRAFANA_TOKEN"
 URL_KEY: Final = "GRAFANA_URL"
@@ -65,8 +67,14 @@ with the role Editor, or Admin with --prometheus. What was changed in Grafana by
     help="How often that Prometheus scrapes.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@insecure_credentials_option
 def push(
-    url: str, token_file: Path | None, prometheus: str | None, scrape_every: float, dry_run: bool
+    url: str,
+    token_file: Path | None,
+    prometheus: str | None,
+    scrape_every: float,
+    dry_run: bool,
+    insecure_credentials: bool,
 ) -> None:
     """Bring a Grafana up to date: folder, data source, dashboards. Twice is as good as once."""
     from dashboards.boards import BOARDS
@@ -74,6 +82,12 @@ def push(
     from dashboards.pushing import push as pushed
 
     token = _token(token_file)
+    check_exposure("--url", url, "the token", insecure_credentials)
+    if prometheus and masked(prometheus) != prometheus:
+        raise click.UsageError(
+            f"--prometheus {masked(prometheus)}: the address must hold no user, password or query;"
+            " set them in Grafana's data source"
+        )
     source = prometheus_source(prometheus, scrape_every) if prometheus else None
     would = "would " if dry_run else ""
     try:

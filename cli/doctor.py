@@ -63,7 +63,7 @@ def doctor(
     **ways_in: Any,
 ) -> None:
     """Check each connection, and the GPUs here, and say how to mend what is amiss; then exit 1."""
-    access = access_of(**ways_in)
+    access = access_of(**ways_in, host=host)
     looks = [
         checks.database(database, server_expected=vllm is not None),
         checks.prices(database, prices),

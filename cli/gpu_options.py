@@ -112,6 +112,7 @@ def gpu_setup_of(
     dcgm_every: float,
     gpu_replica: tuple[str, ...],
     dcgm_replica: str,
+    insecure_credentials: bool = False,
 ) -> GpuSetup:
     """What the options say.
 
@@ -129,7 +130,7 @@ def gpu_setup_of(
         claims = claims_of(gpu_replica, dcgm_replica)
     except ValueError as error:
         raise click.UsageError(f"--gpu-replica {error}") from error
-    access = _ACCESS.read(dcgm, dcgm_token_file, dcgm_ca)
+    access = _ACCESS.read(dcgm, dcgm_token_file, dcgm_ca, insecure_credentials)
     try:
         places = tuple(place(given, access) for given in dcgm)
     except ValueError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli import gpu_tables
+from cli.credentials import check_exposure, insecure_credentials_option
 from cli.gpu_options import GpuSetup, gpu_options, gpu_setup_of
 
 if TYPE_CHECKING:  # each takes a while to import
@@ -64,12 +65,14 @@ PATIENCE_S = 300.0
     show_default=True,
     help="A table to read, or one JSON object a GPU and line.",
 )
+@insecure_credentials_option
 def gpus(
     endpoint: str | None,
     replica: str | None,
     token_file: Path | None,
     tls_ca: Path | None,
     form: str,
+    insecure_credentials: bool,
     **about: Any,
 ) -> None:
     """Show what each GPU does now, and what it cannot tell and why.
@@ -79,7 +82,7 @@ def gpus(
     """
     if replica is not None:
         about["gpu_replica"] = (*about["gpu_replica"], f"*={replica}")
-    setup = gpu_setup_of(**about)
+    setup = gpu_setup_of(**about, insecure_credentials=insecure_credentials)
     if not setup.any:
         raise click.UsageError("--gpus off and no --dcgm: there is nothing to look at")
     if endpoint is None:
@@ -87,7 +90,7 @@ def gpus(
         return
     from cli import gpu_agent
 
-    forwarder = _forwarder(endpoint, token_file, tls_ca)
+    forwarder = _forwarder(endpoint, token_file, tls_ca, insecure_credentials)
     asyncio.run(gpu_agent.run(setup, forwarder, endpoint))
 
 
@@ -127,7 +130,9 @@ async def look(setup: GpuSetup) -> "tuple[list[GpuSample], list[ReaderState]]":
         await readers.close()
 
 
-def _forwarder(endpoint: str, token_file: Path | None, tls_ca: Path | None) -> "Forwarder":
+def _forwarder(
+    endpoint: str, token_file: Path | None, tls_ca: Path | None, insecure: bool
+) -> "Forwarder":
     import ssl
 
     from cli.addresses import base_url
@@ -148,5 +153,7 @@ def _forwarder(endpoint: str, token_file: Path | None, tls_ca: Path | None) -> "
         raise click.UsageError(str(error)) from error
     except OSError as error:  # ssl.SSLError is one
         raise click.UsageError(f"--tls-ca: {error}") from error
+    if given:
+        check_exposure("--endpoint", url, "the token", insecure)
     headers = {"authorization": f"Bearer {given[0][0]}"} if given else {}
     return Forwarder(HttpPost(url, headers, context), patience_s=PATIENCE_S)

@@ -76,7 +76,9 @@ def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: s
 
     Without --test nothing is sent: each channel's message is printed, its keys and address
     left out. With it, exit status 1 where a channel does not take it. The example says that it
-    is one; on PagerDuty it opens an incident, which --resolved closes.
+    is one; on PagerDuty it opens an incident, which --resolved closes. An address that is secret, a
+    key or an authorization goes over https or to loopback alone, unless the channel has
+    `insecure_credentials: true`.
     """
     try:
         configuration = load_configuration(file, os.environ)

@@ -36,6 +36,13 @@ _OPTIONS = (
         " __tls_key_file__, __tls_server_name__ say how to get in. May be repeated.",
     ),
     click.option(
+        "--scrape-secrets",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        metavar="FOLDER",
+        help="Where the files that a --scrape-file names must lie, such as tokens; links are"
+        " followed first.  [default: the folder of that --scrape-file]",
+    ),
+    click.option(
         "--scrape-every",
         type=click.FloatRange(1, 15),
         default=5.0,
@@ -66,9 +73,11 @@ def scrape_setup_of(
     *,
     scrape: tuple[str, ...],
     scrape_file: tuple[Path, ...],
+    scrape_secrets: Path | None,
     scrape_every: float,
     scrape_token_file: Path | None,
     scrape_ca: Path | None,
+    insecure_credentials: bool = False,
 ) -> ScrapeSetup:
     """What the options say.
 
@@ -79,16 +88,19 @@ def scrape_setup_of(
     from collector.scrape.reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
 
-    access = _ACCESS.read(scrape, scrape_token_file, scrape_ca)
+    access = _ACCESS.read(scrape, scrape_token_file, scrape_ca, insecure_credentials)
     places: list[Discovery] = []
     try:
         places += [place(given, access) for given in scrape]
     except ValueError as error:
         raise click.UsageError(f"--scrape: {error}") from error
+    if scrape_secrets is not None and not scrape_file:
+        raise click.UsageError("--scrape-secrets is for --scrape-file, and there is none")
     for path in scrape_file:
+        file = File(path, scrape_secrets, insecure_credentials)
         try:
-            File(path).read()
+            file.read()
         except DiscoveryError as error:
             raise click.UsageError(f"--scrape-file: {error}") from error
-        places.append(File(path))
+        places.append(file)
     return ScrapeSetup(tuple(places), scrape_every)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import faults as faults_in_words
+from cli.credentials import check_otlp_headers, insecure_credentials_option
 from cli.durations import DURATION
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ Examples:
     type=DURATION,
     default="0",
     show_default=True,
-    help="How long to go on; 0 = until stopped.",
+    help="How long requests go on arriving, from the start of the command on; 0 = until stopped."
+    " It then ends when everything is delivered.",
 )
 @click.option(
     "--incident",
@@ -107,6 +109,7 @@ Examples:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write here which causes are at work, when and where: a line of JSON each.",
 )
+@insecure_credentials_option
 def simulate(
     endpoint: str,
     replicas: int,
@@ -122,11 +125,17 @@ def simulate(
     list_faults: bool,
     trace: Path | None,
     truth: Path | None,
+    insecure_credentials: bool,
 ) -> None:
     """Simulate a vLLM fleet and send what it does to a collector.
 
     It sends the past, with an incident that is still under way, then goes on live. Everything
-    it sends is marked as simulated. The same seed and options tell the same story.
+    it sends is marked as simulated. The same seed and options make the same requests.
+
+    The collector's token, if it asks for one, is read from OTEL_EXPORTER_OTLP_HEADERS.
+
+    With a --duration, exit status 2 if anything was not delivered: the collector took nothing for
+    60 s, rejected something, or Ctrl-C came first.
     """
     # OpenTelemetry takes a while to import: only who simulates waits for it.
     from simulator import live
@@ -138,6 +147,7 @@ def simulate(
     if list_faults:
         click.echo(faults_in_words.listing())
         return
+    check_otlp_headers("--endpoint", endpoint, insecure_credentials)
     if incident is None:
         incident = "none" if fault_words or trace else "prefill_interference"
     if incident not in ("none", *CAUSES):
@@ -177,7 +187,9 @@ def simulate(
 
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        live.run(plan, stop, lambda line: click.echo(line, err=True))
+        sent = live.run(plan, stop, lambda line: click.echo(line, err=True))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if plan.duration_s is not None and not sent.all_delivered:
+        raise click.exceptions.Exit(2)

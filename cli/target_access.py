@@ -37,9 +37,9 @@ class TargetAccess:
                 f"{self.targets}-token-file",
                 type=_FILE,
                 metavar="FILE",
-                help=f"A bearer token, shown to each {self.targets}, over https or on loopback"
-                f" alone; read anew each time.  [default: {self.token_variable}_FILE, else the"
-                f" token in {self.token_variable}]",
+                help=f"A bearer token, sent to each {self.targets}, over https or on loopback"
+                " alone (or --insecure-credentials); read anew each time."
+                f"  [default: {self.token_variable}_FILE, else the token in {self.token_variable}]",
             ),
             click.option(
                 f"{self.targets}-ca",
@@ -50,13 +50,20 @@ class TargetAccess:
             ),
         )
 
-    def read(self, given: tuple[str, ...], token_file: Path | None, ca: Path | None) -> "Access":
+    def read(
+        self,
+        given: tuple[str, ...],
+        token_file: Path | None,
+        ca: Path | None,
+        insecure: bool = False,
+    ) -> "Access":
         """What the options say.
 
         Args:
             given: the targets.
             token_file: of the first option.
             ca: of the second.
+            insecure: whether a token may go where others can read it.
 
         Raises:
             click.UsageError: there is nobody to get in at, or a file cannot be had.
@@ -73,7 +80,7 @@ class TargetAccess:
         if token_file is None and (named := os.environ.get(f"{self.token_variable}_FILE")):
             token_file = Path(named)
         token = None if token_file else os.environ.get(self.token_variable)
-        access = Access(token=token or None, token_file=token_file, ca_file=ca)
+        access = Access(token=token or None, token_file=token_file, ca_file=ca, insecure=insecure)
         try:
             access.check()
         except SecurityError as error:

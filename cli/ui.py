@@ -50,6 +50,15 @@ Examples:
     is_flag=True,
     help="Listen on an address that others can reach without --sign-in.",
 )
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Let browsers address the pages by this name, too, as behind a proxy; *.NAME for all"
+    " below it. Addresses, localhost, --host and the host of --sign-in's url are allowed. May be"
+    " repeated.  [default: those in TAILSPAN_ALLOWED_HOSTS]",
+)
 @sign_in_options
 def ui(
     host: str,
@@ -58,6 +67,7 @@ def ui(
     objectives: tuple[Path, ...],
     prices: Path | None,
     insecure_bind: bool,
+    allowed_hosts: tuple[str, ...],
     sign_in: Path | None,
     base_path: str,
 ) -> None:
@@ -68,6 +78,8 @@ def ui(
     """
     from collector.errors import ListenError
     from collector.hosting import listen
+    from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
+    from collector.hosts import OPTION, checked, names_in
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
     from roofline.peakfile import ENVIRONMENT_KEY as PEAKS_KEY
@@ -81,6 +93,11 @@ def ui(
             " read, put a proxy with a login before it, or say with --insecure-bind that anybody"
             " there may"
         )
+    try:
+        for name in names_in(allowed_hosts, os.environ):
+            checked(name)
+    except ValueError as error:
+        raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
     try:
         prices_in_force(prices, os.environ)
     except PriceError as error:
@@ -103,6 +120,7 @@ def ui(
         objectives=objectives,
         prices=prices,
         sign_in=asked,
+        allowed_hosts=allowed_hosts,
     )
     under = f"{base_path}/" if base_path else ""
     where = f"http://{authority(host, port)}/{under}"

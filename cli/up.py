@@ -10,11 +10,13 @@ import click
 
 from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
+from cli.credentials import check_exposure, insecure_credentials_option
 from cli.doors import door_options, doors_of
 from cli.gpu_options import gpu_options, gpu_setup_of
 from cli.scrape_options import scrape_options, scrape_setup_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
+from telemetry.addresses import masked
 
 if TYPE_CHECKING:  # it takes a while to import
     from exporters.forwarding import Forwarder
@@ -114,6 +116,7 @@ Examples:
     " Headers, such as a credential, are read from TAILSPAN_FORWARD_HEADERS (name=value,…)."
     "  [default: TAILSPAN_FORWARD]",
 )
+@insecure_credentials_option
 @scrape_options
 @gpu_options
 @door_options
@@ -136,8 +139,10 @@ def up(
     prices: Path | None,
     notify: Path | None,
     forward: str | None,
+    insecure_credentials: bool,
     scrape: tuple[str, ...],
     scrape_file: tuple[Path, ...],
+    scrape_secrets: Path | None,
     scrape_every: float,
     scrape_token_file: Path | None,
     scrape_ca: Path | None,
@@ -206,9 +211,11 @@ def up(
     scrape_setup = scrape_setup_of(
         scrape=scrape,
         scrape_file=scrape_file,
+        scrape_secrets=scrape_secrets,
         scrape_every=scrape_every,
         scrape_token_file=scrape_token_file,
         scrape_ca=scrape_ca,
+        insecure_credentials=insecure_credentials,
     )
     gpu_setup = gpu_setup_of(
         # Among simulated GPUs a real one would be a stranger.
@@ -219,9 +226,10 @@ def up(
         dcgm_every=dcgm_every,
         gpu_replica=gpu_replica,
         dcgm_replica=dcgm_replica,
+        insecure_credentials=insecure_credentials,
     )
     url = database or default_url(os.environ)
-    sent_on = _forwarder(forward, http_port) if forward else None
+    sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
     engine = open_database(url, tell=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
@@ -261,24 +269,32 @@ def up(
         engine.dispose()
 
 
-def _forwarder(url: str, http_port: int) -> "Forwarder":
+def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
     from opentelemetry.util.re import parse_env_headers
 
     from exporters.forwarding import Forwarder
     from exporters.posting import HttpPost
 
+    shown = masked(url)
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise click.UsageError(f"--forward {url}: this port is none") from None
+        raise click.UsageError(f"--forward {shown}: this port is none") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.UsageError(f"--forward {url}: write http://HOST:4318 or https://HOST")
+        raise click.UsageError(f"--forward {shown}: write http://HOST:4318 or https://HOST")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise click.UsageError(
+            f"--forward {shown}: the address must hold no user, password or query; give a"
+            " credential in TAILSPAN_FORWARD_HEADERS"
+        )
     if parts.path.startswith("/v1/"):
-        raise click.UsageError(f"--forward {url}: give the address without {parts.path}")
+        raise click.UsageError(f"--forward {shown}: give the address without {parts.path}")
     if port == http_port and is_loopback(parts.hostname):
-        raise click.UsageError(f"--forward {url}: that is this Tailspan itself")
+        raise click.UsageError(f"--forward {shown}: that is this Tailspan itself")
     headers = parse_env_headers(os.environ.get("TAILSPAN_FORWARD_HEADERS", ""), liberal=True)
+    if headers:
+        check_exposure("--forward", url, "TAILSPAN_FORWARD_HEADERS", insecure)
     return Forwarder(HttpPost(url, headers))
 
 

@@ -18,6 +18,7 @@ from grafana_client.client import GrafanaException
 
 from dashboards.building import build
 from dashboards.panels import Board
+from telemetry.addresses import masked
 
 FOLDER_UID: Final = "tailspan"
 FOLDER_TITLE: Final = "Tailspan"
@@ -77,6 +78,7 @@ def push(
         PushError: it refused, cannot be reached, or is no Grafana.
     """
     api = _connect(url, token)
+    url = masked(url)  # what follows only shows it
     folder: Document = {"uid": FOLDER_UID, "title": FOLDER_TITLE}
     yield _folder(api, url, folder, dry_run)
     if source is not None:
@@ -89,12 +91,18 @@ def _connect(url: str, token: str) -> Any:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PushError(
-            f"{url!r} is no address of a Grafana; write http://HOST:3000 or https://HOST"
+            f"{masked(url)!r} is no address of a Grafana; write http://HOST:3000 or https://HOST"
+        )
+    if "@" in parts.netloc:
+        raise PushError(
+            f"{masked(url)} must hold no user and password; give the token of a service account"
         )
     # The library joins path and `api` as they are.
     path = parts.path.strip("/")
-    base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{path}{'/' if path else ''}"
+    base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
+    api.client.s.max_redirects = 0  # the token is for this address
+    url = masked(url)
     with _refusals(url, "to say how it is"):
         health = api.health.check()
     if not isinstance(health, Mapping) or "database" not in health:
@@ -193,6 +201,10 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
         yield
     except GrafanaException as error:
         raise _refused(url, asked, error) from error
+    except requests.exceptions.TooManyRedirects as error:
+        raise PushError(
+            f"{url} redirects, which is not followed: give the address that it leads to"
+        ) from error
     except requests.exceptions.JSONDecodeError as error:
         raise PushError(f"{url} answers, and is no Grafana: it was asked {asked}") from error
     except requests.exceptions.SSLError as error:

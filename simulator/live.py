@@ -2,7 +2,8 @@
 
 The simulation is pure; this is its shell, with a clock and a collector. Virtual time is
 bound to the wall clock at the start. Seconds that lie in the past are sent as fast as the
-collector takes them, later ones when they are over.
+collector takes them, later ones when they are over. A run with an end of its own ends
+when everything is delivered, or when the collector has taken nothing for a minute.
 """
 
 import os
@@ -20,14 +21,18 @@ from tailspan_vllm.record import RequestRecord
 
 from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
-from simulator.sending import OtlpExport, Requests, Samples, Sender, Sent
+from simulator.sending import PATIENCE_S, OtlpExport, Requests, Samples, Sender, Sent
 from simulator.truth import truth_of
+from telemetry.addresses import masked
 from telemetry.gpus import GpuSample
 
 SPANS_PER_BATCH = 512
 SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """How long a stop waits for the collector to take what is left."""
+PROGRESS_S = 5.0
+"""How often a run that waits for the collector says how much is left."""
+_LOOK_S = 0.5
 _BEHIND_S = 2.0
 """Further behind the clock than this, batches are filled; closer, each second is sent."""
 
@@ -50,9 +55,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        bare = not ("@" in parts.netloc or parts.query or parts.fragment)
+        if parts.scheme not in ("http", "https") or not parts.netloc or not bare:
             raise ValueError(
-                f"endpoint: {self.endpoint!r}; allowed: http://HOST:PORT or https://HOST:PORT"
+                f"endpoint: {masked(self.endpoint)!r}; allowed: http://HOST:PORT or"
+                " https://HOST:PORT, without user, password and query"
             )
         if not self.backfill_s >= 0:
             raise ValueError(f"backfill_s: {self.backfill_s}; allowed: 0 or more")
@@ -69,8 +76,13 @@ def run(
     *,
     clock_ns: Callable[[], int] = time.time_ns,
     wait: Callable[[float], object] | None = None,
+    patience_s: float = PATIENCE_S,
+    progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate and send until the plan's end, or until `stop` is set; then flush.
+    """Simulate and send until the plan's end and all is delivered, or until `stop` is set.
+
+    A stop leaves a few seconds to what is queued. A plan with an end gives up as well once the
+    collector has taken nothing for `patience_s`.
 
     Args:
         plan: what to simulate, and whom to tell.
@@ -78,18 +90,23 @@ def run(
         say: told of progress and trouble, a line at a time.
         clock_ns: the wall clock.
         wait: waits for some seconds, or until `stop`.
+        patience_s: how long the collector may take nothing.
+        progress_s: how often to say what is left.
 
-    Returns: what was sent and what was dropped.
+    Returns: what was sent, and what was not delivered.
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(export.prepare, say, sent)
-    batches = _Batches(sender, plan.service, stop)
+    sender = Sender(export.prepare, say, sent, patience_s=patience_s)
+    batches = _Batches(sender, plan, stop, say, progress_s)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
+        batches.drain()
     finally:
+        if batches.given_up:
+            say(f"giving up: the collector has taken nothing for {patience_s:g} s")
         batches.flush()
-        sender.close(CLOSE_S, export.close)
+        sender.close(0.0 if batches.given_up else CLOSE_S, export.close)
         export.close()
         say(_summary(sent))
     return sent
@@ -116,13 +133,13 @@ def _run(
     caught_up = plan.backfill_s == 0
     tell_at_s = 600.0
     for second in simulate(fleet):
-        if stop.is_set():
+        if stop.is_set() or batches.given_up:
             return
         at_unix_ns = started_unix_ns + round(second.at_s * 1e9)
         if not caught_up and at_unix_ns > clock_ns():
             caught_up = True
             batches.drain()
-            if stop.is_set():
+            if stop.is_set() or batches.given_up:
                 return
             took_s = (clock_ns() - began_ns) / 1e9
             say(f"backfill sent in {took_s:.1f} s; now live, a second at a time")
@@ -152,14 +169,28 @@ def _resource(service: str, replica: str, region: str) -> Resource:
 class _Batches:
     """Seconds in; full batches out, in order of time."""
 
-    def __init__(self, sender: Sender, service: str, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        plan: Plan,
+        stop: threading.Event,
+        say: Callable[[str], None],
+        progress_s: float,
+    ) -> None:
         self._sender = sender
-        self._service = service
+        self._plan = plan
         self._stop = stop
+        self._say = say
+        self._progress_s = progress_s
         self._resources: dict[str, Resource] = {}
         self._records: list[tuple[RequestRecord, Resource]] = []
         self._states: list[tuple[EngineState, Resource, int]] = []
         self._gpus: list[tuple[GpuSample, Resource]] = []
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a run with an end has waited for the collector long enough."""
+        return self._plan.duration_s is not None and self._sender.away
 
     def add(self, second: Second, at_unix_ns: int) -> None:
         """Take a second; send what has filled a batch, waiting for room."""
@@ -186,13 +217,21 @@ class _Batches:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Send what there is, and wait until the collector has had its say on all of it."""
+        """Send what there is, and wait until the collector has answered to all of it."""
         if self._records:
             self._sender.put(Requests(self._records), self._stop)
             self._records = []
         if self._states or self._gpus:
             self._sender.put(self._samples(), self._stop)
-        self._sender.drain(self._stop)
+        waited_s = 0.0
+        while not self._sender.drain(self._stop, _LOOK_S):
+            if self._stop.is_set() or self.given_up:
+                return
+            waited_s += _LOOK_S
+            if waited_s >= self._progress_s:
+                waited_s = 0.0
+                left = self._sender.waiting_requests
+                self._say(f"waiting for the collector: {left:,} requests not delivered yet")
 
     def _samples(self) -> Samples:
         samples = Samples(self._states, self._gpus)
@@ -201,12 +240,16 @@ class _Batches:
 
     def _resource(self, told: ReplicaSecond) -> Resource:
         if told.replica not in self._resources:
-            self._resources[told.replica] = _resource(self._service, told.replica, told.region)
+            self._resources[told.replica] = _resource(self._plan.service, told.replica, told.region)
         return self._resources[told.replica]
 
 
 def _summary(sent: Sent) -> str:
+    delivered = f"sent {sent.requests - sent.rejected_requests} requests and {sent.samples} samples"
+    if sent.all_delivered:
+        return f"{delivered}; all delivered"
     return (
-        f"sent {sent.requests} requests and {sent.samples} samples; dropped "
-        f"{sent.dropped_requests} requests and {sent.dropped_samples} samples"
+        f"{delivered}; not delivered: {sent.dropped_requests} requests and "
+        f"{sent.dropped_samples} samples; rejected by the collector: "
+        f"{sent.rejected_requests} requests and {sent.rejected_points} data points"
     )

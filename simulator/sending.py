@@ -1,46 +1,44 @@
 """From records and states to a collector: batches over OTLP/HTTP, from a thread of its own.
 
-The SDK's exporters retry what a collector asks to retry, for some seconds. What they give
-up on is tried again until it has had its time; then it is dropped and counted. While the
-collector is away each further batch gets one try, so that an outage costs what happened
-in it and no more. The queue is bounded: whoever fills it waits, or drops and counts.
+A batch that does not arrive is tried again until it has had its time; then it is dropped and
+counted. While the collector is away each further batch gets one try, so that an outage costs what
+happened in it and no more. The queue is bounded: whoever fills it waits, or drops and counts.
+Items that the collector rejects are counted. A redirect is a failure: nothing was stored, and
+headers may hold a credential for this address alone.
 """
 
 import logging
+import math
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
-from tailspan_vllm.destination import Destination
+from tailspan_vllm.destination import Signal, destination_of
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+from tailspan_vllm.otlp import encode_numbers, encode_span, export_of
 from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.spans import SCOPE, span_of
 from tailspan_vllm.starts import Starts
-from tailspan_vllm.transport import post_to
+from tailspan_vllm.transport import Outcome, Verdict, post_to
 
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""How long the SDK's exporter tries one batch."""
+"""How long one message may take."""
 PATIENCE_S = 60.0
 """How long a batch is tried again before it is dropped."""
 QUEUED_BATCHES = 128
 _SHORTEST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 8.0
 
-_SDK_LOGGERS = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,76 +68,107 @@ class Sent:
     """What has become of what was handed over."""
 
     requests: int = 0
+    """In batches that the collector accepted, the rejected ones among them."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
+    rejected_requests: int = 0
+    """The collector accepted their batch and rejected them (OTLP's partial success)."""
+    rejected_points: int = 0
+    """The same for data points of metrics, of which a sample has several."""
+
+    @property
+    def all_delivered(self) -> bool:
+        """Whether the collector has stored everything."""
+        return not (
+            self.dropped_requests
+            or self.dropped_samples
+            or self.rejected_requests
+            or self.rejected_points
+        )
 
 
 class OtlpExport:
-    """One batch to one collector, by the SDK's exporters.
+    """One batch to one collector.
+
+    Headers, certificates and compression are those of the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: what has been dropped so far is told with every sample.
+        sent: counts what the collector rejects; what was dropped so far goes with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
         base = endpoint.rstrip("/")
-        self._spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=EXPORT_S)
-        self._metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=EXPORT_S)
-        self._post_events = post_to(
-            Destination("logs", "http/protobuf", f"{base}/v1/logs", timeout_s=EXPORT_S)
-        )
+
+        def post(signal: Signal) -> Callable[[bytes], Outcome]:
+            given = destination_of(os.environ, signal, "http/protobuf", _log.warning)
+            where = replace(given, endpoint=f"{base}/v1/{signal}", timeout_s=EXPORT_S)
+            return post_to(where)
+
+        self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, Starts] = {}
         self._sent = sent
         self._closed = False
-        # The sender tells of failures, once; the SDK would do so for every try.
-        for name in _SDK_LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def prepare(self, batch: Batch) -> Callable[[], bool]:
         """What sends the batch and tells whether it arrived; a repeat sends the same ids."""
         if isinstance(batch, Requests):
-            spans = [span_of(record, resource) for record, resource in batch.records]
-            return lambda: self._spans.export(spans) is SpanExportResult.SUCCESS
+            spans: dict[Resource, list[bytes]] = {}
+            for record, resource in batch.records:
+                spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
+            # Messages that are written one behind the other are one message (protobuf).
+            traces = b"".join(export_of(of, SCOPE, each) for of, each in spans.items())
+            return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
-        # Each resource once: of several entries for one the SDK's encoder keeps only the last.
-        of: dict[Resource, list[Sample]] = {}
+        samples: dict[Resource, list[Sample]] = {}
         for state, resource, at_unix_ns in batch.states:
-            of.setdefault(resource, []).append(Sample(at_unix_ns, state.standing(dropped, {})))
-        data = MetricsData(
-            [
-                entry
-                for resource, samples in of.items()
-                for entry in metrics_of(samples, resource).resource_metrics
-            ]
-        )
+            standing = state.standing(dropped, {})
+            samples.setdefault(resource, []).append(Sample(at_unix_ns, standing))
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
             gpus.setdefault(resource, []).append(gpu)
-        measured = MetricsData([gpu_metrics_of(each, resource) for resource, each in gpus.items()])
+        metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
+        measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
         return lambda: (
-            self._metrics.export(data) is MetricExportResult.SUCCESS
-            and (not gpus or self._metrics.export(measured) is MetricExportResult.SUCCESS)
-            and self._tell_starts(batch.states)
+            self._send_metrics(metrics)
+            and (not gpus or self._send_metrics(measured))
+            and self._send_starts(batch.states)
         )
 
-    def _tell_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
-        """Tell of the engines that have not been told of; True, for samples do not wait for it."""
+    def _send_traces(self, message: bytes) -> bool:
+        outcome = self._posted(self._traces, message)
+        self._sent.rejected_requests += outcome.rejected
+        return outcome.verdict is Verdict.ACCEPTED
+
+    def _send_metrics(self, message: bytes) -> bool:
+        outcome = self._posted(self._metrics, message)
+        self._sent.rejected_points += outcome.rejected
+        return outcome.verdict is Verdict.ACCEPTED
+
+    def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
+        """Send the starts of engines that were not sent yet; True, for samples do not wait."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
-                replica, Starts(lambda message: self._post_events(message.SerializeToString()))
+                replica,
+                Starts(lambda message: self._posted(self._events, message.SerializeToString())),
             )
             starts.send([state], resource, time.monotonic())
         return True
 
+    def _posted(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
+        if self._closed:
+            return Outcome(Verdict.UNREACHABLE, "closed")
+        return post(message)
+
     def close(self) -> None:
-        """Cut a retry short, from any thread; nothing is sent afterwards."""
-        if not self._closed:
-            self._closed = True
-            self._spans.shutdown()  # type: ignore[no-untyped-call]  # the SDK's own lapse
-            self._metrics.shutdown()
+        """Send nothing afterwards. From any thread; a message under way takes its time."""
+        self._closed = True
+
+
+def _encoded(metrics: Iterable[MetricsData]) -> bytes:
+    return b"".join(map(encode_numbers, metrics))
 
 
 class Sender:
@@ -177,8 +206,20 @@ class Sender:
         """A batch has been dropped, and none has arrived since."""
         self._failing = False
         """The last export failed."""
+        self._queued_requests = 0
+        self._done_requests = 0
         self._thread = threading.Thread(target=self._run, name="simulator-sender", daemon=True)
         self._thread.start()
+
+    @property
+    def away(self) -> bool:
+        """Whether a batch has had its time in vain, and none has arrived since."""
+        return self._away
+
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that are queued or being sent."""
+        return self._queued_requests - self._done_requests
 
     def put(self, batch: Batch, stop: threading.Event) -> bool:
         """Queue a batch, waiting for room; False, with the batch dropped, once `stop` is set."""
@@ -187,6 +228,7 @@ class Sender:
                 self._queue.put(batch, timeout=0.2)
             except queue.Full:
                 continue
+            self._queued_requests += _requests_in(batch)
             return True
         return self.offer(batch)
 
@@ -197,13 +239,25 @@ class Sender:
         except queue.Full:
             self._drop(batch)
             return False
+        self._queued_requests += _requests_in(batch)
         return True
 
-    def drain(self, stop: threading.Event) -> None:
-        """Wait until all that was queued has been sent or dropped, or `stop` is set."""
+    def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
+        """Wait until all that was queued has been sent or dropped, or `stop` is set.
+
+        Args:
+            stop: ends the wait.
+            within_s: how long to wait.
+
+        Returns: whether nothing is queued any more.
+        """
+        deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
-            while self._queue.unfinished_tasks and not stop.is_set():
+            while (
+                self._queue.unfinished_tasks and not stop.is_set() and time.monotonic() < deadline
+            ):
                 self._queue.all_tasks_done.wait(0.2)
+            return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
         """Send what is queued, for at most about `within_s`, drop the rest, and end the thread.
@@ -230,6 +284,7 @@ class Sender:
                 self.sent.requests += len(batch.records)
             else:
                 self.sent.samples += len(batch)
+            self._done_requests += _requests_in(batch)
             self._queue.task_done()
 
     def _deliver(self, batch: Batch) -> bool:
@@ -269,3 +324,7 @@ class Sender:
             f"{self.sent.dropped_requests} requests and "
             f"{self.sent.dropped_samples} samples dropped so far"
         )
+
+
+def _requests_in(batch: Batch) -> int:
+    return len(batch.records) if isinstance(batch, Requests) else 0

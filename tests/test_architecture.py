@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.destination",
         "tailspan_vllm.fingerprint",
         "tailspan_vllm.machine",
+        "tailspan_vllm.otlp",
         "tailspan_vllm.parts",
         "tailspan_vllm.record",
         "tailspan_vllm.spans",
@@ -51,7 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
-    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline"},
+    # The explorer's server checks Host and Origin by the same rule as the collector's.
+    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline", "collector.hosts"},
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.modelshape", "ui.pages"},
     "cli": {

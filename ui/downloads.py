@@ -3,9 +3,12 @@
 import csv
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import plotly.graph_objects as go
+
+_FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Those of full width begin a formula in some languages' spreadsheets."""
 
 
 def csv_of(figure: go.Figure) -> str:
@@ -51,6 +54,10 @@ def _title(axis: Any) -> str | None:
 
 
 def cell(value: Any) -> str:
-    """Text that a spreadsheet reads as text: what begins as a formula does is quoted."""
+    """Text that a spreadsheet reads as text: what begins as a formula does is quoted.
+
+    Source: OWASP, "CSV Injection"; blanks before are left out by some spreadsheets.
+    """
     text = "" if value is None else str(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    first = text.lstrip()[:1] or text[:1]
+    return f"'{text}" if first in _FORMULA or text[:1] in ("\t", "\r", "\n") else text

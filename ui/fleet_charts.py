@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from store.queries import Window
 from ui import charts, colours, wording
+from ui.downloads import cell
 from ui.fleet import Fleet, Replica
 from ui.fleet_table import MOST, top
 from ui.measures import MEASURES, Measure
@@ -90,15 +91,10 @@ def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
             if np.isfinite(values).any():
                 writer.writerow(
                     [
-                        _harmless(replica.name),
+                        cell(replica.name),
                         at[place],
                         fleet.bins.width_s,
                         *("" if np.isnan(value) else repr(float(value)) for value in values),
                     ]
                 )
     return written.getvalue()
-
-
-def _harmless(text: str) -> str:
-    """A name that a spreadsheet would take for a formula is text to it with an apostrophe."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

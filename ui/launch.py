@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
+from collector.hosts import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY
 
@@ -14,9 +16,6 @@ if TYPE_CHECKING:  # its library is only wanted where readers sign in
     from ui.sign_in_file import SignIn
 
 DEFAULT_PORT: Final = 8501
-
-ENTRY: Final = "app.py"
-ENTRY_WITH_SIGN_IN: Final = "sign_in_app.py"
 
 OBJECTIVES_KEY: Final = "TAILSPAN_OBJECTIVES"
 """The environment's word for the files and folders of the objectives in force, as PATH has them."""
@@ -42,6 +41,7 @@ def launch(
     objectives: Sequence[Path] = (),
     prices: Path | None = None,
     sign_in: tuple[Path, "SignIn"] | None = None,
+    allowed_hosts: Sequence[str] = (),
 ) -> Launch:
     """The explorer's process.
 
@@ -54,6 +54,8 @@ def launch(
         prices: the price file in force; None leaves the environment's, or the list prices.
         sign_in: the file that says how readers sign in, and what it says; None for nobody is
             asked. The process reads the file itself: a secret is on no command line.
+        allowed_hosts: names under which browsers may address the pages, beside addresses,
+            localhost, `host` and that of `sign_in`; added to those of the environment.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL
@@ -67,7 +69,15 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        "server.maxUploadSize": "1",  # MB; the page takes no files
+        # A config.toml in the working directory must not open what `ui.routes` closes.
+        "server.enableCORS": "true",
+        "server.enableXsrfProtection": "true",
+        "server.enableStaticServing": "false",
+        "server.scriptHealthCheckEnabled": "false",
+        "server.enableWebsocketCompression": "false",
+        "server.maxUploadSize": "1",  # MB; uploads are refused before Streamlit sees them
+        "server.maxWidgetStateSize": "1",  # MB; as MOST_MESSAGE_BYTES of `ui.routes`
+        "global.developmentMode": "false",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "none",
@@ -83,14 +93,12 @@ def launch(
         environment[PRICES_KEY] = str(prices.resolve())
     if sign_in is not None:
         environment[SIGN_IN_KEY] = str(sign_in[0].resolve())
-        # Who comes through a proxy comes by this name; without it Streamlit asks the internet
-        # for its own.
-        options["browser.serverAddress"] = sign_in[1].host
-    app = Path(__file__).with_name(ENTRY if sign_in is None else ENTRY_WITH_SIGN_IN)
+    if allowed_hosts:
+        environment[HOSTS_KEY] = ",".join(names_in(allowed_hosts, os.environ))
     return Launch(
         command=(
             # Not from the working directory: it may hold a `ui` of its own.
-            *(sys.executable, "-P", "-m", "ui.serve", str(app)),
+            *(sys.executable, "-P", "-m", "ui.serve"),
             *(f"--{name}={value}" for name, value in options.items() if value),
         ),
         environment=environment,

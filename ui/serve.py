@@ -1,25 +1,40 @@
-"""The explorer's process: Streamlit, with what takes long to come by at hand beforehand.
+"""The explorer's process: Streamlit behind our own checks, with what takes long read beforehand.
 
-    python -P -m ui.serve ui/app.py [STREAMLIT'S OPTIONS]
+    python -P -m ui.serve [STREAMLIT'S OPTIONS, as --name=value]
 
-Else the first who opens a page waits for our imports, and whoever asks why for the columns of
-the last day's requests.
+Without the reading, the first reader of a page waits for our imports, and the first who asks for a
+cause waits for the columns of the last day's requests.
 """
 
+import hashlib
+import hmac
+import os
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
-from streamlit.web import cli
+import uvicorn
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp
+from streamlit.starlette import App
+from streamlit.web import bootstrap
 
+from collector.hosts import AllowedHosts, HostGate, names_in
 from store.database import default_url
 from store.errors import StoreError
 from store.queries import Window
+from telemetry.addresses import is_loopback
+from ui.connections import TimedProtocol
 from ui.page import BODIES
+from ui.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
 from ui.sharing import kept_evidence, opened
+from ui.sign_in_file import SignIn, in_force
+from ui.sign_in_return import WayBack
 
 HOUR_NS: Final = 3_600 * 10**9
 HOURS: Final = 48
@@ -27,6 +42,7 @@ HOURS: Final = 48
 ENOUGH_ROWS: Final = 1_000_000
 """Read ahead of any question: some 180 MB."""
 AGAIN_S: Final = 300
+_APP: Final = Path(__file__).with_name("app.py")
 
 
 def main() -> None:
@@ -34,8 +50,86 @@ def main() -> None:
     assert BODIES  # all pages are imported by now
     # Arrow's own allocator holds more than is used, and takes longer to come by it.
     pa.set_memory_pool(pa.system_memory_pool())
+    options = read_options(sys.argv[1:])
+    app = application(options, in_force(), os.environ)
+    bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
-    cli.main(["run", *sys.argv[1:]], prog_name="streamlit")
+    # Not by `streamlit run`: on a wildcard address it asks a server on the internet for the
+    # address of this machine, and it takes messages of 200 MB from a browser.
+    uvicorn.run(
+        app,
+        host=options["server.address"],
+        port=options["server.port"],
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http=TimedProtocol,
+        ws="websockets-sansio",
+        ws_max_size=MOST_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+    )
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """Streamlit's options from a command line, with the types that Streamlit wants."""
+    pairs = (word.removeprefix("--").partition("=") for word in words)
+    return {name: _typed(value) for name, _, value in pairs}
+
+
+def _typed(value: str) -> str | int | bool:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.isascii() and value.isdecimal() else value
+
+
+def application(
+    options: Mapping[str, Any], asked: SignIn | None, environ: Mapping[str, str]
+) -> ASGIApp:
+    """Streamlit behind our checks: Host and Origin first, then the routes and who has signed in.
+
+    Args:
+        options: Streamlit's.
+        asked: how readers sign in; None where nobody has to.
+        environ: may hold TAILSPAN_ALLOWED_HOSTS.
+
+    Raises:
+        ValueError: a name in the environment is not a host name.
+    """
+    address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
+    names = names_in([], environ)
+    # The address to listen on may be a name, and readers who sign in come by the name in `url`.
+    # An IPv6 address is allowed as every address is.
+    names += [
+        name
+        for name in (address, asked.host if asked else "localhost")
+        if not is_loopback(name) and ":" not in name
+    ]
+    hosts = AllowedHosts.of(names, loopback=is_loopback(address), protected=False)
+    health = f"/{base_path}{HEALTH}" if base_path else HEALTH
+    if asked is None:
+        return HostGate(Routes(App(_APP), base_path=base_path), hosts, [health])
+    from ui.sign_in_page import SignInPage  # it takes the library of the extra `sign-in`
+
+    app = App(
+        _APP,
+        secrets={"auth": _secrets(asked)},
+        middleware=[Middleware(WayBack, url=asked.url)],
+    )
+    return HostGate(Routes(app, base_path=base_path, admission=SignInPage(asked)), hosts, [health])
+
+
+def _secrets(asked: SignIn) -> dict[str, Any]:
+    """What Streamlit calls secrets, in memory: no file of its own, no environment."""
+    secret = asked.client_secret.reveal()
+    # Of the client's secret, so that a restart signs nobody out and there is one less to keep.
+    signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
+    return {
+        "redirect_uri": f"{asked.url}/oauth2callback",
+        "cookie_secret": signs,
+        "client_id": asked.client_id,
+        "client_secret": secret,
+        "server_metadata_url": asked.metadata_url,
+    }
 
 
 def _read_ahead() -> None:

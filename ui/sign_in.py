@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 from alerts.durations import render
 from ui import wording
 from ui.sign_in_file import EVERYBODY, SignIn, in_force
-from ui.sign_in_return import FAILED
 
 Body = Callable[[Engine, tzinfo], None]
 
@@ -99,26 +98,38 @@ def way_out() -> None:
     if in_force() is None:
         return
     name = str(st.user.to_dict().get("email") or "you")
-    st.button(
-        f"Sign out {wording.plain(name, 60)}", key="sign_out", type="tertiary", on_click=st.logout
-    )
+    who = wording.for_markdown(name, 60)
+    st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
 def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
+    """What an open page becomes when its session has ended; `sign_in_page` is what opens."""
     st.title("Who is looking?", anchor=False)
-    provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
-    failed = verdict is Verdict.UNKNOWN and FAILED in st.query_params
-    if failed:
-        st.html(
-            f"<p class='notice'>{provider} has not signed you in. Try again; if it happens again,"
-            " the reason is in the explorer’s log.</p>"
-        )
-    st.html(f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>")
+    st.html(said(asked, verdict, email, failed=False))
     if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
         st.button("Sign in as somebody else", key="sign_out", on_click=st.logout)
     else:
         st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
+
+
+def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+    """Why a page is not shown, as HTML.
+
+    Args:
+        asked: how readers sign in.
+        verdict: what the claims come to.
+        email: the reader's, as the provider says.
+        failed: whether the last try did not succeed.
+    """
+    provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
+    headline = f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>"
+    if not failed or verdict is not Verdict.UNKNOWN:
+        return headline
+    return (
+        f"<p class='notice'>{provider} has not signed you in. Try again; if it happens again, the"
+        f" reason is in the explorer’s log.</p>{headline}"
+    )
 
 
 def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:

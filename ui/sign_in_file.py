@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from alerts.documents import Items, Reader, Text, read_documents
 from alerts.durations import parse_s
 from alerts.errors import DocumentError, shown
 from alerts.secrets import SOURCES, Secret, read_secret
+from telemetry.addresses import is_loopback
 from ui.launch import SIGN_IN_KEY
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -128,17 +128,10 @@ def _address(whole: Reader, key: str) -> str:
         raise whole.error(key, f"{shown(text)} is no address; {allowed}") from None
     if "@" in parts.netloc:
         raise whole.error(key, "must hold no user and password")
-    secure = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not (secure and host) or parts.query or parts.fragment:
         raise whole.error(key, f"{shown(text)}; {allowed}")
     return text
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _allow(whole: Reader) -> tuple[str, ...]:

@@ -6,15 +6,14 @@ Text from requests (ids, tenants, routes) is hostile until it has passed through
 
 import html
 import math
-import unicodedata
+import string
 from datetime import datetime, tzinfo
 from typing import Final
 
+from telemetry.visible import visible
+
 UNKNOWN: Final = "–"
 LABEL_LENGTH: Final = 40
-
-# Characters that turn, hide or break the text around them.
-_UNSEEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 
 
 def _significant(value: float) -> str:
@@ -155,16 +154,22 @@ def plain(text: str, length: int = LABEL_LENGTH) -> str:
 
     Control and direction characters are shown as �, so that no label can hide or turn another.
     """
-    shown = "".join(
-        "�" if unicodedata.category(character) in _UNSEEN else character
-        for character in text[: length + 1]
-    )
+    shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
 def for_html(text: str, length: int = LABEL_LENGTH) -> str:
     """Foreign text to stand inside HTML, as an element's text or an attribute's value."""
     return html.escape(plain(text, length))
+
+
+def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:
+    """Foreign text inside Markdown, as in the label of a button: no link, image, colour or TeX.
+
+    A colon becomes one that looks alike, because emoji and addresses are found after unescaping.
+    """
+    shown = plain(text, length).replace(":", "꞉")
+    return "".join(f"\\{each}" if each in string.punctuation else each for each in shown)
 
 
 def for_plotly(text: str, length: int = LABEL_LENGTH) -> str:

@@ -17,6 +17,7 @@ from alerts.notify import pagerduty
 from alerts.notify.channels import Channel, Kind
 from alerts.policy import SEVERITIES
 from alerts.secrets import SOURCES, Secret, read_secret
+from telemetry.addresses import INSECURE_KEY, exposes
 
 MOST_CHANNELS: Final = 32
 
@@ -57,7 +58,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
     if len(documents) != 1:
         raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
     whole = Reader(documents[0], file, "", ("explorer_url", "channels"))
-    keys = ("name", "type", "severities", *_secret_keys(*Kind))
+    keys = ("name", "type", "severities", INSECURE_KEY, *_secret_keys(*Kind))
     readers = whole.each("channels", keys)
     if not 0 < len(readers) <= MOST_CHANNELS:
         raise whole.error("channels", f"{len(readers)} channels; allowed: 1 to {MOST_CHANNELS}")
@@ -97,11 +98,13 @@ def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channe
     if url is None:
         raise _missing(reader, "url")
     _check_url(reader, url)
+    authorization = secret("authorization")
     signs = secret("routing_key") if kind is Kind.PAGERDUTY else secret("signing_key")
     if signs is None and kind is Kind.PAGERDUTY:
         raise _missing(reader, "routing_key")
     severities = reader.choices("severities", SEVERITIES)
-    return Channel(name, kind, severities, url, signs, secret("authorization"))
+    _check_exposure(reader, kind, url, authorization)
+    return Channel(name, kind, severities, url, signs, authorization)
 
 
 def _missing(reader: Reader, key: str) -> DocumentError:
@@ -115,6 +118,27 @@ def _check_url(reader: Reader, url: Secret) -> None:
     problem = _url_problem(url.reveal())
     if problem:
         raise reader.error(key, problem)
+
+
+def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
+    """Refuse to send a credential where others can read it, unless the channel allows it."""
+    if INSECURE_KEY in reader and reader.choice(INSECURE_KEY, ("true", "false")) == "true":
+        return
+    # An address that is not written out is a secret, as those of Slack are.
+    referred = any(f"url{source}" in reader for source in SOURCES if source)
+    held = (
+        authorization is not None
+        or kind in (Kind.SLACK, Kind.PAGERDUTY)
+        or referred
+        or urlsplit(url.reveal()).query
+    )
+    if held and exposes(url.reveal()):
+        key = next(f"url{source}" for source in SOURCES if f"url{source}" in reader)
+        raise reader.error(
+            key,
+            "is http to another machine, and others could read the address, key or authorization"
+            f" on the way; use https, or allow it with {INSECURE_KEY}: true",
+        )
 
 
 def _url_problem(url: str) -> str | None:

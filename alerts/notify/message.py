@@ -1,12 +1,16 @@
 """What is told of an incident: plain facts, rounded no more than floats do, no address, no key.
 
-Kept as JSON in the outbox; `dumps` and `loads` are inverse. What is unknown is None.
+Kept as JSON in the outbox; `dumps` and `loads` are inverse. What is unknown is None. Texts may hold
+what a tenant chose, such as its name in a likely cause: each is one line of visible characters
+from here on.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
+
+from telemetry.visible import visible
 
 
 class Transition(StrEnum):
@@ -81,6 +85,12 @@ class Message:
     link: str | None = None
     simulated: bool = False
     test: bool = False
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            text = getattr(self, each.name)
+            if type(text) is str:
+                object.__setattr__(self, each.name, visible(text))
 
     @property
     def incident(self) -> str:

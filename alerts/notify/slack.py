@@ -1,7 +1,11 @@
 """A message for a Slack incoming webhook, in blocks.
 
-Source: Slack's Block Kit reference: a header of at most 150 characters, at most 10 fields of at
-most 2,000; & < > are escaped. `text` is what the phone shows.
+Everything that may hold foreign text is `plain_text`, in which Slack reads no formatting, mention
+or emoji. `text`, which the phone shows, cannot be: there & < > are escaped, and nothing is parsed.
+
+Source: Slack's reference of Block Kit (a header of at most 150 characters, a section of at most
+3,000), "Formatting message text" (escaping), and of chat.postMessage (`parse`, `link_names`,
+`unfurl_links`).
 """
 
 import json
@@ -19,22 +23,29 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
     """Title, facts, link."""
     said = title(message)
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": _cut(said, HEADER)}},
+        {"type": "header", "text": _plain(said, HEADER)},
         *(
-            {
-                "type": "section",
-                "text": {
-                    "type": "mrkdwn",
-                    "text": _cut(f"*{about}*  {_escaped(fact)}", FIELD),
-                },
-            }
+            {"type": "section", "text": _plain(f"{about}: {fact}", FIELD)}
             for about, fact in facts(message)
         ),
     ]
     if message.link:
         link = f"<{_escaped(message.link)}|Look at it in the explorer>"
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": link}})
-    return Post(json.dumps({"text": _escaped(said), "blocks": blocks}).encode())
+    whole = {
+        "text": _escaped(said),
+        "blocks": blocks,
+        "parse": "none",
+        "link_names": False,
+        "mrkdwn": False,
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
+    return Post(json.dumps(whole).encode())
+
+
+def _plain(text: str, longest: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": _cut(text, longest), "emoji": False}
 
 
 def _escaped(text: str) -> str:

@@ -1,8 +1,9 @@
 """How to get in at a target: a bearer token, and whom to trust over TLS.
 
 A token is read from its file each time it is shown, so that one which is changed there is good
-at once; it goes to loopback or over TLS, and is never shown, logged or told of in an error.
-Certificates are read once.
+at once; it goes to loopback or over TLS unless the user says otherwise, and is never shown, logged
+or told of in an error. Certificates are read once. The files that a file of targets names must lie
+in one folder: who may write the targets cannot have another file read and sent to a target.
 
 Sources: RFC 6750 (bearer tokens); Prometheus, "<scrape_config>", whose names the labels follow.
 """
@@ -11,12 +12,12 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Self
 
 from collector.bearer import TOKEN
 from collector.errors import SecurityError
+from telemetry.addresses import INSECURE_KEY, exposes, exposure
 
 TOKEN_FILE_LABEL: Final = "__token_file__"
 _LABELS: Final = {
@@ -27,7 +28,8 @@ _LABELS: Final = {
     "__tls_server_name__": "server_name",
 }
 """The label in a file of targets → the field."""
-LABELS: Final = tuple(_LABELS)
+INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
+LABELS: Final = (*_LABELS, INSECURE_LABEL)
 _LONGEST_TOKEN: Final = 16_384
 
 
@@ -41,6 +43,8 @@ class Access:
         ca_file: who signed the target's certificate, in PEM.
         cert_file: our certificate, for mutual TLS, with `key_file`.
         server_name: the name in its certificate, where that is another than in the address.
+        within: the folder that the token's file must lie in, links followed; None for any.
+        insecure: whether a token may go where others can read it.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -49,14 +53,25 @@ class Access:
     cert_file: Path | None = None
     key_file: Path | None = None
     server_name: str | None = None
+    within: Path | None = field(default=None, compare=False)
+    insecure: bool = field(default=False, compare=False)
 
     @classmethod
-    def of_labels(cls, labels: Mapping[str, Any], folder: Path) -> Self:
-        """What the labels of a file of targets say; paths are seen from its folder.
+    def of_labels(
+        cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
+    ) -> Self:
+        """What the labels of a file of targets say.
+
+        Args:
+            labels: of a group of targets.
+            folder: of the file; paths are relative to it.
+            within: the folder that the named files must lie in; None for `folder`.
+            insecure: whether all tokens may go where others can read them.
 
         Raises:
-            SecurityError: as `check`; or one is no text.
+            SecurityError: as `check`; or one is no text, or a file lies elsewhere.
         """
+        within = (within or folder).resolve()
         given: dict[str, Any] = {}
         for label, name in _LABELS.items():
             value = labels.get(label)
@@ -65,7 +80,16 @@ class Access:
             if not isinstance(value, str) or not value:
                 raise SecurityError(f"{label}: must be a text")
             given[name] = folder / value if name.endswith("_file") else value
-        access = cls(**given)
+            if name.endswith("_file"):
+                _check_within(given[name], within, label)
+        match labels.get(INSECURE_LABEL):
+            case None | "false":
+                pass
+            case "true":
+                insecure = True
+            case other:
+                raise SecurityError(f'{INSECURE_LABEL}: {other!r:.40}; allowed: "true", "false"')
+        access = cls(**given, within=within, insecure=insecure)
         access.check()
         return access
 
@@ -95,6 +119,8 @@ class Access:
             return {}
         token, where = self.token, "the environment"
         if self.token_file is not None:
+            if self.within is not None:  # a link may lead elsewhere by now
+                _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
             token, where = _read(self.token_file), str(self.token_file)
         if token is None or not TOKEN.fullmatch(token):
             raise SecurityError(f"{where} holds no token: one line of A-Z a-z 0-9 - . _ ~ + /")
@@ -111,17 +137,26 @@ class Access:
         return _context(self.ca_file, self.cert_file, self.key_file)
 
     def may_go(self, scheme: str, host: str) -> None:
-        """Let a token go to loopback or over TLS alone.
+        """Let a token go to loopback or over TLS alone, unless the user says otherwise.
 
         Raises:
             ValueError: others could read it on the way.
         """
-        if self.has_token and scheme != "https" and not _is_loopback(host):
-            raise ValueError(f"{scheme}://{host}: others could read the token; use https")
+        url = f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}"
+        if self.has_token and not self.insecure and exposes(url):
+            raise ValueError(exposure(url, "the token"))
 
 
 OPEN: Final = Access()
 """Where nothing is asked for."""
+
+
+def _check_within(path: Path, folder: Path, label: str) -> None:
+    if not path.resolve().is_relative_to(folder):
+        raise SecurityError(
+            f"{label}: {path} lies outside of {folder}; move it there, or name its folder with"
+            " --scrape-secrets"
+        )
 
 
 def _read(path: Path) -> str:
@@ -151,10 +186,3 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
                 " the key without a password"
             ) from error
     return context
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -152,9 +152,16 @@ class File:
     Besides Prometheus' own `__scheme__` and `__metrics_path__`, the labels `replica` and
     `region` say what a target is called here, those of `access.LABELS` how to get in; other
     labels are passed by.
+
+    Attributes:
+        path: of the file.
+        secrets: the folder that the files it names must lie in; None for its own.
+        insecure: whether tokens may go where others can read them.
     """
 
     path: Path
+    secrets: Path | None = None
+    insecure: bool = False
 
     @property
     def name(self) -> str:
@@ -205,7 +212,9 @@ class File:
                 raise DiscoveryError(f"{where}.labels.{label}: {value!r} is no text")
             names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
         try:
-            access = Access.of_labels(labels, self.path.parent)
+            access = Access.of_labels(
+                labels, self.path.parent, self.secrets, insecure=self.insecure
+            )
         except SecurityError as error:
             raise DiscoveryError(f"{where}.labels: {error}") from error
         found = []

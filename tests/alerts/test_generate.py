@@ -12,12 +12,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alerts import vocabulary
 from alerts.errors import RuleError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.latency_rules import LIMITS, Limit
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts, load
-from alerts.rulefile import number, quoted
+from alerts.rulefile import literal, number, quoted
 from exporters.series import ALL, HISTOGRAMS, RECENT
 from ui.view import LATENCIES as EXPLORERS
 
@@ -186,16 +187,6 @@ def test_a_text_cannot_leave_its_quotes(text: str) -> None:
     assert not re.search(r'(?<!\\)(\\\\)*"', inside)
 
 
-def test_a_users_text_is_never_a_template(objective: Make) -> None:
-    """Braces of a label, a name or a filter are shown as they are."""
-    about = objective(where="where: 'tenant == \"{{ $externalURL }} {{{ }}\"'")
-    rules = rules_of(tailspan_rules([about], EXPLORER_URL))
-    texts = [text for rule in rules for text in rule.get("annotations", {}).values()]
-    assert any("externalURL" in text for text in texts)
-    for text in texts:
-        assert "{{ $externalURL" not in text
-
-
 def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
     """Their Prometheus need not scrape Tailspan, and would page for its absence."""
     rules = rules_of(tailspan_rules([foreign()], EXPLORER_URL))
@@ -247,3 +238,33 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
         assert rule["labels"]["severity"] != "mine"
         assert rule["annotations"]["runbook_url"] == "https://wiki.example.org/chat"
         assert rule["annotations"]["summary"] != "mine"
+
+
+def expanded(template: str) -> str:
+    """What Go makes of a template that has no other action than those of `literal`."""
+    rest = template.replace('{{ "{" }}', "\0")
+    assert "{{" not in rest
+    return rest.replace("\0", "{")
+
+
+@given(st.text(st.sampled_from('{}"`-$.\n a') | st.characters(exclude_characters="\0")))
+def test_a_text_is_never_a_template(text: str) -> None:
+    """Any text yields itself; test_rules_promtool holds it against Prometheus' own templates."""
+    assert expanded(literal(text)) == text
+
+
+@pytest.mark.parametrize("text", ["{{{ $value }}}", "{ {{ . }} }", "{{`x`}}", "a { b } c"])
+def test_no_text_of_an_objective_is_a_template(objective: Make, text: str) -> None:
+    """Of three braces two were left, and with them a template; nor that of an address."""
+    made = objective(where=f"""where: 'tenant == "{text}"'""")
+    for rule in rules_of(tailspan_rules([made], f"http://x/{text}")):
+        if rule.get("alert") == vocabulary.ALERT_BURNING:
+            notes = rule["annotations"]
+            ours = re.sub(
+                r"\{\{ (with query|\. \||end|\$value \|).*?\}\}", "", notes["description"]
+            )
+            assert f'tenant == "{text}"' in expanded(ours)
+            assert expanded(notes["dashboard_url"]).startswith(f"http://x/{text}/?")
+            break
+    else:
+        pytest.fail("no alert of a burn")

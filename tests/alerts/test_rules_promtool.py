@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from alerts import durations
 from alerts.burnrate import Counts, State
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
+from alerts.rulefile import label_text, literal
 
 pytestmark = pytest.mark.real
 
@@ -407,6 +409,62 @@ def test_a_page_of_the_slow_pair_quotes_its_own_windows(promtool: Run, objective
                         1,
                     ),
                 )
+            ],
+        },
+    )
+
+
+def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
+    """By Go's own templates: braces, actions, quotes, comments and trim markers are text."""
+    texts = [
+        "{{{ $value }}}",
+        "{{ $value }}",
+        "{ {{ . }} }",
+        "{{`x`}}",
+        '{{ "{" }}',
+        "{{- 1 -}} {{/* x */}} {{{{ }}}}",
+        "{",
+        "a {",
+        "}} {{",
+        '{{ with query "up" }}{{ end }}',
+    ]
+    rules = [
+        {
+            "alert": f"A{place}",
+            "expr": "vector(7)",
+            "annotations": {"said": f"<{literal(text)}>{{{{ $value }}}}"},
+        }
+        for place, text in enumerate(texts)
+    ]
+    tests = [
+        {
+            "eval_time": "1m",
+            "alertname": f"A{place}",
+            "exp_alerts": [{"exp_annotations": {"said": f"<{text}>7"}}],
+        }
+        for place, text in enumerate(texts)
+    ]
+    promtool(
+        yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}), {"alert_rule_test": tests}
+    )
+
+
+def test_a_label_that_a_sender_chose_holds_no_mention(promtool: Run) -> None:
+    """Of Slack's, where Alertmanager sends it."""
+    rule = {"alert": "A", "expr": "up", "annotations": {"said": label_text("replica")}}
+    labels = {"replica": "a<!here>\nb"}
+    promtool(
+        yaml.safe_dump({"groups": [{"name": "all", "rules": [rule]}]}),
+        {
+            "input_series": [{"series": 'up{replica="a<!here>\\nb"}', "values": "1x3"}],
+            "alert_rule_test": [
+                {
+                    "eval_time": "1m",
+                    "alertname": "A",
+                    "exp_alerts": [
+                        {"exp_labels": labels, "exp_annotations": {"said": "a_!here__b"}}
+                    ],
+                }
             ],
         },
     )

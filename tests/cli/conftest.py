@@ -169,10 +169,10 @@ def request_record() -> Callable[..., RequestRecord]:
 @pytest.fixture
 def queued(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
-) -> Callable[[float], None]:
+) -> Callable[..., None]:
     """Four hundred requests each before and after the start; the later wait so long for blocks."""
 
-    def put(waited_s: float) -> None:
+    def put(waited_s: float, **about: Any) -> None:
         rows = []
         for number in range(800):
             late = waited_s if number >= 400 else 0.0
@@ -196,7 +196,7 @@ def queued(
                 "output_tokens": 20,
             }
             common["received_unix_ns"] = (START_S - 600) * 10**9 + number * 15 * 10**8
-            rows.append(request_row(number, **common))
+            rows.append(request_row(number, **{**common, **about}))
         fill(*rows)
 
     return put

@@ -1,4 +1,8 @@
+import json
+from collections.abc import Callable
+
 import pytest
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +83,38 @@ def test_dollars_keep_three_digits_below_one_and_cents_above(
 ) -> None:
     """What a request costs and what a month does, in the same table."""
     assert usd(value_usd) == shown
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07a\nb\r\u202e\u2028\x9b31m"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("requests",),
+        ("stats", "--by", "tenant,model,route,replica"),
+        ("explain",),
+        ("explain", "--request", "chatcmpl-799"),
+        ("cost", "--by", "tenant"),
+        ("config",),
+    ],
+)
+def test_what_a_tenant_chose_moves_no_cursor(
+    queued: Callable[..., None], run: Callable[..., Result], words: tuple[str, ...]
+) -> None:
+    """In the text of every verb that shows requests, on stdout and stderr."""
+    labels = dict.fromkeys(("tenant", "model", "route", "replica", "region", "lora"), HOSTILE)
+    queued(2.0, **labels)
+    result = run(*words, window=words[0] != "config")
+    shown = (result.stdout + result.stderr).replace("\n", "")
+    assert shown
+    assert [each for each in shown if not each.isprintable()] == []
+
+
+def test_what_a_tenant_chose_is_one_line_of_json(
+    queued: Callable[..., None], run: Callable[..., Result]
+) -> None:
+    """A line for each request, with the text as it is."""
+    queued(2.0, tenant=HOSTILE)
+    lines = run("requests", "--format", "json", "--limit", "3").stdout.splitlines()
+    assert [json.loads(line)["tenant"] for line in lines] == [HOSTILE] * 3

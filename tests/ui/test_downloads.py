@@ -3,8 +3,9 @@
 import csv
 
 import plotly.graph_objects as go
+import pytest
 
-from ui.downloads import csv_of
+from ui.downloads import cell, csv_of
 
 
 def test_each_point_is_a_line_with_what_is_told_of_it() -> None:
@@ -47,3 +48,12 @@ def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
         ["r1", "10:00", "1.0", "one"],
         ["'=r2", "10:01", "2.0", "two"],
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
+)
+def test_what_begins_as_a_formula_is_text(text: str) -> None:
+    """Also behind blanks and line ends, and in full width; a harmless text stays as it is."""
+    assert cell(text) == f"'{text}"
+    assert cell(f"a{text}") == f"a{text}"

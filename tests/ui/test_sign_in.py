@@ -166,5 +166,4 @@ def test_the_process_is_told_the_file_and_no_secret(tmp_path: Path) -> None:
     """Command lines are public."""
     started = launch(base_path="tail", sign_in=(tmp_path / "sign-in.yaml", asked()))
     assert started.environment == {"TAILSPAN_SIGN_IN": str(tmp_path / "sign-in.yaml")}
-    assert Path(started.command[4]).name == "sign_in_app.py"
-    assert "--browser.serverAddress=ops.example.org" in started.command
+    assert not any("sign-in" in word for word in started.command)

@@ -1,5 +1,7 @@
 """Numbers and foreign text as a reader sees them."""
 
+import re
+import string
 from datetime import UTC
 from html.parser import HTMLParser
 
@@ -125,3 +127,20 @@ def test_a_ratio_near_all_keeps_the_digits_that_tell_it_from_all(
 ) -> None:
     """99.83 % is not 100 %."""
     assert wording.exact_percent(ratio) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![x](http://evil.example/a.png)",
+        "[x](http://evil.example)",
+        ":red[x] :smile: $x^2$ `x` **x** <b>x</b>",
+        "http://evil.example",
+    ],
+)
+def test_foreign_text_is_no_markdown(text: str) -> None:
+    """Each mark is escaped, and no address, emoji or colour is left to be found afterwards."""
+    shown = wording.for_markdown(text, 200)
+    assert ":" not in shown
+    bare = re.sub(r"\\.", "", shown)
+    assert not set(bare) & set(string.punctuation)

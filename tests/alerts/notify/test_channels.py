@@ -89,7 +89,8 @@ def test_slack_gets_blocks_within_its_limits(message: Make, channel: MakeChannel
     assert header["type"] == "header"
     assert len(header["text"]["text"]) <= 150
     texts = [block["text"]["text"] for block in blocks]
-    assert any("&lt;!channel&gt; &amp; co" in each for each in texts)
+    assert any("‹!channel> & co" in each for each in texts)
+    assert {block["text"]["type"] for block in blocks[:-1]} == {"plain_text"}
     assert max(map(len, texts)) <= 2_000
     assert texts[-1].startswith("<https://tailspan.example.org/?last=1h&amp;latency=ttft|")
     assert document["text"].startswith("[page] ccc")

@@ -56,6 +56,34 @@ def test_a_whole_file(folder: Path) -> None:
     assert hook.key.reveal() == "s3cret"
 
 
+@pytest.mark.parametrize(
+    ("channel", "refused"),
+    [
+        ("{name: a, type: slack, url: 'http://hooks.example.org/x'}", True),
+        ("{name: a, type: webhook, url: 'http://hook.example.org/x', authorization: s3cret}", True),
+        ("{name: a, type: webhook, url: 'http://hook.example.org/x?token=s3cret'}", True),
+        ("{name: a, type: webhook, url_env: HOOK}", True),
+        ("{name: a, type: pagerduty, url: 'http://p.example.org', routing_key: s3cret}", True),
+        ("{name: a, type: webhook, url: 'http://hook.example.org/x', signing_key: s3cret}", False),
+        ("{name: a, type: alertmanager, url: 'http://alertmanager:9093'}", False),
+        ("{name: a, type: webhook, url: 'http://127.0.0.1:1/x', authorization: s3cret}", False),
+    ],
+)
+def test_a_credential_goes_over_https_or_to_loopback(
+    folder: Path, channel: str, refused: bool
+) -> None:
+    """Unless the channel allows it; a signing key is not sent."""
+    (folder / "notify.yaml").write_text(f"channels:\n  - {channel}\n")
+    environ = {"HOOK": "http://hook.example.org/s3cret"}
+    if refused:
+        with pytest.raises(DocumentError, match="allow it with insecure_credentials") as error:
+            load_configuration(folder / "notify.yaml", environ)
+        assert "s3cret" not in str(error.value)
+        channel = channel.replace("}", ", insecure_credentials: true}")
+        (folder / "notify.yaml").write_text(f"channels:\n  - {channel}\n")
+    assert load_configuration(folder / "notify.yaml", environ).channels
+
+
 def test_what_is_secret_shows_nowhere(folder: Path) -> None:
     """Not even in a traceback's values."""
     shown = repr(load(folder, WHOLE))
@@ -81,26 +109,32 @@ CHANNEL = "channels:\n  - {name: a, type: "
         (CHANNEL + "slack, url_env: EMPTY}", "url_env: what it holds is empty"),
         (CHANNEL + "slack, url_env: ODD}", "url_env: must hold at most 4,096 printable ASCII"),
         (CHANNEL + "slack, url_file: none}", "url_file: '"),
-        (CHANNEL + 'slack, url: "http://x/", url_env: Y}', "url_env: url is given as well"),
+        (CHANNEL + 'slack, url: "https://x/", url_env: Y}', "url_env: url is given as well"),
         (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is no address; allowed: http://host/"),
-        (CHANNEL + 'slack, url: "http://[::1/T0K3N"}', "url: is no address; allowed: http://"),
-        (CHANNEL + 'slack, url: "http://x:99999999/T0K3N"}', "url: is no address; allowed: "),
-        (CHANNEL + 'slack, url: "http://u:T0K3N@x/"}', "url: must hold no user and password"),
-        (CHANNEL + 'slack, url: "http://x/#T0K3N"}', "url: must hold no fragment"),
-        (CHANNEL + 'slack, url: "http://x/", severities: [pgae]}', "'pgae'; allowed: page, ticket"),
-        (CHANNEL + 'slack, url: "http://x/", severities: []}', "severities: must be a sequence of"),
-        (CHANNEL + 'slack, url: "http://x/", severities: page}', "severities: must be a sequence"),
+        (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is no address; allowed: http://"),
+        (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is no address; allowed: "),
+        (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must hold no user and password"),
+        (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must hold no fragment"),
         (
-            CHANNEL + 'slack, url: "http://x/", severities: [page, page]}',
+            CHANNEL + 'slack, url: "https://x/", severities: [pgae]}',
+            "'pgae'; allowed: page, ticket",
+        ),
+        (
+            CHANNEL + 'slack, url: "https://x/", severities: []}',
+            "severities: must be a sequence of",
+        ),
+        (CHANNEL + 'slack, url: "https://x/", severities: page}', "severities: must be a sequence"),
+        (
+            CHANNEL + 'slack, url: "https://x/", severities: [page, page]}',
             "severities: 'page' is given twice",
         ),
         (
-            CHANNEL + 'slack, url: "http://x/"}\n  - {name: a, type: slack, url: "http://y/"}',
+            CHANNEL + 'slack, url: "https://x/"}\n  - {name: a, type: slack, url: "https://y/"}',
             ":3: channels[1].name: 'a': another channel has this name",
         ),
         ("channels:\n  - {name: A b, type: slack}", "name: 'A b'; allowed: a-z, 0-9 and -"),
         (
-            "explorer_url: x\n" + CHANNEL + 'slack, url: "http://x/"}',
+            "explorer_url: x\n" + CHANNEL + 'slack, url: "https://x/"}',
             ":1: explorer_url: 'x': is",
         ),
         ("a: &x [1]\nb: *x\n", ":1: anchors and aliases"),

@@ -1,13 +1,20 @@
 """What a person reads who was asleep a minute ago."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from alerts.notify.channels import Channel, Kind
+from alerts.notify.courier import RENDER
 from alerts.notify.message import Message, Transition
 from alerts.notify.words import facts, length, text, title
+from alerts.secrets import Secret
 
 Make = Callable[..., Message]
+LINK = "https://tailspan.example.org/?last=1h&amp;latency=ttft"
+FACTS = ("What", "Likely cause")
 OVER = {"transition": Transition.RESOLVED, "ended_unix_s": 1_790_001_440, "fired_by": ()}
 
 
@@ -77,3 +84,47 @@ def test_a_budget_that_is_overspent_is_said_so(message: Make) -> None:
 def test_durations_have_two_digits_or_so(seconds: float, said: str) -> None:
     """Nobody counts seconds at night."""
     assert length(seconds) == said
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "@channel @here @Everyone",
+        "<!here> <!channel|x> <@U123> <#C1> <https://evil.example|a bill>",
+        "[a bill](https://evil.example) ![x](http://evil.example/a.png)",
+        "https://evil.example/?q=secret",
+        "a\nSeverity: none\r\n\x1b[31m\u202e\x00",
+    ],
+)
+@pytest.mark.parametrize("kind", ["slack", "pagerduty", "alertmanager", "webhook"])
+def test_what_a_tenant_chose_is_text_in_every_channel(
+    message: Make, kind: str, hostile: str
+) -> None:
+    """No mention, no link, no line of its own, nothing that moves a cursor."""
+    told = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
+    post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), told, 0)
+    document = json.loads(post.body)
+    for place, each in strings(document):
+        assert all(character.isprintable() or character == "\n" for character in each)
+        for line in each.split("\n"):
+            assert not line.startswith("Severity")
+        if place[-1] in ("text", "title", "summary", "description", *FACTS):
+            for mark in ("@channel", "@here", "@Everyone", "<!", "<@", "<#", "<http", "]("):
+                assert mark not in each.replace(f"<{LINK}|", "")
+            assert "evil.example/" not in each or "https://evil" not in each
+    if kind == "slack":
+        types = {each["text"]["type"] for each in document["blocks"][:-1]}
+        assert types == {"plain_text"}
+        assert (document["parse"], document["link_names"]) == ("none", False)
+
+
+def strings(node: Any, place: tuple[str, ...] = ("",)) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text of a document, with where it is."""
+    if isinstance(node, str):
+        yield place, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield from strings(value, (*place, key))
+    elif isinstance(node, list):
+        for value in node:
+            yield from strings(value, place)

@@ -257,3 +257,65 @@ def test_what_is_no_access_names_what_is_wrong(tmp_path: Path) -> None:
         Access(ca_file=tmp_path / "nowhere").check()
     with pytest.raises(SecurityError, match="the environment holds no token"):
         Access(token="two words").check()
+
+
+def test_files_that_a_file_of_targets_names_lie_in_its_folder(tmp_path: Path) -> None:
+    """Who may write the targets cannot have another file sent to one: not by .., an absolute path,
+    a link, or a link that is made later; `secrets` names another folder."""
+    for folder in ("targets", "secrets", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "token").write_text(TOKEN)
+    (tmp_path / "targets" / "link").symlink_to(tmp_path / "other" / "token")
+    (tmp_path / "targets" / "inside").symlink_to(tmp_path / "targets" / "token")
+    (tmp_path / "targets-of-another").mkdir()
+    (tmp_path / "targets-of-another" / "token").write_text(TOKEN)
+    file = tmp_path / "targets" / "targets.json"
+
+    def read(token: str, **about: Any) -> Target:
+        labels = {"__token_file__": token}
+        file.write_text(json.dumps([{"targets": ["127.0.0.1:1"], "labels": labels}]))
+        (target,) = File(file, **about).read()
+        return target
+
+    for outside in (
+        "../other/token",
+        "../targets-of-another/token",
+        str(tmp_path / "other" / "token"),
+        "link",
+        "/proc/self/environ",
+    ):
+        with pytest.raises(DiscoveryError, match=r"lies outside of .*--scrape-secrets") as error:
+            read(outside)
+        assert TOKEN not in str(error.value)
+    for inside in ("token", "./token", "inside", str(tmp_path / "targets" / "token")):
+        assert read(inside).access.headers() == {"Authorization": f"Bearer {TOKEN}"}
+    named = tmp_path / "secrets"
+    assert read("../secrets/token", secrets=named).access.headers()
+    with pytest.raises(DiscoveryError, match="lies outside of"):
+        read("token", secrets=named)
+    kept = read("token").access
+    (tmp_path / "targets" / "token").unlink()
+    (tmp_path / "targets" / "token").symlink_to(tmp_path / "other" / "token")
+    with pytest.raises(SecurityError, match="lies outside of"):
+        kept.headers()
+
+
+def test_a_token_goes_over_http_only_where_that_is_allowed(tmp_path: Path) -> None:
+    """By the option for all, or by a label for a group of targets."""
+    with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
+        place("http://gpu.example/metrics", Access(token=TOKEN))
+    assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))
+    (tmp_path / "token").write_text(TOKEN)
+    file = tmp_path / "targets.json"
+
+    def read(insecure: bool = False, **labels: str) -> list[Target]:
+        labels["__token_file__"] = "token"
+        file.write_text(json.dumps([{"targets": ["gpu.example:80"], "labels": labels}]))
+        return File(file, insecure=insecure).read()
+
+    with pytest.raises(DiscoveryError, match="others could read the token"):
+        read()
+    assert read(insecure=True)
+    assert read(__insecure_credentials__="true")
+    with pytest.raises(DiscoveryError, match='allowed: "true", "false"'):
+        read(__insecure_credentials__="yes")

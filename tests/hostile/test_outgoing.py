@@ -1,0 +1,283 @@
+"""What Tailspan sends, at receivers that are slow, die, reject or redirect.
+
+Every server is one on loopback, on a port of its own.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tailspan
+from collector.server import Collector
+from collector.testing import MemorySink, running
+from rig.ports import free_port
+from simulator import live
+from simulator.sending import Sent
+from telemetry.starts import EngineStart
+
+
+class SlowSink(MemorySink):
+    """Takes a while for each batch, as a busy machine does."""
+
+    def submit(
+        self,
+        requests: Sequence[Any],
+        samples: Sequence[Any],
+        starts: Sequence[EngineStart] = (),
+        gpus: Sequence[Any] = (),
+    ) -> Any:
+        """Take rows, late."""
+        threading.Event().wait(0.2)
+        return super().submit(requests, samples, starts, gpus)
+
+
+@contextmanager
+def collecting(sink: MemorySink, **options: Any) -> Iterator[Collector]:
+    """A real collector on free ports."""
+    with running(Collector(sink, grpc_port=0, http_port=0, **options)) as collector:
+        yield collector
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """A server that answers each POST and GET as told; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer(self)
+
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _redirect(handler: BaseHTTPRequestHandler, target: str) -> None:
+    handler.send_response(307)
+    handler.send_header("Location", f"{target}{handler.path}")
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+def _simulate(endpoint: str, *words: str) -> Result:
+    options = ["--incident", "none", "--endpoint", endpoint, "--rate", "20", *words]
+    return CliRunner().invoke(tailspan, ["simulate", *options], catch_exceptions=False)
+
+
+class Clock:
+    """A wall clock of a minute ago that only waiting moves, so that live seconds cost no time."""
+
+    def __init__(self) -> None:
+        self.now_ns = time.time_ns() - 60 * 10**9
+
+    def __call__(self) -> int:
+        """Now."""
+        return self.now_ns
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop leaves no time, and a collector that takes nothing has a second."""
+    clock = Clock()
+    monkeypatch.setattr(live, "CLOSE_S", 0.0)
+    quick = functools.partial(
+        live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5
+    )
+    monkeypatch.setattr(live, "run", quick)
+
+
+def test_a_simulation_with_an_end_waits_until_a_slow_collector_has_everything() -> None:
+    """Its duration is over long before the backfill is stored; nothing is dropped."""
+    sink = SlowSink()
+    with collecting(sink) as collector:
+        result = _simulate(
+            f"http://127.0.0.1:{collector.http_port}", "--backfill", "2m", "--duration", "1s"
+        )
+    assert result.exit_code == 0, result.stderr
+    assert "all delivered" in result.stderr.splitlines()[-1]
+    assert f"sent {len(sink.requests)} requests" in result.stderr
+    assert len(sink.requests) > 2_000
+    assert "requests not delivered yet" in result.stderr
+
+
+def test_a_simulation_without_a_collector_gives_up_and_says_what_is_missing() -> None:
+    """Exit status 2 and the counts, after it has tried for its time."""
+    result = _simulate(f"http://127.0.0.1:{free_port()}", "--backfill", "1m", "--duration", "1s")
+    assert result.exit_code == 2
+    assert "giving up: the collector has taken nothing for 1 s" in result.stderr
+    assert "not delivered: " in result.stderr.splitlines()[-1]
+    assert "not delivered: 0 requests" not in result.stderr
+
+
+def test_a_collector_that_dies_half_way_costs_exit_status_2() -> None:
+    """What it has stored is counted as sent, and the rest as not delivered."""
+    served = 0
+
+    def one_and_no_more(handler: BaseHTTPRequestHandler) -> None:
+        nonlocal served
+        served += 1
+        handler.send_response(200 if served < 3 else 503)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with answering(one_and_no_more) as url:
+        result = _simulate(url, "--backfill", "2m", "--duration", "1s")
+    assert result.exit_code == 2
+    assert "not delivered: " in result.stderr.splitlines()[-1]
+
+
+def test_what_the_collector_rejects_is_counted_and_costs_exit_status_2() -> None:
+    """It accepts the batches, and rejects what is older than it keeps: OTLP's partial success."""
+    sink = MemorySink()
+    with collecting(sink, keep_ns=60 * 10**9) as collector:
+        url = f"http://127.0.0.1:{collector.http_port}"
+        result = _simulate(url, "--backfill", "2m", "--duration", "1s")
+    assert result.exit_code == 2
+    last = result.stderr.splitlines()[-1]
+    assert f"sent {len(sink.requests)} requests" in last
+    assert "rejected by the collector: 0 requests" not in last
+    assert "rejected by the collector: " in last
+
+
+def test_ctrl_c_ends_a_simulation_that_waits_and_says_what_was_not_delivered() -> None:
+    """It does not wait for a collector that never answers."""
+    stop, asked = threading.Event(), threading.Event()
+
+    def never(_handler: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        stop.wait(30)
+
+    said: list[str] = []
+    with answering(never) as url:
+        plan = live.Plan(endpoint=url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
+        ended: list[Sent] = []
+        thread = threading.Thread(target=lambda: ended.append(live.run(plan, stop, said.append)))
+        thread.start()
+        assert asked.wait(30)
+        stop.set()
+        thread.join(30)
+    (sent,) = ended
+    assert sent.requests == 0
+    assert f"not delivered: {sent.dropped_requests} requests" in said[-1]
+    assert sent.dropped_requests > 0
+
+
+def test_a_redirect_is_not_followed_and_not_taken_for_a_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK's exporter takes it for one; and headers are for the address that was given."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
+    elsewhere: list[Any] = []
+    with (
+        answering(lambda handler: elsewhere.append(handler.headers)) as other,
+        answering(lambda handler: _redirect(handler, other)) as url,
+    ):
+        result = _simulate(url, "--backfill", "30s", "--duration", "1s")
+    assert result.exit_code == 2
+    assert not elsewhere
+
+
+def _fleet() -> Any:
+    from simulator.fleet_config import FleetConfig
+    from simulator.workload import Workload
+
+    return FleetConfig(workload=Workload(rate_per_s=20.0))
+
+
+ELSEWHERE = "http://collector.example:4318"
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (["simulate", "--endpoint", ELSEWHERE], {"OTEL_EXPORTER_OTLP_HEADERS": "k=s3cret"}),
+        (["simulate", "--endpoint", ELSEWHERE], {"OTEL_EXPORTER_OTLP_TRACES_HEADERS": "k=s3cret"}),
+        (["gpus", "--endpoint", ELSEWHERE], {"TAILSPAN_TOKENS": "s3cret-s3cret-s3cret"}),
+        (["doctor", "--host", "c.example"], {"TAILSPAN_TOKENS": "s3cret-s3cret-s3cret"}),
+        (["dashboards", "push", "--url", "http://g.example"], {"GRAFANA_TOKEN": "s3cret"}),
+        (["up", "--forward", ELSEWHERE], {"TAILSPAN_FORWARD_HEADERS": "k=s3cret"}),
+        (["up", "--scrape", "http://c.example/metrics"], {"TAILSPAN_SCRAPE_TOKEN": "s3cret"}),
+        (["collect", "--dcgm", "http://c.example"], {"TAILSPAN_DCGM_TOKEN": "s3cret"}),
+    ],
+)
+def test_a_credential_is_not_sent_where_others_can_read_it(
+    words: list[str], environ: dict[str, str]
+) -> None:
+    """Exit status 2 before anything is sent; the message names the way out, and no secret."""
+    result = CliRunner().invoke(tailspan, words, env=environ, catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "others could read" in result.stderr
+    assert "--insecure-credentials" in result.stderr
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:s3cret@tempo:4318",
+        "http://me:s3cret@tempo:x",
+        "me:s3cret@tempo",
+        "https://tempo/?token=s3cret",
+        "https://me:s3cret@tempo/v1/traces",
+        "http://me:s3cret@127.0.0.1:4318",
+    ],
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up", "--forward"],
+        ["simulate", "--endpoint"],
+        ["dashboards", "push", "--url"],
+        ["dashboards", "push", "--url", "http://127.0.0.1:1", "--prometheus"],
+    ],
+)
+def test_an_error_about_an_address_shows_no_password(words: list[str], url: str) -> None:
+    """In a terminal, and in a log of a service."""
+    if words[-1] == "--url" and "?" in url:
+        pytest.skip("a query is part of the path there, and nothing is wrong with it")
+    result = CliRunner().invoke(
+        tailspan, [*words, url], env={"GRAFANA_TOKEN": "t"}, catch_exceptions=False
+    )
+    assert result.exit_code == 2
+    assert "s3cret" not in result.output
+
+
+def test_a_grafana_that_redirects_gets_no_token_elsewhere() -> None:
+    """Nor a second request: the answer says what to do."""
+    elsewhere: list[Any] = []
+    with (
+        answering(lambda handler: elsewhere.append(handler.headers)) as other,
+        answering(lambda handler: _redirect(handler, other)) as url,
+    ):
+        result = CliRunner().invoke(
+            tailspan,
+            ["dashboards", "push", "--url", url],
+            env={"GRAFANA_TOKEN": "s3cret"},
+            catch_exceptions=False,
+        )
+    assert result.exit_code == 2
+    assert "redirects, which is not followed" in result.output
+    assert not elsewhere

@@ -1,0 +1,165 @@
+"""Which requests reach Streamlit: the routes that the explorer needs, and how many at a time.
+
+Streamlit's server has routes that the explorer has no use for: uploads are kept in memory,
+`/_stcore/metrics` reports on the process, the agent's API runs pages. Everything that is not
+listed here is answered with 404, so that a new version of Streamlit opens nothing by itself:
+
+| route | decision |
+|---|---|
+| `/_stcore/health` | open to everyone, without a Host check: there is nothing to read |
+| `/`, `/index.html`, `/favicon.png`, `/manifest.json`, `/static/` | the frontend; the first asks |
+| `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/` | after sign-in |
+| `/_stcore/stream` | a WebSocket, after sign-in, limited in number and in message size |
+| `/auth/login`, `/auth/logout`, `/oauth2callback` | only where readers sign in |
+| `/_stcore/upload_file/`, `/_stcore/metrics`, `/_stcore/agent/`, `/_stcore/script-health-check`, |
+| `/component/`, `/app/static/` and others | 404 |
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+from urllib.parse import urlparse
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEALTH: Final = "/_stcore/health"
+STREAM: Final = "/_stcore/stream"
+MOST_OPEN: Final = 128
+"""Pages at the same time, of all readers: 77 MB at 0.6 MB each (measured over nine pages)."""
+MOST_OPEN_OF_ONE: Final = 48
+"""Pages of one address, so that one reader leaves room to others; a proxy on another machine counts
+as one address unless FORWARDED_ALLOW_IPS names it."""
+MOST_MESSAGE_BYTES: Final = 1_000_000
+"""Of a message from a browser: the state of a page's controls, some kilobytes. The largest is an
+objective that is tried on the page of SLOs."""
+
+_TRY_AGAIN_LATER: Final = 1013
+_VIOLATION: Final = 1008
+
+
+class _For(Enum):
+    EVERYONE = auto()
+    READERS = auto()
+    SIGN_IN = auto()
+
+
+_EXACT: Final = {
+    HEALTH: _For.EVERYONE,
+    "": _For.READERS,
+    "/": _For.READERS,
+    "/index.html": _For.READERS,
+    "/favicon.png": _For.EVERYONE,
+    "/manifest.json": _For.EVERYONE,
+    "/_stcore/host-config": _For.READERS,
+    "/auth/login": _For.SIGN_IN,
+    "/auth/logout": _For.SIGN_IN,
+    "/oauth2callback": _For.SIGN_IN,
+}
+_BELOW: Final = {
+    "/static/": _For.EVERYONE,
+    "/media/": _For.READERS,
+    "/_stcore/bidi-components/": _For.READERS,
+}
+
+Admission = Callable[[Scope, str], Response | None]
+"""Takes a request and its path below the base path; None for a reader who may look, else what to
+answer."""
+
+
+class Routes:
+    """An ASGI application that passes on what the explorer needs.
+
+    Args:
+        app: Streamlit.
+        base_path: under which it is served, without slashes around it.
+        admission: whether a reader has signed in; None where nobody has to.
+        most: WebSockets open at the same time.
+        most_of_one: the same of one address.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        base_path: str = "",
+        admission: Admission | None = None,
+        most: int = MOST_OPEN,
+        most_of_one: int = MOST_OPEN_OF_ONE,
+    ) -> None:
+        self._app = app
+        self._base = f"/{base_path}" if base_path else ""
+        self._admission = admission
+        self._most = most
+        self._most_of_one = most_of_one
+        self._open: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        match scope["type"]:
+            case "http":
+                refusal = self._refusal(scope)
+                await (refusal or self._app)(scope, receive, send)
+            case "websocket":
+                await self._stream(scope, receive, send)
+            case _:
+                await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        path = self._path(scope)
+        who = None if path is None else _EXACT.get(path)
+        if who is None and path is not None:
+            who = next((each for start, each in _BELOW.items() if path.startswith(start)), None)
+        if path is None or who is None or (who is _For.SIGN_IN and self._admission is None):
+            return PlainTextResponse("Not found\n", 404)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("Method not allowed\n", 405, {"allow": "GET, HEAD"})
+        if who is _For.READERS and self._admission is not None:
+            return self._admission(scope, path)
+        return None
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._path(scope) != STREAM or (
+            self._admission is not None and self._admission(scope, STREAM) is not None
+        ):
+            await _close(receive, send, _VIOLATION)
+            return
+        peer = scope["client"][0] if scope.get("client") else ""
+        if self._open.total() >= self._most or self._open[peer] >= self._most_of_one:
+            await _close(receive, send, _TRY_AGAIN_LATER)
+            return
+        self._open[peer] += 1
+        try:
+            await self._app(_same_origin(scope), receive, send)
+        finally:
+            self._open[peer] -= 1
+            if not self._open[peer]:
+                del self._open[peer]
+
+    def _path(self, scope: Scope) -> str | None:
+        path: str = scope["path"]
+        if path == self._base or path.startswith(f"{self._base}/"):
+            return path[len(self._base) :]
+        return None
+
+
+def _same_origin(scope: Scope) -> Scope:
+    """The scope with the Host of the Origin, which was checked before.
+
+    Behind a proxy that changes Host, Streamlit would find the two different, and then ask a
+    server on the internet for the address of this machine to compare it with.
+    """
+    origin = Headers(scope=scope).get("origin")
+    if origin is None:
+        return scope
+    changed = MutableHeaders(raw=[*scope["headers"]])
+    changed["host"] = urlparse(origin).netloc
+    return {**scope, "headers": changed.raw}
+
+
+async def _close(receive: Receive, send: Send, code: int) -> None:
+    await receive()  # websocket.connect
+    message: Message = {"type": "websocket.close", "code": code, "reason": ""}
+    await send(message)
