@@ -20,6 +20,7 @@ from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.rollup_marks import REQUESTED, SAMPLED, mark_minutes
 from store.rows import flaw, gpu_values, request_values, sample_values, start_values, values_of
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
+from store.slo_marks import mark_steps
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows, Row
@@ -163,6 +164,7 @@ class Writer:
                 if requests:
                     self._add_requests(connection, requests)
                     mark_minutes(connection, REQUESTED, requests)
+                    mark_steps(connection, (each.requests for each in group))
                 if samples:
                     self._add_samples(connection, samples)
                 if starts:
