@@ -35,6 +35,9 @@ class Dialect(Protocol):
     def folder(self, url: URL) -> Path:
         """Where files beside the database belong."""
 
+    def file(self, url: URL) -> Path | None:
+        """The file that the database is; None where a server keeps it."""
+
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """An engine; `create` says whether it may make what is missing of files and folders.
 

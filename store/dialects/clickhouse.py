@@ -78,6 +78,10 @@ def folder(url: URL) -> Path:
     return Path("var")
 
 
+def file(url: URL) -> None:
+    """A server keeps it."""
+
+
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Makes nothing: that is done where the database is."""
     # Its log would tell once more, and at length, what our errors tell.
