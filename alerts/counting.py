@@ -6,7 +6,7 @@ come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow.compute as pc
@@ -160,7 +160,7 @@ def step_counts(
             before + getattr(each, name) for before, name in zip(total, names, strict=True)
         ]
     return [
-        SloCount(until, **dict(zip(names, total, strict=True)))
+        SloCount(until, **dict[str, Any](zip(names, total, strict=True)))
         for until, total in sorted(totals.items())
     ]
 

@@ -6,7 +6,7 @@ affair; here they are kept, with the stretch of time that they are whole for. Si
 are counted in a table of their own, so that a simulation is deleted without touching the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any, Final
@@ -98,7 +98,7 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
             columns = [table.c[name] for name in ("until_unix_s", *NUMBERS)]
             statement = select(*columns).where(_within(table, definition, from_s, to_s))
             rows = connection.execute(statement)
-            found += [SloCount(*row, simulated=simulated) for row in rows]
+            found += [_count(row[0], row[1:], simulated) for row in rows]
     return sorted(found, key=_order)
 
 
@@ -122,8 +122,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
                 which = _within(table, definition, start, end)
                 row = connection.execute(select(*total).where(which)).one()
                 if any(row):
-                    numbers = (int(each or 0) for each in row)
-                    found.append(SloCount(end, *numbers, simulated=simulated))
+                    found.append(_count(end, row, simulated))
     return sorted(found, key=_order)
 
 
@@ -139,8 +138,7 @@ def stepped_counts(
             total = [func.sum(table.c[name]) for name in NUMBERS]
             which = _within(table, definition, from_s, to_s)
             for row in connection.execute(select(first, *total).where(which).group_by(first)):
-                numbers = (int(n) for n in row[1:])
-                found.append(SloCount(int(row[0]) - 1 + step_s, *numbers, simulated=simulated))
+                found.append(_count(int(row[0]) - 1 + step_s, row[1:], simulated))
     return sorted(found, key=_order)
 
 
@@ -237,6 +235,12 @@ def _within(table: Table, definition: str, from_s: int, to_s: int) -> ColumnElem
         table.c.until_unix_s > from_s,
         table.c.until_unix_s <= to_s,
     )
+
+
+def _count(until_s: int, numbers: Iterable[Any], simulated: bool) -> SloCount:
+    values = [int(each or 0) for each in numbers]
+    good, bad, aborted, client_error, unknown = values  # the order of `NUMBERS`
+    return SloCount(until_s, good, bad, aborted, client_error, unknown, simulated)
 
 
 def _order(count: SloCount) -> tuple[int, bool]:

@@ -22,6 +22,7 @@ SECOND_NS: Final = 10**9
 STEP_S: Final = 15
 """The width of a step of counts: the evaluator's interval."""
 _STEP_NS: Final = STEP_S * SECOND_NS
+_CENTURY_S: Final = 100 * 365 * 86_400
 _LATEST: Final = np.iinfo(np.int64).max
 _AT_ONCE: Final = 500
 """Marks named in one DELETE, as in `rollup_marks`."""
@@ -57,8 +58,10 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
         # As `alerts.counting` rounds it, or a request could be marked in one step and counted in
-        # the next.
-        lasted = np.rint(requests.numbers("e2e_s") * SECOND_NS).astype(np.int64)
+        # the next. Beyond a century each the sum might not fit; the collector refuses a week.
+        lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
+        lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
+        received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
         ends = -(-(received + lasted) // _STEP_NS) * STEP_S
         sources = requests.column("source")
         if len(set(sources)) == 1:
