@@ -36,7 +36,7 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
         talking = [
             asyncio.create_task(_tell(stack, vllm)),
             asyncio.create_task(_tell_gpus(stack)),
-            *(asyncio.create_task(_watch(child)) for child in stack.children),
+            asyncio.create_task(_watch(stack)),
         ]
         await stop.wait()
         for task in talking:
@@ -131,14 +131,15 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
     return f"did not start; see {explorer.log}"
 
 
-async def _watch(child: Child) -> None:
+async def _watch(stack: Stack) -> None:
     """Say it when a child ends by itself. What is captured goes on being kept."""
-    status = await child.wait()
-    say(
-        f"The {child.name} ended with status {status}; the rest goes on."
-        f" Its last words ({child.log}):\n{child.last_words()}",
-        err=True,
-    )
+    while True:
+        child, status = await stack.child_ends.get()
+        say(
+            f"The {child.name} ended with status {status}; the rest goes on. It is started again."
+            f" Its last words ({child.log}):\n{child.last_words()}",
+            err=True,
+        )
 
 
 def _first_look(stack: Stack, vllm: str) -> str:
