@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.counters import Counters
-from collector.intake import Intake
+from collector.intake import Intake, Step
 from collector.limits import Limits
 from collector.priced import Priced
 from collector.reading import ReadingHere
@@ -63,7 +63,10 @@ def test_a_fault_in_pricing_loses_no_request(
             raise ZeroDivisionError
 
     async def receive() -> Intake:
-        steps = [Priced(Spoilt(PRICES)), lambda batch, _: seen.append(len(batch.requests))]
+        steps: list[Step] = [
+            Priced(Spoilt(PRICES)),
+            lambda batch, _: seen.append(len(batch.requests)),
+        ]
         intake = Intake(
             sink, [], Counters(), lambda: now_unix_ns, Limits(), ReadingHere(), steps=steps
         )

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import reading
 from collector.errors import BusyError, MalformedError, TooLargeError, UnreadableError
 from collector.normalise.envelope import MAX_PARTS
 from collector.reading import ReadingApart, ReadingHere, serve
@@ -85,7 +84,7 @@ def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     def start(_command: object, **about: Any) -> Any:
         return started([sys.executable, "-c", program], **about)
 
-    monkeypatch.setattr(reading.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
 
 
 def test_a_message_that_ends_the_process_twice_is_refused_for_good(
@@ -154,7 +153,7 @@ def test_a_process_that_cannot_be_started_may_be_another_time(
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(reading.subprocess, "Popen", fail)
+    monkeypatch.setattr(subprocess, "Popen", fail)
     with pytest.raises(BusyError, match="cannot be started: Resource"):
         apart.read(TRACES, b"", False, now_unix_ns)
     assert apart.task.problem == "BlockingIOError"
