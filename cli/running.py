@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from cli.stack import MOST_NAMED, Stack
 from cli.text import label
 
 HEARD_NOTHING_S = 20.0
+
+_log = logging.getLogger(__name__)
 
 
 async def run(stack: Stack, *, vllm: str | None) -> None:
@@ -38,6 +41,8 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
             asyncio.create_task(_tell_gpus(stack)),
             asyncio.create_task(_watch(stack)),
         ]
+        for task in talking:
+            task.add_done_callback(_log_defect)
         await stop.wait()
         for task in talking:
             task.cancel()
@@ -47,6 +52,12 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     for end in ends:
         if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
             raise end
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    """Log at once what is raised at the end: nothing more is announced from here on."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("announcements ended: collecting goes on", exc_info=error)
 
 
 def _let_imports_be() -> None:

@@ -50,6 +50,7 @@ from exporters.rooflines import RooflineMetrics
 from exporters.scrapes import ScrapeMetrics
 from exporters.tasks import TaskMetrics
 from exporters.text import Families
+from store import dialects
 from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.starts import in_force
@@ -282,7 +283,8 @@ class Stack:
             self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
             await self.collector.start()
             await self.metrics.start()
-            self.supervisor.add(self._writer.task, *self.collector.tasks)
+            columns = dialects.of(self._engine).tasks(self._engine)
+            self.supervisor.add(self._writer.task, *columns, *self.collector.tasks)
             if self._forward is not None:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)

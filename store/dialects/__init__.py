@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
 from store.bulk import Insert
+from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
@@ -63,6 +64,9 @@ class Dialect(Protocol):
 
         Raises: NotQuick where the way is not there, or did not work.
         """
+
+    def tasks(self, engine: Engine) -> Sequence[Task]:
+        """The processes beside this one that read for it."""
 
     def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, in place of those with the same key."""

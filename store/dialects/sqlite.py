@@ -35,6 +35,7 @@ from store import private_files
 from store.bulk import Insert
 from store.column_reader import ColumnReader
 from store.errors import DatabaseMissing, StoreError
+from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
@@ -179,6 +180,12 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
         values = compiled.construct_params()
         statements.append((str(compiled), [values[name] for name in compiled.positiontup]))
     return reader.read(statements, schema)
+
+
+def tasks(engine: Engine) -> Sequence[Task]:
+    """The process that reads columns."""
+    reader: ColumnReader = engine.get_execution_options()[_READER]
+    return (reader.task,)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
