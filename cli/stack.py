@@ -28,7 +28,7 @@ from cli.notifying import Notifying
 from cli.retaining import EVERY_S as RETAIN_EVERY_S
 from cli.retaining import Keep, Retaining
 from cli.scrape_options import ScrapeSetup
-from cli.supervision import Expected, Supervisor
+from cli.supervision import ChildEnded, Supervisor
 from collector.bearer import BearerGate
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
@@ -381,7 +381,7 @@ class Stack:
         if child is not None:
             status = await child.wait()
             self.child_ends.put_nowait((child, status))
-            raise Expected(f"it ended with status {status}; see {child.log}")
+            raise ChildEnded(f"it ended with status {status}; see {child.log}")
 
     async def _start_simulator(self, options: Mapping[str, str]) -> None:
         # A process of its own: its backfill would starve the collector.

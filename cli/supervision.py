@@ -123,13 +123,13 @@ class Supervisor:
             _log.warning(
                 "%s failed (%s: %s); it is started again in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),
-                exc_info=None if isinstance(failure, (StoreError, Expected)) else failure,
+                exc_info=None if isinstance(failure, (StoreError, ChildEnded)) else failure,
             )
             await self._pause(wait_s)
 
 
-class Expected(Exception):  # noqa: N818 -- it says what is the case
-    """A part failed in a way that its message says all about: no defect of ours."""
+class ChildEnded(Exception):  # noqa: N818 -- it says what is the case
+    """A process beside this one ended; its log says why."""
 
 
 class EndedByItself(Exception):  # noqa: N818 -- it says what is the case

@@ -145,7 +145,7 @@ def test_a_reader_that_ends_again_and_again_is_counted(
         each for each in sqlite.get_execution_options().values() if isinstance(each, ColumnReader)
     ]
     schema = pa.schema([("engine", pa.int64())])
-    question = ("SELECT engine FROM requests", [])
+    question: tuple[str, list[object]] = ("SELECT engine FROM requests", [])
 
     def ended(_asked: bytes) -> list[int]:
         raise EOFError
