@@ -36,7 +36,7 @@ class Evaluating:
             key = (incident.slo, incident.severity, incident.fired_s, over)
             if key not in self._told:
                 self._told.add(key)
-                with suppress(OSError):  # nobody reads; who is notified still hears of it
+                with suppress(OSError):  # the terminal is gone; notifications are sent all the same
                     click.echo(sentence(incident))
         self._evaluated()
 

@@ -91,5 +91,5 @@ class Retaining:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody reads
+    with suppress(OSError):  # the terminal is gone
         click.echo(text)

@@ -371,7 +371,7 @@ class Stack:
 
     async def _keep_simulator(self) -> None:
         if self.simulator is None or not self.simulator.running:
-            # Not the past again: it was told.
+            # Without the past: the first one sent it.
             await self._start_simulator({**FIRST_LOOK, "backfill": "0"})
         self._simulator_task.succeeded(time.time())
         await self._ended(self.simulator)

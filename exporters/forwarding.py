@@ -27,7 +27,7 @@ LONGEST_PAUSE_S: Final = 30.0
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
     "Messages to be sent on, by what became of them: sent, refused (by the backend), full (no room"
-    " in the queue), expired (nobody took them for too long) or failed (a defect).",
+    " in the queue), expired (not accepted for too long) or failed (a defect).",
     ("result",),
 )
 QUEUED: Final = Series(

@@ -34,7 +34,7 @@ def sole_writer(url: str, tell: Callable[[str], None]) -> Iterator[None]:
 
     Args:
         url: a SQLAlchemy URL.
-        tell: is told when a file was open to other users, or cannot be locked.
+        tell: receives a sentence when a file was open to other users, or cannot be locked.
 
     Raises:
         StoreError: another process writes it, with its id; or its folder cannot be used.

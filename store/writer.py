@@ -141,7 +141,7 @@ class Writer:
         while group := self._take():
             try:
                 self._write(group)
-            except Exception as error:  # a defect: their senders hear of it, and the next go on
+            except Exception as error:  # a defect: fail these submissions, write the next
                 self.task.failed(error)
                 _log.exception("the writer failed on a group of %d submissions", len(group))
                 for each in group:

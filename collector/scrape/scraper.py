@@ -226,7 +226,7 @@ class Scraper(Listener):
                 listener.on_stored([], samples)
             except Exception as error:  # it fails alone; the rows are kept
                 self.task.failed(error)
-                _log.exception("a listener failed on what %s told", target.url)
+                _log.exception("a listener failed on the samples of %s", target.url)
 
     def _sample(
         self,

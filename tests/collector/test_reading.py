@@ -132,7 +132,7 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
 def test_a_message_that_takes_too_long_ends_the_process(
     apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """By the kernel, which asks nobody; so it is refused as one that ends it."""
+    """The kernel ends it, so the message is refused like any other that ends the process."""
     starting(
         monkeypatch,
         "import signal, sys, time; from collector import reading as r; r.MOST_S = 1;"

@@ -106,7 +106,7 @@ def serve() -> Iterator[Callable[[Manner], str]]:
         thread.join(20)
 
 
-def told(metrics: str, name: str) -> dict[tuple[str, str], float]:
+def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
     """A metric by target and reason."""
     body = probes.get(f"{metrics}/metrics", 20.0).body
     return {
@@ -126,8 +126,8 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
         metrics = running.metrics
 
         def stands() -> bool:
-            up = told(metrics, "tailspan_scrape_up")
-            failures = told(metrics, "tailspan_scrape_failures_total")
+            up = samples_of(metrics, "tailspan_scrape_up")
+            failures = samples_of(metrics, "tailspan_scrape_failures_total")
             return all(
                 up.get((urls[name], "")) == (reason is None)
                 and (reason is None or failures.get((urls[name], reason), 0) >= 2)
@@ -136,16 +136,20 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
 
         deadline = time.monotonic() + PATIENCE_S
         while not stands():
-            assert time.monotonic() < deadline, (told(metrics, "tailspan_scrape_up"), running.said)
+            assert time.monotonic() < deadline, (
+                samples_of(metrics, "tailspan_scrape_up"),
+                running.said,
+            )
             time.sleep(0.2)
         # The ones with impossible values go on being asked: the instant of success moves.
         name = "tailspan_scrape_last_success_timestamp_seconds"
-        before = told(metrics, name)
-        while told(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
+        before = samples_of(metrics, name)
+        while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
             assert time.monotonic() < deadline, running.said
             time.sleep(0.2)
         assert not any(
-            reason == "failed" for _, reason in told(metrics, "tailspan_scrape_failures_total")
+            reason == "failed"
+            for _, reason in samples_of(metrics, "tailspan_scrape_failures_total")
         )
         assert probes.get(f"{metrics}/readyz").body == "ready\n"
         assert "Traceback" not in running.said

@@ -100,7 +100,7 @@ def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(
 
 
 def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
-    """They may lack requests that another evaluator was told of meanwhile."""
+    """They may lack requests whose marks another evaluator has removed meanwhile."""
     keep_counts(engine, "a", [FIRST], Counted(0, 120))
     count_again(engine, 60, [])
     assert counted(engine, "a") == Counted(0, 60)

@@ -390,7 +390,7 @@ def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
 def test_a_defect_in_the_writer_is_told_and_outlived(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its senders hear of it, so they send again; the thread takes the next group."""
+    """Its submissions fail, so senders repeat them; the thread writes the next group."""
     with Writer(sqlite) as writer:
         with monkeypatch.context() as broken:
             broken.setattr(writer, "_commit", lambda _: 1 // 0)
