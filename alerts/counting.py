@@ -5,10 +5,11 @@ again; the newest are counted from the requests each time, for some of them are 
 come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
-from collections.abc import Collection
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
@@ -27,6 +28,8 @@ from store.slo_counts import (
     stepped_counts,
     summed_counts,
 )
+from store.slo_marks import STEP_S
+from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
@@ -37,7 +40,7 @@ CHUNK_S: Final = 6 * 3600
 """Of requests that are counted before it is kept."""
 AT_ONCE: Final = 200_000
 """Requests that are in memory at once."""
-EVALUATION_S: Final = 15
+EVALUATION_S: Final = STEP_S
 """Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
 window is read from kept counts or from requests, it holds the same."""
 
@@ -61,10 +64,12 @@ class Count(Protocol):
 class Tally(NamedTuple):
     """Counts over a stretch of time.
 
-    `since_s` is from when they hold: nothing earlier is known. None where nothing is.
+    `since_s` is from when they hold: nothing earlier is known. None where nothing is. `real` is
+    the history without simulated requests: `history` itself where there are none.
     """
 
     history: History
+    real: History
     since_s: int | None
     excluded: dict[str, int]
 
@@ -109,13 +114,20 @@ def read_tally(
         counts += count_requests(engine, goodput, fresh_from_s, to_s, 1)
     elif fresh_from_s < to_s:
         counts += count(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
-    buckets = [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
     excluded = {
         name: sum(getattr(each, name) for each in counts)
         for name in ("aborted", "client_error", "unknown")
     }
-    history = History(to_s if since_s is None else since_s, buckets, EVALUATION_S)
-    return Tally(history, since_s, excluded)
+    history = _history(counts, to_s if since_s is None else since_s)
+    real = history
+    if any(each.simulated for each in counts):
+        real = _history([each for each in counts if not each.simulated], history.since_s)
+    return Tally(history, real, since_s, excluded)
+
+
+def _history(counts: Iterable[SloCount], since_s: int) -> History:
+    buckets = [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
+    return History(since_s, buckets, EVALUATION_S)
 
 
 def step_counts(
@@ -148,7 +160,7 @@ def step_counts(
             before + getattr(each, name) for before, name in zip(total, names, strict=True)
         ]
     return [
-        SloCount(until, **dict(zip(names, total, strict=True)))
+        SloCount(until, **dict[str, Any](zip(names, total, strict=True)))
         for until, total in sorted(totals.items())
     ]
 
@@ -167,8 +179,9 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         counts = (count or count_requests)(
             engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
         )
-        kept = Counted(kept.from_unix_s, chunk_s)
-        keep_counts(engine, goodput.digest, counts, kept)
+        before, kept = kept, Counted(kept.from_unix_s, chunk_s)
+        if not keep_counts(engine, goodput.digest, counts, kept, since=before):
+            return  # another evaluator found requests to count again: the next time goes on there
 
 
 def count_requests(
@@ -179,14 +192,17 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """The requests that ended in (from, to], judged, by buckets of when they ended.
+    """The requests that ended in (from, to], judged, by buckets of when they ended; simulated ones
+    apart.
 
     `received_from_s` says that none of them was received before, where that is known.
     """
     columns = list(
-        dict.fromkeys([*columns_of(goodput.where, goodput.good), "received_unix_ns", "e2e_s"])
+        dict.fromkeys(
+            [*columns_of(goodput.where, goodput.good), "received_unix_ns", "e2e_s", "source"]
+        )
     )
-    totals: dict[int, np.ndarray] = {}
+    totals: dict[tuple[int, bool], np.ndarray] = {}
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
     for part in in_parts(engine, window, AT_ONCE):
@@ -198,16 +214,20 @@ def count_requests(
         meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
         meant &= ended_ns <= to_s * SECOND_NS
         until_s = -(-ended_ns[meant] // (bucket_s * SECOND_NS)) * bucket_s
-        instants, places = np.unique(until_s, return_inverse=True)
-        cells = np.bincount(
-            places * len(VERDICTS) + codes[meant], minlength=len(instants) * len(VERDICTS)
-        ).reshape(len(instants), len(VERDICTS))
-        for instant, counts in zip(instants.tolist(), cells, strict=True):
-            totals[instant] = totals.get(instant, 0) + counts
+        simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[meant]
+        for kind in (False, True):
+            which = simulated == kind
+            instants, places = np.unique(until_s[which], return_inverse=True)
+            cells = np.bincount(
+                places * len(VERDICTS) + codes[meant][which],
+                minlength=len(instants) * len(VERDICTS),
+            ).reshape(len(instants), len(VERDICTS))
+            for instant, counts in zip(instants.tolist(), cells, strict=True):
+                totals[instant, kind] = totals.get((instant, kind), 0) + counts
     names = [str(verdict) for verdict in VERDICTS]
     return [
-        SloCount(until, **dict(zip(names, each.tolist(), strict=True)))
-        for until, each in sorted(totals.items())
+        SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind)
+        for (until, kind), each in sorted(totals.items())
     ]
 
 

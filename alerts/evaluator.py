@@ -3,13 +3,13 @@
 Evaluates at whole multiples of 15 s, each once: after a pause it goes on with the instants it
 missed, so that a restart changes no verdict. What it is given is the present; it has no clock.
 
-It hears of requests as they are stored, only to know which steps to count again (`fresh.py`),
-also where they come late (a replay, a sender that was cut off). Verdicts
-of the past stand.
+The writer marks the steps of the requests it stores (`store.slo_marks`), so that those which come
+late (a replay, a sender that was cut off) are counted, too, whenever this process was stopped.
+Verdicts of the past stand.
 """
 
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -27,20 +27,19 @@ from alerts.counting import (
 from alerts.fresh import FreshCounts
 from alerts.history import History
 from alerts.incidents import Incident, advance, budget_spent
-from alerts.objectives import Goodput, Objective, counted
+from alerts.objectives import Goodput, Objective
 from store import dialects
-from store.errors import StoreUnavailable
 from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.queries import newest_request_unix_ns
-from store.slo_counts import recount_from
-from telemetry.engines import EngineSample
-from telemetry.request_rows import RequestRows
-from telemetry.requests import RequestTimeline
+from store.slo_counts import count_again
+from store.slo_marks import read_marks
 
 LONGEST_PAUSE_S: Final = 6 * 3600
 """What lies further back is not evaluated any more: it would wake someone for yesterday."""
 ARRIVAL_S: Final = 15
 """Requests that have just ended are given so long to arrive."""
+TRANSACTIONS_AT_ONCE: Final = 2_000
+"""Whose marks are in memory at once: a busy Tailspan commits up to a hundred times a second."""
 
 
 class Evaluator:
@@ -66,18 +65,6 @@ class Evaluator:
         self._fresh = FreshCounts()
         # Of what others write we do not hear.
         self._count: Count = self._fresh.count if dialects.of(engine).ONE_WRITER else count_requests
-        self._oldest_new_s: int | None = None
-        self._lock = threading.Lock()
-
-    def on_stored(
-        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
-    ) -> None:
-        """Note how far back new requests reach; called from whichever thread stored them."""
-        began_s = self._fresh.hear(RequestRows.of(requests))
-        if began_s is not None:
-            with self._lock:
-                known = self._oldest_new_s
-                self._oldest_new_s = began_s + 1 if known is None else min(known, began_s + 1)
 
     def evaluate(self, now_s: int) -> list[Incident]:
         """Evaluate up to the present; the incidents that are open, or ended by this.
@@ -95,21 +82,16 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> None:
-        with self._lock:
-            oldest_s, self._oldest_new_s = self._oldest_new_s, None
-        if oldest_s is None:
-            return
-        if self._keep_s is not None:
-            # Those received just within may have ended later than all that is still there.
-            oldest_s = max(oldest_s, now_s - self._keep_s + LONGEST_REQUEST_S)
-        from_s = (oldest_s - 1) // EVALUATION_S * EVALUATION_S
-        try:
-            for goodput in counted(tuple(self._objectives)).values():
-                recount_from(self._engine, goodput.digest, from_s)
-        except StoreUnavailable:
-            with self._lock:
-                self._oldest_new_s = min(oldest_s, self._oldest_new_s or oldest_s)
-            raise
+        """Have what came since the last time counted, also where that was in another process."""
+        while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE):
+            # Counts are made after this, of rows that were committed before it.
+            self._fresh.hear(marks)
+            oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
+            if self._keep_s is not None:
+                # Those received just within may have ended later than all that is still there.
+                least_s = now_s - self._keep_s + LONGEST_REQUEST_S
+                oldest_s = max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
+            count_again(self._engine, oldest_s, marks)
 
     def _one(self, objective: Objective, goodput: Goodput, now_s: int) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
@@ -124,7 +106,7 @@ class Evaluator:
         pairs = objective.policy.pairs
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
-        history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
+        tally = read_tally(self._engine, goodput, from_s, until_s, self._count)
         incidents = {
             row.severity: _incident(row)
             for row in read_incidents(self._engine, objective.name, open_only=True)
@@ -132,9 +114,13 @@ class Evaluator:
         changed: dict[tuple[str, int], Incident] = {}
         for at_s in range(first_s, until_s + 1, EVALUATION_S):
             for severity in dict.fromkeys(pair.severity for pair in pairs):
-                found = advance(incidents.get(severity), objective, severity, history, at_s)
+                known = incidents.get(severity)
+                found = advance(known, objective, severity, tally.history, at_s)
                 if found is None:
                     continue
+                if tally.real is not tally.history and (known is None or known.simulated):
+                    alone = advance(None, objective, severity, tally.real, at_s)
+                    found = replace(found, simulated=alone is None)
                 changed[severity, found.fired_s] = found
                 if found.ended_s is None:
                     incidents[severity] = found
@@ -165,6 +151,7 @@ def _incident(row: IncidentRow) -> Incident:
         Fraction(row.peak_burn),
         row.peak_unix_s,
         row.ended_unix_s,
+        bool(row.simulated),
     )
 
 
@@ -180,4 +167,5 @@ def _row(incident: Incident, history: History, objective: Objective) -> Incident
         peak_unix_s=incident.peak_s,
         peak_burn=str(incident.peak_burn),
         budget_spent=None if spent is None else str(spent),
+        simulated=incident.simulated,
     )

@@ -1,16 +1,15 @@
 """Counts of the newest steps, counted again only where requests have come since.
 
 The newest ten minutes are not kept yet, for late requests may still come; to count all of them
-anew every 15 s would be most of what a busy Tailspan does. Who writes the database alone hears of
-each request as it is stored, and so knows which steps changed, and how far back their requests
-reach. Counts are still made of the stored rows: a repeat counts once.
+anew every 15 s would be most of what a busy Tailspan does. The marks that the writer leaves with
+each transaction (`store.slo_marks`) say which steps changed, and how far back their requests reach:
+all of them, where one process writes the database. Counts are still made of the stored rows: a
+repeat counts once.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
 from sqlalchemy import Engine
 
 from alerts.counting import (
@@ -23,11 +22,9 @@ from alerts.counting import (
 )
 from alerts.objectives import Goodput
 from store.slo_counts import SloCount
-from telemetry.request_rows import RequestRows
+from store.slo_marks import Mark
 
 REMEMBERED_S: Final = 2 * SETTLED_S
-_STEP_NS: Final = EVALUATION_S * SECOND_NS
-_LATEST: Final = np.iinfo(np.int64).max
 
 
 class _Heard(NamedTuple):
@@ -38,7 +35,7 @@ class _Heard(NamedTuple):
 
 
 class FreshCounts:
-    """Remembers counts of steps, as long as nobody else writes.
+    """Remembers counts of steps, as long as one process writes. One thread at a time.
 
     Args:
         count: counts a stretch of the stored requests.
@@ -46,36 +43,23 @@ class FreshCounts:
 
     def __init__(self, count: Count = count_requests) -> None:
         self._count = count
-        self._lock = threading.Lock()
         self._heard: dict[int, _Heard] = {}
         self._sources: set[str] = set()
         self._heard_from_s: int | None = None
-        self._known: dict[tuple[str, int], tuple[int, SloCount | None]] = {}
+        self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
-    def hear(self, requests: RequestRows) -> int | None:
-        """Note which steps requests belong to, after their commit and from any thread.
-
-        Returns:
-            When the earliest of these steps began; None where there is no request.
-        """
-        received = np.array(requests.column("received_unix_ns"), np.int64)
-        lasted = np.rint(requests.numbers("e2e_s") * SECOND_NS).astype(np.int64)
-        ends, place = np.unique(-(-(received + lasted) // _STEP_NS), return_inverse=True)
-        earliest = np.full(ends.shape, _LATEST)
-        np.minimum.at(earliest, place, received)
-        steps = dict(zip((ends * EVALUATION_S).tolist(), earliest.tolist(), strict=True))
-        with self._lock:
-            self._sources.update(requests.column("source"))
-            for until_s, first in steps.items():
-                before = self._heard.get(until_s, _Heard(0, first))
-                self._heard[until_s] = _Heard(before.times + 1, min(before.from_unix_ns, first))
-        return min(steps) - EVALUATION_S if steps else None
+    def hear(self, marks: Iterable[Mark]) -> None:
+        """Note which steps have requests that were stored since they were last counted."""
+        for mark in marks:
+            self._sources.add(mark.source)
+            before = self._heard.get(mark.until_unix_s, _Heard(0, mark.received_unix_ns))
+            earliest_ns = min(before.from_unix_ns, mark.received_unix_ns)
+            self._heard[mark.until_unix_s] = _Heard(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
         """What ended until now was stored unheard, at least in part; called each time."""
-        with self._lock:
-            if self._heard_from_s is None:
-                self._heard_from_s = now_s
+        if self._heard_from_s is None:
+            self._heard_from_s = now_s
 
     def count(
         self,
@@ -88,12 +72,10 @@ class FreshCounts:
         /,
     ) -> list[SloCount]:
         """As `counting.count_requests`, by steps: `to_s` is the end of one."""
-        with self._lock:
-            self._forget(to_s - REMEMBERED_S)
-            heard, heard_from_s = dict(self._heard), self._heard_from_s
-            several = len(self._sources) > 1
+        self._forget(to_s - REMEMBERED_S)
+        heard, heard_from_s = self._heard, self._heard_from_s
         # The better word on a request takes another away, in whichever step that was.
-        if several or heard_from_s is None:
+        if len(self._sources) > 1 or heard_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
         older = (
@@ -117,11 +99,12 @@ class FreshCounts:
             counts = self._count(
                 engine, goodput, before_s, missing[-1], EVALUATION_S, received_from_s
             )
-            by_step = {each.until_unix_s: each for each in counts}
+            by_step: dict[int, list[SloCount]] = {}
+            for count in counts:
+                by_step.setdefault(count.until_unix_s, []).append(count)
             for each in missing:
-                self._known[goodput.digest, each] = times(each), by_step.get(each)
-        found = (self._known[goodput.digest, each][1] for each in steps)
-        return older + [each for each in found if each is not None]
+                self._known[goodput.digest, each] = times(each), by_step.get(each, [])
+        return older + [count for each in steps for count in self._known[goodput.digest, each][1]]
 
     def _forget(self, until_s: int) -> None:
         """What is older is kept by now, or counted as if we had just begun."""

@@ -39,6 +39,7 @@ class Incident:
         peak_burn: the fastest burn seen while it alerted, over the severity's first long window.
         peak_s: when that was.
         ended_s: `last_s`, once it is over.
+        simulated: whether it would not have alerted without simulated requests.
     """
 
     slo: str
@@ -49,6 +50,7 @@ class Incident:
     peak_burn: Fraction
     peak_s: int
     ended_s: int | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,9 +215,17 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
         if not answer.ok:
             found = f"{where}/{path}: {answer.why}"
+            said = printable(answer.body.strip(), probes.WIDEST_WHY)
+            if said.startswith("not ready; failing"):
+                yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+                return
             yield Finding("metrics", False, found, _mend("--metrics-port"))
             return
-        yield Finding("metrics", True, f"{where}/{path} {what}")
+        said = printable(answer.body.strip(), probes.WIDEST_WHY)
+        if path == "readyz" and said.startswith("ready; degraded"):
+            yield Finding("metrics", False, f"{where}/{path}: {said}", _LOG)
+        else:
+            yield Finding("metrics", True, f"{where}/{path} {what}")
     answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
     if "tailspan_" in answer.body:
         yield Finding("metrics", True, f"{where}/metrics tells of Tailspan")
@@ -226,6 +234,33 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     else:
         found = f"{where}/metrics holds no tailspan_ series: another program's port"
         yield Finding("metrics", False, found, _mend("--metrics-port"))
+
+
+def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+    """Which parts failed since the start and work again; those that fail now are in /readyz."""
+    samples = told(host, port, access, "tailspan_task_")
+    up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
+    working = 0
+    for sample in samples:
+        if sample.name != "tailspan_task_failures_total" or not up.get(sample.labels.get("task")):
+            continue
+        working += 1
+        if sample.value:
+            name = printable(sample.labels.get("task", ""), probes.WIDEST_WHY)
+            found = f"{name} failed {sample.value:.0f} times since the start, and works again"
+            yield Finding("tasks", None, found, _LOG)
+    if up:
+        yield Finding("tasks", working == len(up), f"{working} of {len(up)} parts work", None)
+
+
+def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of a look; one that fails is itself a finding, and the next look goes on."""
+    try:
+        yield from look
+    except Exception as error:  # a defect
+        what = getattr(look, "__name__", "look")
+        detail = printable(f"the check failed: {type(error).__name__}: {error}", probes.WIDEST_WHY)
+        yield Finding(what, None, detail, "this is a defect of tailspan doctor; please report it")
 
 
 def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
@@ -304,6 +339,7 @@ _SCRAPE_MENDS = {
     " (__tls_server_name__); the log of tailspan up says more",
 }
 _UNAUTHORISED = 401
+_LOG = "the log of tailspan up says why; the part is started again by itself"
 _TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
 
 

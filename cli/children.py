@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from cli.text import printable
+from store.private_files import FILE_MODE, FOLDER_MODE, create
 
 STOP_S = 10.0
 _LEASH = Path(__file__).with_name("leash.py")
@@ -98,7 +99,9 @@ async def start(
 
 
 def _begin(log: Path) -> IO[bytes]:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    create(log)
+    log.chmod(FILE_MODE)  # one of an earlier version may be open to other users
     # Appending: were two to share it, neither would write over the other's lines.
     output = log.open("ab")
     output.truncate(0)

@@ -74,6 +74,7 @@ def doctor(
         checks.otlp_grpc(host, grpc_port, access),
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
+        checks.tasks(host, metrics_port, access),
         checks.refusals(host, metrics_port, access),
         name_checks.names(database),
         clock_checks.clocks(host, metrics_port, access),
@@ -87,7 +88,7 @@ def doctor(
         looks.append(checks.explorer(host, explorer_port, base_path))
     amiss = False
     for look in looks:
-        for finding in look:
+        for finding in checks.guarded(look):
             amiss = amiss or finding.ok is False
             click.echo(checks.as_json(finding) if form == "json" else checks.as_text(finding))
     if amiss:

@@ -1,47 +1,44 @@
-"""Evaluating objectives while Tailspan runs: every 15 s, and a line when one burns."""
+"""Evaluating objectives while Tailspan runs: a line when one burns, and another when it is over."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import click
 
-from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.incidents import Incident
 from cli import times
-from store.errors import StoreError
-
-_log = logging.getLogger(__name__)
 
 
-async def evaluate_for_ever(
-    evaluator: Evaluator, evaluated: Callable[[], None] = lambda: None
-) -> None:
-    """Evaluate until cancelled. A store that is away is asked again the next time.
+class Evaluating:
+    """Evaluates, and says what is new.
 
     Args:
         evaluator: what does it.
-        evaluated: called after each.
+        evaluated: called after each evaluation.
     """
-    told: set[tuple[str, str, int, bool]] = set()
-    while True:
-        try:
-            changed = await asyncio.to_thread(evaluator.evaluate, int(time.time()))
-        except StoreError as error:
-            _log.warning("objectives could not be evaluated: %s", error)
-        else:
-            for incident in changed:
-                over = incident.ended_s is not None
-                key = (incident.slo, incident.severity, incident.fired_s, over)
-                if key not in told:
-                    told.add(key)
-                    with suppress(OSError):  # nobody reads; who is notified still hears of it
-                        click.echo(sentence(incident))
-            evaluated()
-        await asyncio.sleep(EVALUATION_S)
+
+    def __init__(self, evaluator: Evaluator, evaluated: Callable[[], None] = lambda: None) -> None:
+        self._evaluator = evaluator
+        self._evaluated = evaluated
+        self._told: set[tuple[str, str, int, bool]] = set()
+
+    async def step(self) -> None:
+        """Evaluate once.
+
+        Raises:
+            StoreError: the database does not answer; the next step goes on.
+        """
+        for incident in await asyncio.to_thread(self._evaluator.evaluate, int(time.time())):
+            over = incident.ended_s is not None
+            key = (incident.slo, incident.severity, incident.fired_s, over)
+            if key not in self._told:
+                self._told.add(key)
+                with suppress(OSError):  # the terminal is gone; notifications are sent all the same
+                    click.echo(sentence(incident))
+        self._evaluated()
 
 
 def sentence(incident: Incident) -> str:

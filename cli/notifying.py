@@ -19,10 +19,12 @@ from alerts.notify.posting import Sender
 from alerts.objectives import Objective
 from cli.likely_cause import LikelyCauses
 from store.errors import StoreError
+from telemetry.tasks import Task
 
 POLL_S = 5.0
 """How often a channel looks whether something is due; new things wake it at once."""
 GRACE_S = 2.0
+OUTBOX = "outbox"
 
 _log = logging.getLogger(__name__)
 
@@ -66,11 +68,12 @@ class Notifying:
             for channel in channels
         ]
         self._wakes = [threading.Event() for _ in channels]
+        self.tasks = {name: Task(f"notify {name}") for name in (OUTBOX, *map(_name, channels))}
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Wait for the first evaluation, then begin."""
-        self._start("outbox", self._fill)
+        self._start(OUTBOX, self._fill)
 
     def evaluated(self) -> None:
         """Objectives have just been evaluated; returns at once."""
@@ -94,14 +97,16 @@ class Notifying:
         }
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
-        self._threads.append(threading.Thread(target=run, name=f"notify-{name}", daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=run, name=f"notify-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        self.tasks[name].alive = thread.is_alive
 
     def _fill(self) -> None:
         delivering = False
         while self._evaluated.wait() and not self._stop.is_set():
             self._evaluated.clear()
-            if not self._survives(self._enqueue, "the outbox"):
+            if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
                 # Not before: what was under way at the last end may be over by now.
@@ -124,19 +129,22 @@ class Notifying:
 
         while not self._stop.is_set():
             wake.clear()
-            self._survives(deliver, f"the outbox of {courier.channel.name}")
+            self._survives(deliver, courier.channel.name)
             wake.wait(POLL_S)
 
-    @staticmethod
-    def _survives(step: Callable[[], None], what: str) -> bool:
+    def _survives(self, step: Callable[[], None], name: str) -> bool:
         """Take a step; what it meets ends no thread, for the next may do."""
+        task = self.tasks[name]
         try:
             step()
         except StoreError as error:
-            _log.warning("%s cannot be used: %s", what, error)
-        except Exception:  # a defect of ours
-            _log.exception("%s: a step failed; trying again", what)
+            task.failed(error)
+            _log.warning("%s: the outbox cannot be used: %s", task.name, error)
+        except Exception as error:  # a defect of ours
+            task.failed(error)
+            _log.exception("%s: a step failed; trying again", task.name)
         else:
+            task.succeeded(time.time())
             return True
         return False
 
@@ -144,6 +152,10 @@ class Notifying:
         said = sentence(channel, attempt)
         if said is not None:
             self._say(said, attempt.result is not Result.DELIVERED)
+
+
+def _name(channel: Channel) -> str:
+    return channel.name
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:

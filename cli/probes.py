@@ -132,3 +132,5 @@ def _ask(
         return Answer(None, f"what answers does not speak HTTP ({type(error).__name__})")
     except ValueError as error:  # not an address, or a name that cannot be one
         return Answer(None, f"no http address: {error}")
+    except Exception as error:  # a thread that ended without an answer would pass for a slow server
+        return Answer(None, f"asking failed: {type(error).__name__}: {error}")

@@ -1,15 +1,14 @@
-"""Rolling requests up, and forgetting what is old, while Tailspan runs: a look every minute."""
+"""Rolling requests up, and forgetting what is old, while Tailspan runs."""
 
 import asyncio
-import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import click
 from sqlalchemy import Engine
 
 from cli import times
-from store.errors import StoreError
 from store.notifications import forget_told
 from store.retention import (
     KEEP_HOURS_NS,
@@ -31,8 +30,6 @@ AT_ONCE = 20
 TOLD_EVERY = 1_000
 """An older database has thousands to make: how often that is told."""
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -43,40 +40,56 @@ class Keep:
     hours_ns: int | None = KEEP_HOURS_NS
 
 
-async def retain_for_ever(engine: Engine, keep: Keep) -> None:
-    """Roll up and forget until cancelled. A store that is away is asked again the next time."""
-    told = False
-    while True:
-        # First of all what is there is counted, by who evaluates objectives.
-        await asyncio.sleep(EVERY_S)
-        try:
-            await _settle(engine)
-            now = time.time_ns()
-            forgotten = 0
-            if keep.rows_ns is not None:
-                forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
-            await asyncio.to_thread(
-                forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now
-            )
-            await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
-        except StoreError as error:
-            _log.warning("rows could not be rolled up, or old ones removed: %s", error)
-        else:
-            if forgotten and not told and keep.rows_ns is not None:
-                told = True
-                click.echo(
-                    f"Rows older than {times.length(keep.rows_ns)} are removed (--keep-rows)."
-                )
+class Retaining:
+    """Rolls up and forgets.
+
+    Args:
+        engine: from `open_database`.
+        keep: how long.
+    """
+
+    def __init__(self, engine: Engine, keep: Keep) -> None:
+        self._engine = engine
+        self._keep = keep
+        self._told = False
+        self._begun = False
+
+    async def step(self) -> None:
+        """Look once.
+
+        Raises:
+            StoreError: the database does not answer; what was done is kept.
+        """
+        if not self._begun:
+            # First of all what is there is counted, by who evaluates objectives.
+            self._begun = True
+            await asyncio.sleep(EVERY_S)
+        await self._settle()
+        now = time.time_ns()
+        forgotten = 0
+        if self._keep.rows_ns is not None:
+            forgotten = await asyncio.to_thread(forget_older, self._engine, self._keep.rows_ns, now)
+        await asyncio.to_thread(
+            forget_older_rollups, self._engine, self._keep.minutes_ns, self._keep.hours_ns, now
+        )
+        await asyncio.to_thread(forget_told, self._engine, now // 10**9 - KEEP_TOLD_S)
+        if forgotten and not self._told and self._keep.rows_ns is not None:
+            self._told = True
+            _say(f"Rows older than {times.length(self._keep.rows_ns)} are removed (--keep-rows).")
+
+    async def _settle(self) -> None:
+        """Make what is marked, in slices: who stops waits for one of them at most."""
+        made, told_at = 0, TOLD_EVERY
+        while True:
+            done = await asyncio.to_thread(settle, self._engine, int(time.time()), AT_ONCE)
+            made += done.made
+            if made >= told_at:
+                told_at += TOLD_EVERY
+                _say(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
+            if not done.left:
+                return
 
 
-async def _settle(engine: Engine) -> None:
-    """Make what is marked, in slices: who stops waits for one of them at most."""
-    made, told_at = 0, TOLD_EVERY
-    while True:
-        done = await asyncio.to_thread(settle, engine, int(time.time()), AT_ONCE)
-        made += done.made
-        if made >= told_at:
-            told_at += TOLD_EVERY
-            click.echo(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
-        if not done.left:
-            return
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        click.echo(text)

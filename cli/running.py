@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from cli.stack import MOST_NAMED, Stack
 from cli.text import label
 
 HEARD_NOTHING_S = 20.0
+
+_log = logging.getLogger(__name__)
 
 
 async def run(stack: Stack, *, vllm: str | None) -> None:
@@ -36,8 +39,10 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
         talking = [
             asyncio.create_task(_tell(stack, vllm)),
             asyncio.create_task(_tell_gpus(stack)),
-            *(asyncio.create_task(_watch(child)) for child in stack.children),
+            asyncio.create_task(_watch(stack)),
         ]
+        for task in talking:
+            task.add_done_callback(_log_defect)
         await stop.wait()
         for task in talking:
             task.cancel()
@@ -47,6 +52,12 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
     for end in ends:
         if isinstance(end, Exception):  # a defect of ours; it did not stop the collecting
             raise end
+
+
+def _log_defect(task: asyncio.Task[None]) -> None:
+    """Log at once what is raised at the end: nothing more is announced from here on."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("announcements ended: collecting goes on", exc_info=error)
 
 
 def _let_imports_be() -> None:
@@ -131,14 +142,15 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
     return f"did not start; see {explorer.log}"
 
 
-async def _watch(child: Child) -> None:
+async def _watch(stack: Stack) -> None:
     """Say it when a child ends by itself. What is captured goes on being kept."""
-    status = await child.wait()
-    say(
-        f"The {child.name} ended with status {status}; the rest goes on."
-        f" Its last words ({child.log}):\n{child.last_words()}",
-        err=True,
-    )
+    while True:
+        child, status = await stack.child_ends.get()
+        say(
+            f"The {child.name} ended with status {status}; the rest goes on. It is started again."
+            f" Its last words ({child.log}):\n{child.last_words()}",
+            err=True,
+        )
 
 
 def _first_look(stack: Stack, vllm: str) -> str:

@@ -13,6 +13,7 @@ import click
 from sqlalchemy import Engine
 from starlette.types import ASGIApp
 
+from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
@@ -20,11 +21,13 @@ from cli import children, probes
 from cli.addresses import authority
 from cli.children import Child
 from cli.doors import Doors
-from cli.evaluating import evaluate_for_ever
+from cli.evaluating import Evaluating
 from cli.gpu_options import GpuSetup
 from cli.notifying import Notifying
-from cli.retaining import Keep, retain_for_ever
+from cli.retaining import EVERY_S as RETAIN_EVERY_S
+from cli.retaining import Keep, Retaining
 from cli.scrape_options import ScrapeSetup
+from cli.supervision import ChildEnded, Supervisor
 from collector.bearer import BearerGate
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
@@ -44,7 +47,9 @@ from exporters.gpu_readers import GpuReaderMetrics
 from exporters.prometheus import PrometheusExporter
 from exporters.rooflines import RooflineMetrics
 from exporters.scrapes import ScrapeMetrics
+from exporters.tasks import TaskMetrics
 from exporters.text import Families
+from store import dialects
 from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.starts import in_force
@@ -53,10 +58,15 @@ from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
+from telemetry.tasks import Task
 from ui.launch import launch
 from ui.sign_in_file import SignIn
 
 EXPLORER_START_S = 60.0
+EVALUATION_QUIET_S = 300.0
+"""Twenty evaluations: the first one counts what is there, of which a week takes some minutes."""
+RETENTION_QUIET_S = 3_600.0
+"""The first look after an upgrade makes thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
@@ -198,16 +208,21 @@ class Stack:
         )
         rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns, peaks)
         self._keep = keep
-        self._working: list[asyncio.Task[None]] = []
+        self.supervisor = Supervisor()
+        self.child_ends: asyncio.Queue[tuple[Child, int]] = asyncio.Queue()
+        """Children that ended by themselves, with their status."""
         self.scraper: Scraper | None = None
         self._forward = forward
-        told: list[Families] = [exporter, rooflines, *([forward] if forward else [])]
+        told: list[Families] = [
+            *(exporter, rooflines, TaskMetrics(self.supervisor.report)),
+            *([forward] if forward else []),
+        ]
         if scrape.places:
             self.scraper = Scraper(
                 scrape.places, self._writer, [exporter, self.arrivals], every_s=scrape.every_s
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
-        listeners: list[Listener] = [exporter, rooflines, self.arrivals, self._evaluator]
+        listeners: list[Listener] = [exporter, rooflines, self.arrivals]
         if self.scraper is not None:
             listeners.append(self.scraper)
         self._gpu_readers = gpus.readers() if gpus.any else None
@@ -234,7 +249,11 @@ class Stack:
             keep_ns=keep.rows_ns,
         )
         told.append(ClockMetrics(self.collector.clocks.report))
-        scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
+        scraped: ASGIApp = metrics_app(
+            Exposition(told),
+            lambda: self.collector.ready,
+            lambda: (self.supervisor.vital, self.supervisor.degraded),
+        )
         if doors.tokens is not None:
             scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))
         self.metrics = AsgiHost(
@@ -260,25 +279,39 @@ class Stack:
             self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
             await self.collector.start()
             await self.metrics.start()
+            columns = dialects.of(self._engine).tasks(self._engine)
+            self.supervisor.add(self._writer.task, *columns, *self.collector.tasks)
             if self._forward is not None:
                 self._forward.start()
+                self.supervisor.add(self._forward.task)
             # Only now: if the ports are another Tailspan's, the simulation is as well.
             self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
             if self._notifying is not None:
                 self._notifying.start()
+                self.supervisor.add(*self._notifying.tasks.values())
             evaluated = self._notifying.evaluated if self._notifying else lambda: None
-            evaluating = evaluate_for_ever(self._evaluator, evaluated)
-            self._working.append(asyncio.create_task(evaluating))
-            retaining = retain_for_ever(self._engine, self._keep)
-            self._working.append(asyncio.create_task(retaining))
+            self.supervisor.start(
+                Task("evaluator", quiet_s=EVALUATION_QUIET_S),
+                Evaluating(self._evaluator, evaluated).step,
+                every_s=EVALUATION_S,
+            )
+            self.supervisor.start(
+                Task("retention", quiet_s=RETENTION_QUIET_S),
+                Retaining(self._engine, self._keep).step,
+                every_s=RETAIN_EVERY_S,
+            )
             if self.scraper is not None:
-                self._working.append(asyncio.create_task(self.scraper.run()))
+                self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
-                self._working.append(asyncio.create_task(self.gpu_sampler.run()))
+                self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
             if self._with_explorer:
                 await self._start_explorer()
+                self._explorer_task = Task("explorer")
+                self.supervisor.start(self._explorer_task, self._keep_explorer)
             if self.simulate:
-                await self._start_simulator()
+                await self._start_simulator(FIRST_LOOK)
+                self._simulator_task = Task("simulator")
+                self.supervisor.start(self._simulator_task, self._keep_simulator)
         except BaseException:
             await self._stop()
             raise
@@ -325,14 +358,35 @@ class Stack:
             "explorer", start.command, start.environment, self._logs / "explorer.log"
         )
 
-    async def _start_simulator(self) -> None:
+    async def _keep_explorer(self) -> None:
+        if self.explorer is None or not self.explorer.running:
+            await self._start_explorer()
+        if await self.explorer_answers():
+            self._explorer_task.succeeded(time.time())
+        await self._ended(self.explorer)
+
+    async def _keep_simulator(self) -> None:
+        if self.simulator is None or not self.simulator.running:
+            # Without the past: the first one sent it.
+            await self._start_simulator({**FIRST_LOOK, "backfill": "0"})
+        self._simulator_task.succeeded(time.time())
+        await self._ended(self.simulator)
+
+    async def _ended(self, child: Child | None) -> None:
+        """Wait until a child ends; raises when it does."""
+        if child is not None:
+            status = await child.wait()
+            self.child_ends.put_nowait((child, status))
+            raise ChildEnded(f"it ended with status {status}; see {child.log}")
+
+    async def _start_simulator(self, options: Mapping[str, str]) -> None:
         # A process of its own: its backfill would starve the collector.
         token = self.doors.own_token
         self.simulator = await children.start(
             "simulator",
             children.ourselves(
                 *("simulate", "--endpoint", self.http_endpoint),
-                *(f"--{option}={value}" for option, value in FIRST_LOOK.items()),
+                *(f"--{option}={value}" for option, value in options.items()),
             ),
             {}
             if token is None
@@ -376,9 +430,7 @@ class Stack:
         return f"{self.doors.scheme}://{authority(self.host, self.collector.grpc_port)}"
 
     async def _stop(self) -> None:
-        for task in self._working:
-            task.cancel()
-        await asyncio.gather(*self._working, return_exceptions=True)
+        await self.supervisor.stop()
         if self._gpu_readers is not None:
             await self._gpu_readers.close()
         if self._notifying is not None:

@@ -172,6 +172,7 @@ def up(
     from roofline.peakfile import peaks_in_force
     from roofline.peaks import PeaksError
     from store.database import default_url, open_database
+    from store.one_writer import sole_writer
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
@@ -230,6 +231,8 @@ def up(
     )
     url = database or default_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
+    # First of all: a database that another process writes is not upgraded under it.
+    click.get_current_context().with_resource(sole_writer(url, click.echo))
     engine = open_database(url, tell=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 

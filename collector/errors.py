@@ -37,6 +37,12 @@ class MalformedError(IntakeError):
     result, http_status, rpc_code = "malformed", 400, 3
 
 
+class UnreadableError(IntakeError):
+    """Reading the body failed by a defect of ours, and would again: not to be sent again."""
+
+    result, http_status, rpc_code = "unreadable", 400, 3
+
+
 class TooLargeError(IntakeError):
     """The body exceeds the limit, as sent or once decompressed."""
 
@@ -90,6 +96,7 @@ RESULTS = (
         kind.result
         for kind in (
             MalformedError,
+            UnreadableError,
             TooLargeError,
             UnsupportedError,
             BusyError,

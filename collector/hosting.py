@@ -87,6 +87,11 @@ class AsgiHost:
         self._server = _QuietServer(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
+    @property
+    def serving(self) -> bool:
+        """Whether it still serves what it began to."""
+        return self._serving is not None and not self._serving.done()
+
     async def stop(self, grace_s: float) -> None:
         """Take nothing new, finish what is under way for up to `grace_s`."""
         if self._server is None or self._serving is None:

@@ -23,6 +23,7 @@ from collector.reading import Reading
 from collector.reasons import Unstored
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, Listener, Sink
+from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
 """What is done to a message's rows, which nobody else has seen yet, before they are kept; told
@@ -47,7 +48,8 @@ class Intake:
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
-        steps: what each message's rows go through, in this order.
+        steps: what each message's rows go through, in this order. One that fails is counted, and
+            the rows are kept as it left them.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Intake:
         steps: Sequence[Step] = (),
     ) -> None:
         self._steps = steps
+        self.enriching = Task("enrichment")
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
@@ -126,14 +129,25 @@ class Intake:
             batch = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._reading.read, signal, body, json, arrived_unix_ns
             )
-            for step in self._steps:
-                step(batch, arrived_unix_ns)
+            self._enrich(batch, arrived_unix_ns)
             if not batch.empty:
                 await self._keep(signal, batch)
             self._counters.kept(signal, batch)
             if self._forward is not None:
                 self._forward(signal.http_path, body, json)
             return signal.answer(batch)
+
+    def _enrich(self, batch: Batch, arrived_unix_ns: int) -> None:
+        failed = False
+        for step in self._steps:
+            try:
+                step(batch, arrived_unix_ns)
+            except Exception as error:  # a defect: rows without a price are better than none
+                self.enriching.failed(error)
+                _log.exception("%s failed; the rows are kept without it", type(step).__name__)
+                failed = True
+        if not failed:
+            self.enriching.succeeded(arrived_unix_ns / 1e9)
 
     @contextmanager
     def _room(self, size_bytes: int) -> Iterator[None]:

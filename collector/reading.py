@@ -3,25 +3,35 @@
 Python runs on one core. Spans, of which there are the most, can be read on another, by a
 process that is given bodies and hands back rows. It holds nothing: it ends when its input does,
 which is when we end, however that comes about; and if it ends first, another takes its place.
+
+A message on which reading fails is refused for good, so that its sender does not repeat it for
+ever: at once where an error was raised, and after a second attempt where the process ended.
 """
 
 import fcntl
+import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from struct import Struct
 from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
-from collector.errors import BusyError, IntakeError
+from collector.errors import BusyError, IntakeError, UnreadableError
 from collector.normalise.batch import Batch
 from collector.otlp_json import from_json
 from collector.signals import TRACES, Signal
 from telemetry.request_rows import MEASURES, RequestRows
+from telemetry.tasks import Task
 
 _QUESTION: Final = Struct("<IQ?")
 """The body's length, the present in unix ns, whether it is JSON; the body follows."""
@@ -29,6 +39,11 @@ _PIPE_BYTES: Final = 2**20
 """A message is some hundred kB, and a pipe of 64 would take turns over each."""
 _ANSWER: Final = Struct("<I")
 """Its length; a pickle follows."""
+MOST_S: Final = 60
+"""What takes longer ends the process: the largest message (`Limits.max_body_bytes`) takes about
+three seconds on a busy core."""
+
+_log = logging.getLogger(__name__)
 
 
 class Reading(Protocol):
@@ -57,16 +72,18 @@ class ReadingApart(ReadingHere):
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self.task = Task("span reader")
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message."""
         if signal is not TRACES:
             return super().read(signal, body, json, now_unix_ns)
-        try:
-            answer = self._ask(body, json, now_unix_ns)
-        except (OSError, EOFError) as error:
-            self.close()
-            raise BusyError("the process that reads spans ended; send again") from error
+        answer = self._answer(body, json, now_unix_ns)
+        if isinstance(answer, UnreadableError):
+            self.task.failed(answer)
+            _log.error("a message of spans could not be read: %s", answer)
+            raise UnreadableError("reading this message failed; it is not taken")
+        self.task.succeeded(time.time())
         if isinstance(answer, IntakeError):
             raise answer
         rows, measures, skipped, refused, truncated_texts = answer
@@ -89,8 +106,33 @@ class ReadingApart(ReadingHere):
                     with suppress(OSError):  # what it did not read any more
                         stream.close()
 
-    def _ask(self, body: bytes, json: bool, now_unix_ns: int) -> Any:
-        process = self._process = self._process or _started()
+    def _answer(self, body: bytes, json: bool, now_unix_ns: int) -> Any:
+        for attempt in (1, 2):
+            try:
+                process = self._process = self._process or _started()
+            except OSError as error:  # no memory, too many processes: both may pass
+                self.task.failed(error)
+                raise BusyError(
+                    f"the process that reads spans cannot be started: {error.strerror}"
+                ) from error
+            try:
+                return self._ask(process, body, json, now_unix_ns)
+            # A pickle that is cut or not one: the process wrote it as it ended.
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                self.close()
+                self.task.failed("ProcessEnded")
+                _log.warning(
+                    "the process that reads spans ended with status %s (attempt %d of 2)",
+                    *(process.returncode, attempt),
+                )
+                ended = error
+        raise UnreadableError(
+            "the process that reads spans ended twice on this message; it is not taken"
+        ) from ended
+
+    def _ask(
+        self, process: subprocess.Popen[bytes], body: bytes, json: bool, now_unix_ns: int
+    ) -> Any:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json))
@@ -123,16 +165,28 @@ def _whole(stream: IO[bytes], length: int) -> bytes:
     return found
 
 
-def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until there are no more questions."""
+def serve(
+    questions: IO[bytes], answers: IO[bytes], limit: Callable[[int], object] = lambda _: None
+) -> None:
+    """Answer until there are no more questions.
+
+    Args:
+        questions: what is asked.
+        answers: where the answers go.
+        limit: given the seconds after which the kernel ends this process; 0 for never.
+    """
     here = ReadingHere()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
         length, now_unix_ns, json = _QUESTION.unpack(head)
         answer: Any
+        limit(MOST_S)
+        body = _whole(questions, length)
         try:
-            batch = here.read(TRACES, _whole(questions, length), json, now_unix_ns)
+            batch = here.read(TRACES, body, json, now_unix_ns)
         except IntakeError as error:
             answer = error
+        except Exception as error:  # a defect: this message is refused, the next is read
+            answer = UnreadableError(_where(error))
         else:
             rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
             left = dict(batch.skipped), dict(batch.refused), batch.truncated_texts
@@ -141,7 +195,14 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
         answers.write(_ANSWER.pack(len(told)))
         answers.write(told)
         answers.flush()
+        limit(0)
+
+
+def _where(error: Exception) -> str:
+    """An error without its message, which may hold what a span held."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(sys.stdin.buffer, sys.stdout.buffer, signal.alarm)

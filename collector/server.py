@@ -15,10 +15,11 @@ from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
 from collector.priced import Priced
-from collector.reading import Reading, ReadingHere
+from collector.reading import Reading, ReadingApart, ReadingHere
 from collector.sink import Forward, GpuListener, Listener, Sink
 from collector.tls import Tls
 from cost.pricing import Pricing
+from telemetry.tasks import Task
 
 GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
@@ -68,13 +69,14 @@ class Collector:
         self.clocks = Clocks()
         self.counters = counters or Counters()
         self._listening = False
+        self._reading = reading or ReadingHere()
         self._intake = Intake(
             sink,
             listeners,
             self.counters,
             clock_unix_ns,
             limits,
-            reading or ReadingHere(),
+            self._reading,
             forward=forward,
             gpu_listeners=gpu_listeners,
             steps=[
@@ -105,6 +107,13 @@ class Collector:
     def ready(self) -> bool:
         """Whether it listens, and the store is not known to refuse."""
         return self._listening and self._intake.keeping
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The parts of it that may fail by themselves."""
+        reading = [self._reading.task] if isinstance(self._reading, ReadingApart) else []
+        receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
+        return [self._intake.enriching, receiver, *reading]
 
     @property
     def grpc_port(self) -> int:

@@ -6,6 +6,7 @@ its share was lost but the engine's step model is known, the model's seconds for
 stand in, and `priced_by` says so.
 """
 
+import threading
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -31,7 +32,8 @@ _Value = TypeVar("_Value")
 
 
 class Pricing:
-    """Prices requests by what it has heard. One thread at a time.
+    """Prices requests by what it has heard. From any thread: `/metrics` asks what engines cost
+    while messages tell of new ones.
 
     Args:
         prices: in force as long as it lives.
@@ -39,6 +41,7 @@ class Pricing:
 
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
+        self._lock = threading.Lock()
         self._starts: dict[Engine, EngineStart] = {}
         self._gpus: dict[str, dict[str, str]] = {}
         """The name of each GPU, by replica."""
@@ -53,6 +56,15 @@ class Pricing:
         gpus: Iterable[GpuSample] = (),
     ) -> None:
         """Take note of engines and their GPUs."""
+        with self._lock:
+            self._hear(starts, samples, gpus)
+
+    def _hear(
+        self,
+        starts: Iterable[EngineStart],
+        samples: Iterable[EngineSample],
+        gpus: Iterable[GpuSample],
+    ) -> None:
         for start in starts:
             key = (start.replica, start.engine)
             known = self._starts.get(key)
@@ -74,8 +86,12 @@ class Pricing:
 
     def price(self, requests: RequestRows) -> None:
         """Give each request its cost, where it has one."""
+        with self._lock:
+            self._price(requests)
+
+    def _price(self, requests: RequestRows) -> None:
         for place, row in enumerate(requests.rows):
-            usd_per_s = self.usd_per_s(row[_REPLICA], row[_ENGINE])
+            usd_per_s = self._known_rate((row[_REPLICA], row[_ENGINE]))
             if usd_per_s is None:
                 continue
             if (billed_s := row[_BILLED]) is not None:
@@ -85,7 +101,10 @@ class Pricing:
 
     def usd_per_s(self, replica: str | None, engine: int | None) -> float | None:
         """What a second of an engine costs, all its GPUs together; None where nobody knows."""
-        key = (replica, engine)
+        with self._lock:
+            return self._known_rate((replica, engine))
+
+    def _known_rate(self, key: tuple[str | None, int | None]) -> float | None:
         try:
             return self._usd_per_s[key]
         except KeyError:

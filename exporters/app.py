@@ -1,6 +1,6 @@
 """`/metrics`, `/healthz` and `/readyz` as an ASGI application."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -13,12 +13,19 @@ from exporters.exposition import Exposition
 from exporters.negotiation import wanted
 
 
-def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
+def metrics_app(
+    exposition: Exposition,
+    ready: Callable[[], bool],
+    failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
+) -> Starlette:
     """The application that Prometheus scrapes and an orchestrator probes.
 
     Args:
         exposition: what to tell.
         ready: whether telemetry is being received and kept.
+        failing: the parts that fail, with why: those without which telemetry is lost, and the
+            rest. With one of the first it is not ready; with one of the rest it is, and says so,
+            for senders would lose more elsewhere.
     """
 
     # Not async: Starlette runs it on a thread, and a long text holds up no telemetry.
@@ -30,9 +37,14 @@ def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
         return PlainTextResponse("ok\n")
 
     async def readyz(request: Request) -> Response:
-        if ready():
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse("not receiving telemetry, or the store refuses it\n", 503)
+        vital, degraded = failing()
+        if vital:
+            return PlainTextResponse(f"not ready; failing: {', '.join(vital)}\n", 503)
+        if not ready():
+            return PlainTextResponse("not receiving telemetry, or the store refuses it\n", 503)
+        if degraded:
+            return PlainTextResponse(f"ready; degraded: {', '.join(degraded)}\n")
+        return PlainTextResponse("ready\n")
 
     return Starlette(
         routes=[

@@ -5,6 +5,7 @@ has no room in the queue, or finds nobody for too long, is dropped and counted. 
 away holds up what is behind, in order; it costs its queue and no more.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from exporters.families import counter, gauge
 from exporters.kinds import Series
 from exporters.text import Families, Family
+from telemetry.tasks import Task
 
 QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
@@ -25,13 +27,15 @@ LONGEST_PAUSE_S: Final = 30.0
 MESSAGES: Final = Series(
     "tailspan_forward_messages_total",
     "Messages to be sent on, by what became of them: sent, refused (by the backend), full (no room"
-    " in the queue) or expired (nobody took them for too long).",
+    " in the queue), expired (not accepted for too long) or failed (a defect).",
     ("result",),
 )
 QUEUED: Final = Series(
     "tailspan_forward_queued_bytes", "Size of the messages that wait to be sent on, in bytes."
 )
-RESULTS: Final = ("sent", "refused", "full", "expired")
+RESULTS: Final = ("sent", "refused", "full", "expired", "failed")
+
+_log = logging.getLogger(__name__)
 
 
 class Message(NamedTuple):
@@ -89,10 +93,12 @@ class Forwarder(Families):
         self._held_bytes = 0
         self._results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
         self._thread = threading.Thread(target=self._run, name="forwarder", daemon=True)
+        self.task = Task("forwarder")
 
     def start(self) -> None:
         """Begin to send."""
         self._thread.start()
+        self.task.alive = self._thread.is_alive
 
     def offer(self, path: str, body: bytes, json: bool) -> None:
         """Take a message; without room it is dropped. Never waits."""
@@ -123,7 +129,13 @@ class Forwarder(Families):
 
     def _run(self) -> None:
         while (message := self._queue.get()) is not None:
-            result = self._deliver(message)
+            try:
+                result = self._deliver(message)
+                self.task.succeeded(time.time())
+            except Exception as error:  # a defect: this message is lost, the next is sent
+                result = "failed"
+                self.task.failed(error)
+                _log.exception("a message could not be sent on")
             with self._lock:
                 self._held_bytes -= len(message.body)
                 self._results[result] += 1

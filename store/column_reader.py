@@ -4,6 +4,7 @@ The process is started by the first question, ends by itself after a minute with
 is started again by the next.
 """
 
+import logging
 import mmap
 import os
 import pickle
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -19,9 +21,12 @@ from typing import Final
 import pyarrow as pa
 
 from store.errors import NotQuick
+from telemetry.tasks import Task
 
 _LENGTH_BYTES: Final = 4
 _MOST_PARTS: Final = 16
+
+_log = logging.getLogger(__name__)
 
 
 class ColumnReader:
@@ -36,6 +41,7 @@ class ColumnReader:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: socket.socket | None = None
+        self.task = Task("column reader")
 
     def read(
         self, statements: Sequence[tuple[str, Sequence[object]]], schema: pa.Schema
@@ -61,7 +67,14 @@ class ColumnReader:
                     descriptors = self._ask(asked)
                 except (OSError, EOFError) as error:
                     self._end()
+                    if self.task.problem is None:
+                        _log.warning(
+                            "the process that reads columns ended (%s); they are read the slow way",
+                            type(error).__name__,
+                        )
+                    self.task.failed(error)
                     raise NotQuick(f"the process that reads columns ended: {error!r}") from error
+        self.task.succeeded(time.time())
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
     def close(self) -> None:

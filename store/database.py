@@ -84,6 +84,16 @@ def folder(engine: Engine) -> Path:
     return dialects.of(engine).folder(engine.url)
 
 
+def database_file(url: str) -> Path | None:
+    """The file that a database is; None where a server keeps it.
+
+    Raises:
+        StoreError: an unsupported URL.
+    """
+    parsed, dialect = _parse(url)
+    return dialect.file(parsed)
+
+
 def _missing(error: DatabaseMissing) -> DatabaseMissing:
     return DatabaseMissing(
         f"{error}; `tailspan up` makes one, or name another with --database or {ENVIRONMENT_KEY}"

@@ -1,4 +1,4 @@
-"""Forgetting what no real server said.
+"""Deleting a simulation: its rows, its counts and its incidents, and nothing of a real server.
 
 A simulation tells of the hour before it began, so two of them in one database would tell the
 same hour twice; and nobody wants yesterday's simulation beside today's server.
@@ -7,18 +7,20 @@ same hour twice; and nobody wants yesterday's simulation beside today's server.
 from sqlalchemy import Engine, true
 
 from store import dialects
-from store.incidents import forget_incidents
-from store.notifications import forget_notifications
+from store.incidents import remove_simulated
+from store.notifications import remove_notifications
 from store.reaching import writing
 from store.rollup_tables import BINS, ROLLUPS
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
-from store.slo_counts import forget_counts
+from store.slo_counts import remove_simulated_counts
 from store.stretch_tables import KINDS
 from telemetry.requests import Source
 
 
 def forget_simulated(engine: Engine) -> int:
-    """Delete simulated requests, samples (of GPUs, too) and starts.
+    """Delete simulated requests, samples (of GPUs, too) and starts, with what was made of them.
+
+    Marks stay: a step of which the simulated requests are gone is counted again from the rest.
 
     Returns: how many rows there were.
 
@@ -32,9 +34,7 @@ def forget_simulated(engine: Engine) -> int:
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
         for table in (ROLLUPS, BINS, *(kind.kept for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())
-    if requests:
-        # Counts and incidents were of these requests too: what is real is counted again.
-        forget_counts(engine)
-        forget_incidents(engine)
-        forget_notifications(engine)
+        remove_simulated_counts(connection)
+        for incident in remove_simulated(connection):
+            remove_notifications(connection, incident)
     return requests + samples + starts + gpus

@@ -7,7 +7,7 @@ written together, so that a restart goes on where it was and repeats nothing.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import BigInteger, Column, Engine, Table, Text, select, true
+from sqlalchemy import BigInteger, Boolean, Column, Connection, Engine, Table, Text, select, true
 
 from store import dialects
 from store.reaching import reading, writing
@@ -16,7 +16,11 @@ from store.schema import METADATA
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident; an exact number is kept as text. Instants in unix seconds."""
+    """One incident; an exact number is kept as text. Instants in unix seconds.
+
+    `simulated` says that the requests of real servers alone would not have made it; None is as
+    False: an incident of before this was recorded.
+    """
 
     slo: str
     severity: str
@@ -27,6 +31,7 @@ class IncidentRow:
     peak_unix_s: int
     peak_burn: str
     budget_spent: str | None
+    simulated: bool | None = None
 
 
 INCIDENTS = Table(
@@ -41,6 +46,7 @@ INCIDENTS = Table(
     Column("peak_unix_s", BigInteger, nullable=False),
     Column("peak_burn", Text, nullable=False),
     Column("budget_spent", Text),
+    Column("simulated", Boolean),
 )
 EVALUATIONS = Table(
     "slo_evaluations",
@@ -78,9 +84,9 @@ def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[In
         put(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])
 
 
-def forget_incidents(engine: Engine) -> None:
-    """Drop all incidents, and how far anything was evaluated."""
-    remove = dialects.of(engine).remove
-    with writing(engine) as connection:
-        remove(connection, INCIDENTS, true())
-        remove(connection, EVALUATIONS, true())
+def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:
+    """Delete the incidents that a simulation alone made; by objective, severity and instant."""
+    keys = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s)
+    found = connection.execute(keys.where(INCIDENTS.c.simulated == true())).all()
+    dialects.of(connection.engine).remove(connection, INCIDENTS, INCIDENTS.c.simulated == true())
+    return [(row[0], row[1], row[2]) for row in found]

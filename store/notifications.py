@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, and_, select, true
+from sqlalchemy import BigInteger, Column, Connection, Engine, Select, Table, Text, and_, select
 
 from store import dialects
 from store.incidents import INCIDENTS
@@ -154,20 +154,20 @@ def forget_told(engine: Engine, before_unix_s: int) -> int:
     told = {row.incident for row in rows} & ended - {
         row.incident for row in rows if row.next_unix_s is not None
     }
-    columns = NOTIFICATIONS.c
-    for slo, severity, fired_unix_s in sorted(told):
-        which = and_(
-            columns.slo == slo, columns.severity == severity, columns.fired_unix_s == fired_unix_s
-        )
+    for incident in sorted(told):
         with writing(engine) as connection:
-            dialects.of(engine).remove(connection, NOTIFICATIONS, which)
+            remove_notifications(connection, incident)
     return len(told)
 
 
-def forget_notifications(engine: Engine) -> None:
-    """Drop all."""
-    with writing(engine) as connection:
-        dialects.of(engine).remove(connection, NOTIFICATIONS, true())
+def remove_notifications(connection: Connection, incident: tuple[str, str, int]) -> None:
+    """Delete what there was to tell of an incident."""
+    columns = NOTIFICATIONS.c
+    slo, severity, fired_unix_s = incident
+    which = and_(
+        columns.slo == slo, columns.severity == severity, columns.fired_unix_s == fired_unix_s
+    )
+    dialects.of(connection.engine).remove(connection, NOTIFICATIONS, which)
 
 
 def _plain(row: Notification) -> dict[str, Any]:

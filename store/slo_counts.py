@@ -2,19 +2,24 @@
 
 A definition's digest is the key: an objective whose meaning changes has no counts yet, and
 is counted again from the requests that are still there. What the numbers mean is `alerts/`'
-affair; here they are kept, with the stretch of time that they are whole for.
+affair; here they are kept, with the stretch of time that they are whole for. Simulated requests
+are counted in a table of their own, so that a simulation is deleted without touching the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
+    Connection,
     Engine,
     Table,
     Text,
+    and_,
     func,
     literal,
     select,
@@ -24,6 +29,7 @@ from sqlalchemy import (
 from store import dialects
 from store.reaching import reading, writing
 from store.schema import METADATA, REQUESTS
+from store.slo_marks import STEP_S, Mark, remove_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,11 @@ class SloCount:
     aborted: int
     client_error: int
     unknown: int
+    simulated: bool = False
+    """Whether these are a simulation's requests; a real server's otherwise."""
+
+
+NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +57,19 @@ class Counted:
     until_unix_s: int
 
 
-COUNTS = Table(
-    "slo_counts",
-    METADATA,
-    Column("definition", Text, primary_key=True),
-    *(
-        Column(
-            field.name,
-            BigInteger,
-            nullable=False,
-            primary_key=field.name == "until_unix_s",
-            autoincrement=False,
-        )
-        for field in fields(SloCount)
-    ),
-)
+def _counts_table(name: str) -> Table:
+    return Table(
+        name,
+        METADATA,
+        Column("definition", Text, primary_key=True),
+        Column("until_unix_s", BigInteger, primary_key=True, autoincrement=False),
+        *(Column(number, BigInteger, nullable=False, autoincrement=False) for number in NUMBERS),
+    )
+
+
+COUNTS = _counts_table("slo_counts")
+SIMULATED_COUNTS = _counts_table("slo_simulated_counts")
+_TABLES: Final = ((COUNTS, False), (SIMULATED_COUNTS, True))
 STRETCHES = Table(
     "slo_counted",
     METADATA,
@@ -82,19 +91,15 @@ def counted(engine: Engine, definition: str) -> Counted | None:
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """The kept counts with from < until ≤ to, in order."""
-    columns = [COUNTS.c[field.name] for field in fields(SloCount)]
-    statement = (
-        select(*columns)
-        .where(
-            COUNTS.c.definition == definition,
-            COUNTS.c.until_unix_s > from_s,
-            COUNTS.c.until_unix_s <= to_s,
-        )
-        .order_by(COUNTS.c.until_unix_s)
-    )
+    """The kept counts with from < until ≤ to, in order; simulated ones apart."""
+    found = []
     with reading(engine) as connection:
-        return [SloCount(*row) for row in connection.execute(statement)]
+        for table, simulated in _TABLES:
+            columns = [table.c[name] for name in ("until_unix_s", *NUMBERS)]
+            statement = select(*columns).where(_within(table, definition, from_s, to_s))
+            rows = connection.execute(statement)
+            found += [_count(row[0], row[1:], simulated) for row in rows]
+    return sorted(found, key=_order)
 
 
 def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> list[SloCount]:
@@ -106,77 +111,155 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
         instants: ascending, in unix seconds.
 
     Returns:
-        Of each stretch (a, b] its counts, with b as the end of one bucket; empty ones left out.
+        Of each stretch (a, b] its counts, with b as the end of one bucket; empty ones left out,
+        simulated ones apart.
     """
-    total = [func.sum(COUNTS.c[field.name]) for field in fields(SloCount)[1:]]
     found = []
     with reading(engine) as connection:
-        for start, end in pairwise(instants):
-            row = connection.execute(
-                select(*total).where(
-                    COUNTS.c.definition == definition,
-                    COUNTS.c.until_unix_s > start,
-                    COUNTS.c.until_unix_s <= end,
-                )
-            ).one()
-            if any(row):
-                found.append(SloCount(end, *(int(each or 0) for each in row)))
-    return found
+        for table, simulated in _TABLES:
+            total = [func.sum(table.c[name]) for name in NUMBERS]
+            for start, end in pairwise(instants):
+                which = _within(table, definition, start, end)
+                row = connection.execute(select(*total).where(which)).one()
+                if any(row):
+                    found.append(_count(end, row, simulated))
+    return sorted(found, key=_order)
 
 
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
     """The kept counts in (from, to], added up by steps of so long that begin at `from`."""
-    place = COUNTS.c.until_unix_s - literal(from_s + 1)
-    first = (COUNTS.c.until_unix_s - place % literal(step_s)).label("first")
-    total = [func.sum(COUNTS.c[field.name]) for field in fields(SloCount)[1:]]
-    statement = (
-        select(first, *total)
-        .where(
-            COUNTS.c.definition == definition,
-            COUNTS.c.until_unix_s > from_s,
-            COUNTS.c.until_unix_s <= to_s,
-        )
-        .group_by(first)
-        .order_by(first)
-    )
+    found = []
     with reading(engine) as connection:
-        rows = connection.execute(statement)
-        return [SloCount(int(row[0]) - 1 + step_s, *(int(n) for n in row[1:])) for row in rows]
+        for table, simulated in _TABLES:
+            place = table.c.until_unix_s - literal(from_s + 1)
+            first = (table.c.until_unix_s - place % literal(step_s)).label("first")
+            total = [func.sum(table.c[name]) for name in NUMBERS]
+            which = _within(table, definition, from_s, to_s)
+            for row in connection.execute(select(first, *total).where(which).group_by(first)):
+                found.append(_count(int(row[0]) - 1 + step_s, row[1:], simulated))
+    return sorted(found, key=_order)
 
 
 def keep_counts(
-    engine: Engine, definition: str, counts: Sequence[SloCount], stretch: Counted
-) -> None:
-    """Keep counts, in place of what was there of the same instants.
+    engine: Engine,
+    definition: str,
+    counts: Sequence[SloCount],
+    stretch: Counted,
+    since: Counted | None = None,
+) -> bool:
+    """Keep counts, in place of what was there of the same time.
 
     Args:
         engine: from `open_database`.
         definition: the digest of what was counted.
         counts: buckets; one in which nothing happened may be left out.
         stretch: all that is counted from now on, these and those before.
+        since: the stretch as it was when counting began; None for whatever it is.
+
+    Returns:
+        Whether they were kept: not where another has changed the stretch meanwhile, for these
+        may lack what it says is to be counted again.
     """
-    put = dialects.of(engine).put
+    remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
-        if counts:
-            put(connection, COUNTS, [{"definition": definition, **asdict(c)} for c in counts])
+        if since is not None:
+            known = _stretch(connection, definition)
+            if known is not None and known != since:
+                return False
+            for table, _ in _TABLES:
+                old = _within(table, definition, since.until_unix_s, stretch.until_unix_s)
+                remove(connection, table, old)
+        for table, simulated in _TABLES:
+            rows = [
+                {"definition": definition, **asdict(each)}
+                for each in counts
+                if each.simulated == simulated
+            ]
+            if rows:
+                put(connection, table, [_without_flag(row) for row in rows])
         put(connection, STRETCHES, [{"definition": definition, **asdict(stretch)}])
+    return True
 
 
-def recount_from(engine: Engine, definition: str, from_s: int) -> None:
-    """Requests came in that ended after this instant: what was counted since is no longer whole."""
-    kept = counted(engine, definition)
-    if kept is not None and from_s < kept.until_unix_s:
-        keep_counts(engine, definition, [], Counted(min(kept.from_unix_s, from_s), from_s))
+def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
+    """Declare all counts since an instant incomplete, and remove the marks that said so.
 
+    In one transaction: whatever stops us, either the marks or the shorter stretches are kept. Also
+    of objectives that are not in force: they may be again.
 
-def forget_counts(engine: Engine) -> None:
-    """Drop all counts: they are counted again from the requests that are there."""
-    remove = dialects.of(engine).remove
+    Args:
+        engine: from `open_database`.
+        from_s: requests came that ended after this instant.
+        marks: those that were read.
+    """
+    longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
+    if not dialects.of(engine).ADDITIVE:  # ClickHouse has no transactions
+        longer = longer.with_for_update()
     with writing(engine) as connection:
-        remove(connection, COUNTS, true())
-        remove(connection, STRETCHES, true())
+        rows = [
+            {
+                "definition": row.definition,
+                **asdict(Counted(min(row.from_unix_s, from_s), from_s)),
+            }
+            for row in connection.execute(longer)
+        ]
+        if rows:
+            dialects.of(engine).put(connection, STRETCHES, rows)
+        remove_marks(connection, marks)
+
+
+def remove_simulated_counts(connection: Connection) -> None:
+    """Delete the counts of simulated requests, and end the stretches that only they began."""
+    remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
+    earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
+    for definition, first_s in connection.execute(
+        earliest.group_by(SIMULATED_COUNTS.c.definition)
+    ).all():
+        real_s = connection.scalar(
+            select(func.min(COUNTS.c.until_unix_s)).where(COUNTS.c.definition == definition)
+        )
+        known = _stretch(connection, definition)
+        if not real_s:
+            remove(connection, STRETCHES, STRETCHES.c.definition == definition)
+        elif known is not None and first_s < real_s:
+            row = asdict(Counted(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
+            put(connection, STRETCHES, [{"definition": definition, **row}])
+    remove(connection, SIMULATED_COUNTS, true())
+
+
+def _within(table: Table, definition: str, from_s: int, to_s: int) -> ColumnElement[bool]:
+    return and_(
+        table.c.definition == definition,
+        table.c.until_unix_s > from_s,
+        table.c.until_unix_s <= to_s,
+    )
+
+
+def _count(until_s: int, numbers: Iterable[Any], simulated: bool) -> SloCount:
+    values = [int(each or 0) for each in numbers]
+    good, bad, aborted, client_error, unknown = values  # the order of `NUMBERS`
+    return SloCount(until_s, good, bad, aborted, client_error, unknown, simulated)
+
+
+def _order(count: SloCount) -> tuple[int, bool]:
+    return count.until_unix_s, count.simulated
+
+
+def _without_flag(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "simulated"}
+
+
+def _stretch(connection: Connection, definition: str) -> Counted | None:
+    """The stretch, locked until the transaction ends where the database has such locks."""
+    statement = select(STRETCHES.c.from_unix_s, STRETCHES.c.until_unix_s).where(
+        STRETCHES.c.definition == definition
+    )
+    if not dialects.of(connection.engine).ADDITIVE:  # ClickHouse has no transactions
+        statement = statement.with_for_update()
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else Counted(*row)
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:

@@ -4,7 +4,14 @@ A module missing here would be missing in new databases; `tests/store/test_migra
 holds the whole against the revisions.
 """
 
-from store import incidents, notifications, rollup_tables, slo_counts, stretch_tables
+from store import (
+    incidents,
+    notifications,
+    rollup_tables,
+    slo_counts,
+    slo_marks,
+    stretch_tables,
+)
 from store.schema import METADATA
 
 __all__ = [
@@ -13,5 +20,6 @@ __all__ = [
     "notifications",
     "rollup_tables",
     "slo_counts",
+    "slo_marks",
     "stretch_tables",
 ]

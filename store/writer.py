@@ -5,7 +5,9 @@ becomes the next. A submission is whole: all its rows are kept or none. One with
 the database cannot hold fails alone, without those it shared a transaction with.
 """
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -20,16 +22,20 @@ from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.rollup_marks import REQUESTED, SAMPLED, mark_minutes
 from store.rows import flaw, gpu_values, request_values, sample_values, start_values, values_of
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
+from store.slo_marks import mark_steps
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
+from telemetry.tasks import Task
 
 __all__ = ["RowRefused", "StoreBusy", "StoreUnavailable", "Writer"]
 
 CAPACITY_ROWS = 200_000
 """Rows that may wait; some hundred MB at most, and a few seconds of writing."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,6 +80,7 @@ class Writer:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
+        self.task = Task("store writer", vital=True, alive=self._thread.is_alive)
 
     def submit(
         self,
@@ -132,7 +139,14 @@ class Writer:
 
     def _run(self) -> None:
         while group := self._take():
-            self._write(group)
+            try:
+                self._write(group)
+            except Exception as error:  # a defect: fail these submissions, write the next
+                self.task.failed(error)
+                _log.exception("the writer failed on a group of %d submissions", len(group))
+                for each in group:
+                    if not each.done.done():
+                        _settle(each, StoreUnavailable("the writer failed; see the log"))
 
     def _take(self) -> list[_Submission]:
         with self._changed:
@@ -163,6 +177,7 @@ class Writer:
                 if requests:
                     self._add_requests(connection, requests)
                     mark_minutes(connection, REQUESTED, requests)
+                    mark_steps(connection, (each.requests for each in group))
                 if samples:
                     self._add_samples(connection, samples)
                 if starts:
@@ -174,6 +189,7 @@ class Writer:
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error
             return failure
+        self.task.succeeded(time.time())
         return None
 
 

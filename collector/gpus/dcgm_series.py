@@ -6,6 +6,7 @@ Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included
 "Field Identifiers"; its labels as of 2.x to 4.x (`--use-old-namespace` for the older ones).
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -42,7 +43,7 @@ class _Field(NamedTuple):
 
 
 def _hertz(value: float) -> int:
-    return count(round(finite(value) * _MHZ), MAX_TOTAL)
+    return count(round(finite(finite(value) * _MHZ)), MAX_TOTAL)
 
 
 _FIELDS: Final[Mapping[str, _Field]] = {
@@ -75,6 +76,7 @@ _USED, _FREE, _RESERVED, _TOTAL = (
     "DCGM_FI_DEV_FB_RESERVED",
     "DCGM_FI_DEV_FB_TOTAL",
 )
+_INDEX: Final = re.compile("[0-9]{1,6}")
 _OF_CARD: Final = ("power_w", "energy_j_total")
 NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
@@ -136,7 +138,7 @@ def _told(
         gpu=f"{uuid}/{part}" if part else uuid,
         at_unix_ns=at_unix_ns,
         source=GpuSource.DCGM,
-        index=int(number) if not part and number.isascii() and number.isdigit() else None,
+        index=int(number) if not part and _INDEX.fullmatch(number) else None,
         model_name=labels.get("modelName"),
         values=into.values,
         absent=into.absent,
@@ -157,6 +159,6 @@ def _tell_memory(values: Mapping[str, float], into: Measurements) -> None:
             into.miss(name, Absence(Why.NOT_TOLD, f"{series} is not among the exporter's counters"))
             continue
         try:
-            into.tell(name, count(round(finite(mebibytes) * _MIB), MAX_TOTAL))
+            into.tell(name, count(round(finite(finite(mebibytes) * _MIB)), MAX_TOTAL))
         except RefusalError:
             into.miss(name, Absence(Why.IMPOSSIBLE, f"{series} {mebibytes:g}"))

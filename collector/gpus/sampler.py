@@ -16,6 +16,7 @@ from collector.gpus.owners import Owners
 from collector.gpus.preference import Preference
 from collector.gpus.reading import ABSENT_HERE, Absence, Reader, ReaderError, Told, Why
 from telemetry.gpus import GpuSample
+from telemetry.tasks import Task
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class GpuSampler:
         self._clock_unix_ns = clock_unix_ns
         self._pause = pause
         self._preference = Preference()
+        self.task = Task("gpu sampler")
         self._states = {each.name: ReaderState(each.name) for each in readers}
 
     def report(self) -> list[ReaderState]:
@@ -94,7 +96,15 @@ class GpuSampler:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
-            await self.ask(reader)
+            try:
+                await self.ask(reader)
+            except Exception as error:  # a defect: this reader is asked again, as the others are
+                self.task.failed(error)
+                _log.exception("gpus: %s: a look failed", reader.name)
+                absent = Absence(Why.FAILED, type(error).__name__)
+                self._tell_nothing(self._states[reader.name], absent)
+            else:
+                self.task.succeeded(self._clock_unix_ns() / 1e9)
             absence = self._states[reader.name].absence
             nothing_here = absence is not None and absence.why in ABSENT_HERE
             due_s = max(due_s + (LOOK_AGAIN_S if nothing_here else reader.every_s), loop.time())

@@ -4,6 +4,7 @@ Pure. The parsing is prometheus_client's, of those lines alone that a table name
 may hold a hundred thousand others. A value that cannot be is left unknown, and counted.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
     except ScrapeError:
         raise
     # The parser has no error of its own: what it says of a bad line is a matter of chance.
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+    except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 
 
@@ -121,7 +122,12 @@ def _fill(
                 raise ScrapeError(Reason.TOO_LARGE)
             told = answer.engines.setdefault(engine.number, {"model": engine.model})
             # Several models behind one number: gauges and totals are the engine's, all told.
-            told[name] = checked if name in RATIOS else told.get(name, 0) + checked
+            whole_value = checked if name in RATIOS else told.get(name, 0) + checked
+            try:
+                told[name] = _checked(name, whole_value)
+            except RefusalError:  # each can be, and their sum cannot
+                answer.unusable_values += 1
+                told.pop(name, None)
         return
 
 
@@ -165,4 +171,5 @@ def _checked(name: str, value: float) -> float | int:
 
 
 def _started(series: Mapping[str, list[Sample]]) -> float | None:
-    return next((sample.value for sample in series.get(STARTED, ()) if sample.value > 0), None)
+    told = (sample.value for sample in series.get(STARTED, ()))
+    return next((value for value in told if 0 < value < math.inf), None)

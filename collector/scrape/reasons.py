@@ -28,6 +28,8 @@ class Reason(StrEnum):
     """It holds no series of an engine that is known."""
     NOT_STORED = "not_stored"
     """It told, and the store did not take it."""
+    FAILED = "failed"
+    """A defect here; the log says more."""
 
 
 class ScrapeError(Exception):

@@ -5,7 +5,6 @@ each: where it takes nothing, that answer is lost and counted, and totals make u
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -21,11 +20,14 @@ from collector.scrape.targets import MOST_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
+from telemetry.tasks import Task
 
 _log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 5.0
 """How often targets are looked for."""
+QUIET_S: Final = 300.0
+"""Long beyond what a look at every discovery may take: 5 s each where a name server is away."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
 """For so long after its last word a replica is the instrumentation's to tell of."""
@@ -88,6 +90,8 @@ class Scraper(Listener):
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
+        # Targets are looked for every few seconds, whatever becomes of them.
+        self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
         """Discoveries that fail just now, and why."""
@@ -115,23 +119,32 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """How each target stands, by address."""
-        return [self._states[target] for target in sorted(self._states, key=str)]
+        # A copy first: /metrics asks on a thread of its own, while targets come and go.
+        states = list(self._states.values())
+        return sorted(states, key=lambda state: str(state.target))
 
     async def run(self) -> None:
         """Look for targets and ask them, until cancelled."""
         try:
             while True:
                 await self.look()
+                self.task.succeeded(time.time())
+                for target in [each for each, task in self._tasks.items() if task.done()]:
+                    # `ask` lets nothing through: it was cancelled, and not by us.
+                    self.task.failed("EndedByItself")
+                    del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
                     self._tasks[target] = asyncio.create_task(self._ask_for_ever(target))
                 for target in self._tasks.keys() - self._states.keys():
                     self._tasks.pop(target).cancel()
                 await asyncio.sleep(REFRESH_S)
         finally:
-            for task in self._tasks.values():
+            asking, self._tasks = list(self._tasks.values()), {}
+            clients, self._clients = self._clients, Clients()
+            for task in asking:
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            await self._clients.aclose()
+            await asyncio.gather(*asking, return_exceptions=True)
+            await clients.aclose()
 
     async def look(self) -> None:
         """Look for targets once. Those of a discovery that fails stay as they were."""
@@ -143,6 +156,11 @@ class Scraper(Listener):
                 if self.lost.get(discovery.name) != str(error):
                     _log.warning("scrape targets: %s", error)
                 self.lost[discovery.name] = str(error)
+            except Exception as error:  # a defect: the other discoveries go on
+                self.task.failed(error)
+                if discovery.name not in self.lost:
+                    _log.exception("scrape targets: %s failed", discovery.name)
+                self.lost[discovery.name] = type(error).__name__
         wanted = {target.url: target for found in self._found.values() for target in found}
         now = set(list(wanted.values())[:MOST_TARGETS])
         for target in now - self._states.keys():
@@ -178,6 +196,13 @@ class Scraper(Listener):
             state.up = False
             state.failures[error.reason] += 1
             return
+        except Exception as error:  # a defect: this target is down, and asked again
+            if state.up is not False:
+                _log.exception("scrape: %s is down: reading its answer failed", target.url)
+            self.task.failed(error)
+            state.up = False
+            state.failures[Reason.FAILED] += 1
+            return
         state.up = True
         state.software = answer.software
         state.unusable_values += answer.unusable_values
@@ -197,8 +222,11 @@ class Scraper(Listener):
         except Exception as error:  # the writer's, of whatever kind: the next answer comes soon
             raise ScrapeError(Reason.NOT_STORED) from error
         for listener in self._listeners:
-            with contextlib.suppress(Exception):  # it fails alone; the rows are kept
+            try:
                 listener.on_stored([], samples)
+            except Exception as error:  # it fails alone; the rows are kept
+                self.task.failed(error)
+                _log.exception("a listener failed on the samples of %s", target.url)
 
     def _sample(
         self,
@@ -229,9 +257,10 @@ class Scraper(Listener):
     ) -> int:
         """Since when the totals count: as the server says, else since we first looked; anew
         where one of them went back."""
-        told_unix_ns = int(process_started_s * 1e9) if process_started_s is not None else 0
-        if not EARLIEST_UNIX_NS <= told_unix_ns <= at_unix_ns:
-            told_unix_ns = 0  # its clock is not ours
+        told_unix_ns = 0
+        # Compared as seconds: infinity is no integer.
+        if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
+            told_unix_ns = int((process_started_s or 0.0) * 1e9)  # else its clock is not ours
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
         known = self._counting.get((target, number))
         if known is None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
 from store.bulk import Insert
+from telemetry.tasks import Task
 
 
 class Dialect(Protocol):
@@ -34,6 +35,9 @@ class Dialect(Protocol):
 
     def folder(self, url: URL) -> Path:
         """Where files beside the database belong."""
+
+    def file(self, url: URL) -> Path | None:
+        """The file that the database is; None where a server keeps it."""
 
     def connect(self, url: URL, *, create: bool, timeout_s: float) -> Engine:
         """An engine; `create` says whether it may make what is missing of files and folders.
@@ -60,6 +64,9 @@ class Dialect(Protocol):
 
         Raises: NotQuick where the way is not there, or did not work.
         """
+
+    def tasks(self, engine: Engine) -> Sequence[Task]:
+        """The processes beside this one that read for it."""
 
     def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows, in place of those with the same key."""

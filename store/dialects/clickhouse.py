@@ -31,6 +31,7 @@ from sqlalchemy.exc import ArgumentError
 from store.bulk import Insert, arrow_schema
 from store.dialects import clickhouse_tables as tables
 from store.errors import NotQuick, StoreError
+from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")
 ADDITIVE: bool = True
@@ -76,6 +77,10 @@ def name(url: URL) -> str:
 def folder(url: URL) -> Path:
     """The database is elsewhere, so beside it is here."""
     return Path("var")
+
+
+def file(url: URL) -> None:
+    """A server keeps it."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
@@ -146,6 +151,11 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
     except (engine.dialect.loaded_dbapi.Error, pa.ArrowException) as error:
         raise NotQuick(reason(error)) from error
     return pa.concat_tables(answers)
+
+
+def tasks(engine: Engine) -> Sequence[Task]:
+    """None."""
+    return ()
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -30,6 +30,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from store.bulk import IN_BULK, Insert
 from store.errors import NotQuick
+from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
 ADDITIVE: bool = False
@@ -81,6 +82,10 @@ def name(url: URL) -> str:
 def folder(url: URL) -> Path:
     """The database is elsewhere, so beside it is here."""
     return Path("var")
+
+
+def file(url: URL) -> None:
+    """A server keeps it."""
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
@@ -197,6 +202,11 @@ def _with_values(engine: Engine, question: Select[Any]) -> str:
     with engine.connect() as connection:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         return psycopg.ClientCursor(driver).mogrify(str(compiled), compiled.construct_params())
+
+
+def tasks(engine: Engine) -> Sequence[Task]:
+    """None."""
+    return ()
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

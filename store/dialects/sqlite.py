@@ -31,9 +31,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError
 
+from store import private_files
 from store.bulk import Insert
 from store.column_reader import ColumnReader
 from store.errors import DatabaseMissing, StoreError
+from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
@@ -71,14 +73,23 @@ def folder(url: URL) -> Path:
     return _path(url).parent
 
 
+def file(url: URL) -> Path:
+    """The file."""
+    return _path(url)
+
+
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Make the folder, or see that there is a file."""
     path = _path(url)
     if create:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=private_files.FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the folder of the database {path}: {error}") from error
+        try:
+            private_files.create(path)
+        except OSError as error:
+            raise StoreError(f"cannot make the database {path}: {error.strerror}") from error
     elif not path.is_file():
         raise DatabaseMissing(f"there is no database at {path}")
     reader = ColumnReader(str(path.absolute()))
@@ -169,6 +180,12 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
         values = compiled.construct_params()
         statements.append((str(compiled), [values[name] for name in compiled.positiontup]))
     return reader.read(statements, schema)
+
+
+def tasks(engine: Engine) -> Sequence[Task]:
+    """The process that reads columns."""
+    reader: ColumnReader = engine.get_execution_options()[_READER]
+    return (reader.task,)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

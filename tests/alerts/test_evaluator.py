@@ -11,10 +11,11 @@ from alerts.counting import read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput, Objective
 from store.database import open_database
+from store.forgetting import forget_simulated
 from store.incidents import IncidentRow, evaluated_until, read_incidents
 from store.retention import forget_older
 from store.writer import Writer
-from telemetry.requests import RequestTimeline
+from telemetry.requests import RequestTimeline, Source
 
 S = 10**9
 START_S = 1_790_000_010
@@ -128,7 +129,6 @@ def test_requests_that_come_late_are_counted_all_the_same(
         ]
         with Writer(engine) as writer:
             writer.submit(late, []).result(10)
-        evaluator.on_stored(late, [])
         evaluator.evaluate(END_S + 15)
         before += Counts(10, 10)
         tally = read_tally(engine, goodput, 0, END_S)
@@ -136,6 +136,61 @@ def test_requests_that_come_late_are_counted_all_the_same(
         evaluator.evaluate(END_S + 30)
         assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
     assert read_tally(engine, goodput, 0, END_S).since_s == START_S - HOUR_S
+    engine.dispose()
+
+
+def test_late_requests_of_a_process_that_was_stopped_are_counted_by_the_next(
+    store: Callable[[str], Engine],
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Whatever stopped it after their commit: what is to be counted is in the database."""
+    engine = store("stopped")
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    Evaluator(engine, [objective()]).evaluate(END_S)
+    late = [
+        request_row(trace_id=f"{10**9 + n:032x}", received_unix_ns=(START_S + n) * S, ttft_s=3.0)
+        for n in range(500)
+    ]
+    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
+    with Writer(engine) as writer:
+        writer.submit(late, []).result(10)
+    Evaluator(engine, [objective()]).evaluate(END_S + 15)
+    counts = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
+    assert counts == before + Counts(500, 500)
+    engine.dispose()
+
+
+def test_an_incident_is_simulated_if_real_requests_alone_would_not_have_made_it(
+    tmp_path: Path,
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """And an incident that goes on with real ones alone becomes real."""
+    engine = open_database(f"sqlite:///{tmp_path}/mixed.db")
+    simulated_until_s = BEGAN_S + 1800
+    rows = []
+    for at_s in range(START_S, END_S, 5):
+        bad = at_s >= BEGAN_S
+        simulated = bad and at_s < simulated_until_s
+        if not bad or simulated or at_s >= simulated_until_s:
+            source = Source.SIMULATOR if simulated else Source.INSTRUMENTATION
+            rows.append(
+                request_row(received_unix_ns=at_s * S, ttft_s=3.0 if bad else 0.1, source=source)
+            )
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    evaluator = Evaluator(engine, [objective()])
+    evaluator.evaluate(BEGAN_S)
+    evaluator.evaluate(simulated_until_s)
+    (page,) = [each for each in read_incidents(engine, "chat") if each.severity == "page"]
+    assert page.simulated
+    evaluator.evaluate(END_S)
+    (page,) = [each for each in read_incidents(engine, "chat") if each.severity == "page"]
+    assert not page.simulated
+    forget_simulated(engine)
+    assert page in read_incidents(engine, "chat")
     engine.dispose()
 
 
@@ -156,7 +211,6 @@ def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_t
     late = [request_row(trace_id="f" * 32, received_unix_ns=(START_S + 60) * S, ttft_s=3.0)]
     with Writer(engine) as writer:
         writer.submit(late, []).result(10)
-    evaluator.on_stored(late, [])
     evaluator.evaluate(now_s + 15)
     assert read_tally(engine, goodput, 0, now_s).history.counts(0, now_s) == before
     engine.dispose()

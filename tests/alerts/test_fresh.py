@@ -14,6 +14,7 @@ from alerts.fields import GOOD
 from alerts.fresh import FreshCounts
 from alerts.objectives import Goodput
 from store.database import open_database
+from store.slo_marks import marks_of
 from store.writer import Writer
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
@@ -65,7 +66,7 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
             if turn < 5:  # another process had these
                 continue
             if turn > 5:
-                fresh.hear(RequestRows.of(rows))
+                fresh.hear(marks_of([RequestRows.of(rows)]))
             fresh.begin(now_s)
             asked = (engine, FAST, now_s - 40 * EVALUATION_S, now_s, EVALUATION_S)
             assert fresh.count(*asked) == count_requests(*asked)
@@ -87,7 +88,7 @@ def test_only_what_changed_is_counted_again(engine: Engine, request_row: Row) ->
     row = request_row(received_unix_ns=(START_S + 2) * S, e2e_s=15.0)
     with Writer(engine) as writer:
         writer.submit([row], []).result(10)
-    assert fresh.hear(RequestRows.of([row])) == START_S + 15
+    fresh.hear(marks_of([RequestRows.of([row])]))
     assert ask(START_S + 60) == [(START_S + 15, START_S + 30, START_S + 2)]
     assert ask(START_S + 75) == [(START_S + 60, START_S + 75, START_S + 60)]
 
@@ -101,6 +102,6 @@ def test_where_several_tell_all_is_counted_anew(engine: Engine, request_row: Row
         for source, at_s in ((Source.NATIVE, START_S + 13), (Source.INSTRUMENTATION, START_S + 15)):
             row = request_row(**about, source=source, received_unix_ns=at_s * S)
             writer.submit([row], []).result(10)
-            fresh.hear(RequestRows.of([row]))
+            fresh.hear(marks_of([RequestRows.of([row])]))
             counts = fresh.count(engine, FAST, START_S, START_S + 60)
             assert sum(each.good for each in counts) == 1

@@ -107,7 +107,9 @@ def test_all_is_well(
     assert {line[:4] for line in told.stdout.splitlines()} == {"ok  "}
     found = findings(doctor(*somewhere, "--vllm", f"{vllm}/v1", "--format", "json"))
     assert found.pop("gpus")
-    assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"}
+    assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"} | {
+        "tasks"
+    }
     every = [finding for each in found.values() for finding in each]
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)
 

@@ -202,6 +202,23 @@ def test_an_explorer_that_dies_is_told_and_the_rest_goes_on(
     assert "explorer.log):\nno such page" in said
 
 
+def test_a_child_that_dies_is_started_again_and_named_meanwhile(
+    up: Callable[..., str], explorer_is: Callable[[str], None]
+) -> None:
+    """After a pause; until it answers, it is a part that fails."""
+    explorer_is("import sys; sys.exit('no such page')")
+
+    async def play(up: Up) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while up.said.count("The explorer ended with status 1") < 2:
+            assert time.monotonic() < deadline, up.said
+            await asyncio.sleep(0.05)
+        assert "explorer (ChildEnded)" in up.stack.supervisor.degraded
+        assert up.stack.supervisor.vital == []
+
+    up(play, explorer=True)
+
+
 def test_an_explorer_that_takes_its_time_is_told_where_it_will_be(
     up: Callable[..., str],
     explorer_is: Callable[[str], None],

@@ -212,13 +212,18 @@ def test_a_second_one_says_that_the_first_is_running_and_leaves_its_data_alone(
     url: str,
     fill: Callable[..., None],
     request_row: Callable[..., RequestTimeline],
+    tmp_path: Path,
 ) -> None:
-    """Exit 2, with the option that names another port."""
+    """Exit 2, with the process that writes the database, or the option for another port."""
     running = up("--no-explorer")
     ports = {part: running.port(part) for part in ("grpc", "http", "metrics")}
     fill(request_row(source=Source.SIMULATOR))
     options = [f"--{part}-port={port}" for part, port in ports.items()]
-    second = CliRunner().invoke(tailspan, ["up", "--database", url, "--no-explorer", *options])
+    begin = ["up", "--no-explorer", *options, "--database"]
+    second = CliRunner().invoke(tailspan, [*begin, url])
+    assert second.exit_code == 2
+    assert f"process {running.process.pid}, command" in second.stderr
+    second = CliRunner().invoke(tailspan, [*begin, f"sqlite:///{tmp_path}/another.db"])
     assert second.exit_code == 2
     assert "choose another with --grpc-port" in second.stderr
     assert f"A Tailspan is running here already: http://127.0.0.1:{ports['metrics']}" in (

@@ -3,12 +3,16 @@
 import io
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.errors import BusyError, MalformedError, TooLargeError
+from collector.errors import BusyError, MalformedError, TooLargeError, UnreadableError
 from collector.normalise.envelope import MAX_PARTS
 from collector.reading import ReadingApart, ReadingHere, serve
 from collector.signals import LOGS, TRACES
@@ -62,16 +66,100 @@ def test_errors_come_back_as_they_are(apart: ReadingApart, now_unix_ns: int) -> 
 def test_a_process_that_ends_is_replaced(
     apart: ReadingApart, trace_message: Message, now_unix_ns: int
 ) -> None:
-    """What it was reading is sent again; the next message is read by another."""
+    """And its message is read by the next: what ended it may have nothing to do with it."""
     body = trace_message().SerializeToString()
     apart.read(TRACES, body, False, now_unix_ns)
     process = apart._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    with pytest.raises(BusyError, match="send again"):
-        apart.read(TRACES, body, False, now_unix_ns)
     assert apart.read(TRACES, body, False, now_unix_ns).accepted == 1
+    assert (apart.task.failures, apart.task.problem) == (1, None)
+
+
+def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Have this program read, in place of the real one."""
+    started = subprocess.Popen
+
+    def start(_command: object, **about: Any) -> Any:
+        return started([sys.executable, "-c", program], **about)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+
+
+def test_a_message_that_ends_the_process_twice_is_refused_for_good(
+    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+) -> None:
+    """Its sender must not repeat it for ever; the next message is read."""
+    poisoned = (
+        "import os, sys; from collector import reading as r; real = r.ReadingHere.read;"
+        "r.ReadingHere.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
+        "r.serve(sys.stdin.buffer, sys.stdout.buffer)"
+    )
+    starting(monkeypatch, poisoned)
+    with pytest.raises(UnreadableError, match="ended twice") as raised:
+        apart.read(TRACES, b"poison", False, now_unix_ns)
+    assert raised.value.retry_after_s is None
+    assert apart.task.failures == 2
+    assert apart.read(TRACES, b"", False, now_unix_ns).empty
+    assert apart.task.problem is None
+
+
+def test_a_message_that_meets_a_defect_is_refused_without_its_content(
+    apart: ReadingApart,
+    monkeypatch: pytest.MonkeyPatch,
+    now_unix_ns: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log has the place in the code, and nothing that was sent; the process goes on."""
+    starting(
+        monkeypatch,
+        "import sys; from collector import reading as r; real = r.ReadingHere.read;"
+        "r.ReadingHere.read = lambda *a: {}[a[2]] if a[2] == b'secret' else real(*a);"
+        "r.serve(sys.stdin.buffer, sys.stdout.buffer)",
+    )
+    assert apart.read(TRACES, b"", False, now_unix_ns).empty
+    process = apart._process
+    with pytest.raises(UnreadableError, match="not taken"):
+        apart.read(TRACES, b"secret", False, now_unix_ns)
+    assert "KeyError in" in caplog.text
+    assert "secret" not in caplog.text
+    assert apart.read(TRACES, b"", False, now_unix_ns).empty
+    assert apart._process is process
+    assert apart.task.failures == 1
+
+
+def test_a_message_that_takes_too_long_ends_the_process(
+    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+) -> None:
+    """The kernel ends it, so the message is refused like any other that ends the process."""
+    starting(
+        monkeypatch,
+        "import signal, sys, time; from collector import reading as r; r.MOST_S = 1;"
+        "r.ReadingHere.read = lambda *a: time.sleep(60);"
+        "r.serve(sys.stdin.buffer, sys.stdout.buffer, signal.alarm)",
+    )
+    begun = time.monotonic()
+    with pytest.raises(UnreadableError, match="ended twice"):
+        apart.read(TRACES, b"", False, now_unix_ns)
+    assert time.monotonic() - begun < 30
+
+
+def test_a_process_that_cannot_be_started_may_be_another_time(
+    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+) -> None:
+    """Too many processes, no memory: the sender sends again."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(BusyError, match="cannot be started: Resource"):
+        apart.read(TRACES, b"", False, now_unix_ns)
+    assert apart.task.problem == "BlockingIOError"
+    monkeypatch.undo()
+    assert apart.read(TRACES, b"", False, now_unix_ns).empty
+    assert apart.task.problem is None
 
 
 def test_it_ends_with_its_input(

@@ -1,3 +1,5 @@
+import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -96,3 +98,31 @@ def test_names_that_a_sender_makes_up_do_not_fill_the_memory(request_row: Reques
     _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(MOST_ENGINES + 5)))
     assert len(pricing._starts) == MOST_ENGINES
     assert len(pricing._usd_per_s) == MOST_ENGINES
+
+
+def test_a_scrape_asks_while_messages_tell_of_new_engines() -> None:
+    """From two threads: neither meets a table that changes under it."""
+    pricing = Pricing(PRICES)
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                for n in range(50):
+                    pricing.usd_per_s(f"r{n}", None)
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for n in range(2_000):
+            pricing.hear([start(f"r{n}", at_unix_ns=n)])
+    finally:
+        done.set()
+        asking.join(30)
+        sys.setswitchinterval(before)
+    assert failures == []

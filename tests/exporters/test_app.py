@@ -48,9 +48,19 @@ def readiness() -> dict[str, bool]:
 
 
 @pytest.fixture
-def get(exporter: PrometheusExporter, readiness: dict[str, bool]) -> Iterator[Get]:
+def failing() -> tuple[list[str], list[str]]:
+    """The parts that fail: those without which telemetry is lost, and the rest."""
+    return [], []
+
+
+@pytest.fixture
+def get(
+    exporter: PrometheusExporter,
+    readiness: dict[str, bool],
+    failing: tuple[list[str], list[str]],
+) -> Iterator[Get]:
     """GET a path of a running exporter."""
-    app = metrics_app(Exposition([exporter]), lambda: readiness["ready"])
+    app = metrics_app(Exposition([exporter]), lambda: readiness["ready"], lambda: failing)
     host = AsgiHost(app, host="127.0.0.1", port=0, option="--metrics-port")
 
     def fetch(path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -133,3 +143,13 @@ def test_promtool_finds_nothing_to_complain_of(get: Get) -> None:
         [promtool, "check", "metrics"], input=body, capture_output=True, timeout=60, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
+    """Not ready only where telemetry is lost without it: elsewhere senders would lose more."""
+    vital, degraded = failing
+    degraded.append("evaluator (KeyError)")
+    assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")
+    vital.append("store writer (ended)")
+    assert get("/readyz")[::2] == (503, b"not ready; failing: store writer (ended)\n")
+    assert get("/healthz")[0] == 200

@@ -70,7 +70,10 @@ def test_messages_arrive_as_they_came() -> None:
         ("/v1/traces", b"a", "application/x-protobuf"),
         ("/v1/metrics", b"{}", "application/json"),
     ]
-    assert forwarder.counts() == ({"sent": 2, "refused": 0, "full": 0, "expired": 0}, 0)
+    assert forwarder.counts() == (
+        {"sent": 2, "refused": 0, "full": 0, "expired": 0, "failed": 0},
+        0,
+    )
 
 
 def test_a_backend_that_is_away_is_tried_again() -> None:
@@ -89,7 +92,7 @@ def test_a_refusal_is_final(status: int) -> None:
     backend = Backend(Answer(status))
     forwarder = _run(backend, [b"a", b"b"], Time())
     assert backend.taken == [b"b"]
-    assert forwarder.counts()[0] == {"sent": 1, "refused": 1, "full": 0, "expired": 0}
+    assert forwarder.counts()[0] == {"sent": 1, "refused": 1, "full": 0, "expired": 0, "failed": 0}
 
 
 def test_what_grows_old_is_given_up() -> None:
@@ -97,7 +100,10 @@ def test_what_grows_old_is_given_up() -> None:
     backend, time = Backend(*[Answer(None)] * 50), Time()
     forwarder = _run(backend, [b"a", b"b"], time, patience_s=100)
     assert {body for _, body, _ in backend.asked} == {b"a"}
-    assert forwarder.counts() == ({"sent": 0, "refused": 0, "full": 0, "expired": 2}, 0)
+    assert forwarder.counts() == (
+        {"sent": 0, "refused": 0, "full": 0, "expired": 2, "failed": 0},
+        0,
+    )
 
 
 def test_a_full_queue_drops_and_counts() -> None:
@@ -105,7 +111,10 @@ def test_a_full_queue_drops_and_counts() -> None:
     forwarder = Forwarder(Backend(), queued_bytes=10)
     for _ in range(3):
         forwarder.offer("/v1/traces", b"12345", json=False)
-    assert forwarder.counts() == ({"sent": 0, "refused": 0, "full": 1, "expired": 0}, 10)
+    assert forwarder.counts() == (
+        {"sent": 0, "refused": 0, "full": 1, "expired": 0, "failed": 0},
+        10,
+    )
 
 
 def test_the_end_waits_for_nobody() -> None:
@@ -173,3 +182,22 @@ def test_over_http(server: tuple[str, list[Any], list[int]]) -> None:
 def test_nobody_listening_is_no_error() -> None:
     """But no answer: to be tried again."""
     assert HttpPost("http://127.0.0.1:1", {})("/v1/traces", b"", "x") == Answer(None)
+
+
+def test_a_defect_costs_one_message_and_is_counted() -> None:
+    """The thread goes on with the next."""
+    backend, time = Backend(), Time()
+    honest = backend.__call__
+
+    class Spoilt(Backend):
+        def __call__(self, path: str, body: bytes, content_type: str) -> Answer:
+            if body == b"bad":
+                raise KeyError(body)
+            return honest(path, body, content_type)
+
+    forwarder = _run(Spoilt(), [b"a", b"bad", b"b"], time)
+    assert backend.taken == [b"a", b"b"]
+    counts, held_bytes = forwarder.counts()
+    assert (counts["sent"], counts["failed"], held_bytes) == (2, 1, 0)
+    assert forwarder.task.failures == 1
+    assert forwarder.task.problem is None

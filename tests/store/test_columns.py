@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Engine
 
-from store import column_reader, columns
+from store import column_reader, columns, dialects
+from store.column_reader import ColumnReader
 from store.columns import encoded_schema, request_columns, slow_because
 from store.database import open_database
-from store.errors import StoreUnavailable
+from store.errors import NotQuick, StoreUnavailable
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
@@ -133,3 +134,30 @@ def test_a_database_that_is_away_is_told_as_ever(
         connection.exec_driver_sql("DROP TABLE requests")
     with pytest.raises(StoreUnavailable, match="no such table"):
         request_columns(sqlite, EVER)
+
+
+def test_a_reader_that_ends_again_and_again_is_counted(
+    sqlite: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Columns come the slow way then: logged once, counted each time, until it reads again."""
+    (task,) = dialects.of(sqlite).tasks(sqlite)
+    (reader,) = [
+        each for each in sqlite.get_execution_options().values() if isinstance(each, ColumnReader)
+    ]
+    schema = pa.schema([("engine", pa.int64())])
+    question: tuple[str, list[object]] = ("SELECT engine FROM requests", [])
+
+    def ended(_asked: bytes) -> list[int]:
+        raise EOFError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(reader, "_ask", ended)
+        for _ in range(2):
+            with pytest.raises(NotQuick, match="ended"):
+                reader.read([question], schema)
+    assert (task.name, task.failures, task.problem) == ("column reader", 2, "EOFError")
+    assert caplog.text.count("the slow way") == 1
+    monkeypatch.setattr(reader, "_ask", lambda _: [0])
+    monkeypatch.setattr(column_reader, "_mapped", lambda _: pa.table({"engine": [7]}))
+    assert reader.read([question], schema).num_rows == 1
+    assert task.problem is None

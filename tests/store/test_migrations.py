@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, insert, inspect, text
 
 from rig.clickhouse import ClickHouses
 from store import migrations
@@ -21,10 +22,11 @@ from store.incidents import read_incidents
 from store.migrations import alembic_config
 from store.migrations.drift import drift
 from store.queries import Window, request_table, sample_table
+from store.schema import REQUESTS
 from store.slo_counts import Counted, SloCount, counted, read_counts
 from store.tables import METADATA
 from store.writer import Writer
-from telemetry.requests import RequestTimeline
+from telemetry.requests import RequestTimeline, Source
 
 EVER = Window(0, 2**63 - 1)
 VERSION_2 = Path(__file__).with_name("golden") / "version_2.sql"
@@ -136,6 +138,33 @@ def test_a_database_of_version_2_is_upgraded_and_keeps_every_row(file: Path) -> 
         assert "tailspan_schema" not in inspect(connection).get_table_names()
     engine.dispose()
     open_database(f"sqlite:///{file}", create=False).dispose()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_counts_made_together_with_simulated_requests_are_made_again(
+    new_sql_url: Callable[[], str], request_row: Callable[..., RequestTimeline], real: bool
+) -> None:
+    """From the first simulated request on. Incidents are a simulation's where nothing else was."""
+    old = create_engine(new_sql_url())
+    folder(old).mkdir(parents=True, exist_ok=True)
+    with old.begin() as connection:
+        command.upgrade(alembic_config.config(connection), "0012")
+    first = request_row(1, received_unix_ns=1_790_000_017 * 10**9, source=Source.SIMULATOR)
+    rows = [first, request_row(2, received_unix_ns=1_790_000_040 * 10**9)][: 1 + real]
+    with old.begin() as connection:
+        connection.execute(insert(REQUESTS), [asdict(row) for row in rows])
+        connection.execute(text("INSERT INTO slo_counted VALUES ('a', 0, 1790001000)"))
+        connection.execute(text("INSERT INTO slo_counted VALUES ('b', 0, 1790000000)"))
+        columns = "slo, severity, fired_unix_s, began_unix_s, last_unix_s, peak_unix_s, peak_burn"
+        values = "'chat', 'page', 9, 8, 9, 9, '20'"
+        connection.execute(text(f"INSERT INTO slo_incidents ({columns}) VALUES ({values})"))
+    url = old.url.render_as_string(hide_password=False)
+    old.dispose()
+    engine = open_database(url)
+    assert counted(engine, "a") == Counted(0, 1_790_000_010)
+    assert counted(engine, "b") == Counted(0, 1_790_000_000)
+    assert bool(read_incidents(engine, "chat")[0].simulated) is not real
+    engine.dispose()
 
 
 def test_an_upgrade_is_told_of_and_nothing_else_is(file: Path) -> None:

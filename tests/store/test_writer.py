@@ -385,3 +385,18 @@ def test_every_request_column_can_be_asked_for(engine: Engine) -> None:
     empty = request_table(engine, EVER)
     assert tuple(empty.column_names) == REQUEST_COLUMNS
     assert empty.num_rows == 0
+
+
+def test_a_defect_in_the_writer_is_told_and_outlived(
+    sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submissions fail, so senders repeat them; the thread writes the next group."""
+    with Writer(sqlite) as writer:
+        with monkeypatch.context() as broken:
+            broken.setattr(writer, "_commit", lambda _: 1 // 0)
+            with pytest.raises(StoreUnavailable, match="the writer failed"):
+                writer.submit([request_row(1)], []).result(10)
+            assert (writer.task.failures, writer.task.problem) == (1, "ZeroDivisionError")
+        writer.submit([request_row(1)], []).result(10)
+        assert writer.task.ailment(0.0) is None
+    assert writer.task.ailment(0.0) == "ended"

@@ -117,6 +117,15 @@ def test_what_cannot_be_is_unknown(name: str, value: str, field: str) -> None:
     assert gpu.absent[field].why is Why.IMPOSSIBLE
 
 
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "-1", "1e308", "-1e308", "1e19", "NaN"])
+def test_no_value_of_any_series_ends_the_reading(value: str) -> None:
+    """What cannot be is unknown; a label of a thousand digits numbers no GPU."""
+    labels = f'gpu="{"9" * 5_000}",UUID="GPU-1"'
+    body = "".join(f"{name}{{{labels}}} {value}\n" for name in sorted(NAMES))
+    gpus = gpus_of(samples_of(body.encode(), NAMES), 1)
+    assert all(gpu.index is None for gpu in gpus)
+
+
 def test_not_a_number_says_that_nothing_is_known() -> None:
     """As Prometheus writes it."""
     assert gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "NaN"})) == ()

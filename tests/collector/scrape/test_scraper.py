@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from collector.scrape import exposition
 from collector.scrape.reasons import DiscoveryError, Reason
 from collector.scrape.scraper import OURS_NS, Scraper
+from collector.scrape.series import NAMES
 from collector.scrape.targets import Target
 from collector.testing import MemorySink
 from telemetry.engines import EngineSample
@@ -192,5 +194,89 @@ def test_a_silent_target_holds_no_other_up(stranger: Stranger) -> None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         assert {sample.replica for sample in sink.samples} == {good.split("/")[2]}
+
+    asyncio.run(run())
+
+
+IMPOSSIBLE = ("+Inf", "-Inf", "NaN", "-1", "1e308", "-1e308", "0", "1e19", "abc", "")
+
+
+@pytest.mark.parametrize("value", IMPOSSIBLE)
+def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) -> None:
+    """Each series that is read, alone and all together, twice over; with a sound one beside."""
+    series = [f"{name} {value}\n" for name in sorted(NAMES)]
+    twice = [f'{name}{{engine="0",model_name="{n}"}} {value}\n' for name in NAMES for n in "ab"]
+    texts = [*series, "".join(series), "".join(twice)]
+    manners = [saying(f"vllm:num_requests_running 3\n{text}".encode()) for text in texts]
+    sink, scraper = asyncio.run(told(stranger, manners))
+    [state] = scraper.report()
+    assert Reason.FAILED not in state.failures
+    assert Reason.NOT_STORED not in state.failures
+    assert scraper.task.failures == 0
+    assert all(0 < each.started_unix_ns <= each.at_unix_ns for each in sink.samples)
+
+
+def test_two_totals_whose_sum_no_integer_holds_are_left_unknown(stranger: Stranger) -> None:
+    """The store would refuse the whole sample for it."""
+    lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
+    text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
+    sink, scraper = asyncio.run(told(stranger, [saying(text)]))
+    [sample] = sink.samples
+    assert (sample.decode_tokens_total, sample.running) == (None, 3)
+    assert scraper.report()[0].unusable_values == 1
+
+
+def test_a_defect_is_one_targets_and_is_asked_again(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Down with a reason of its own, logged once, counted each time, and up again after."""
+    real = exposition.read
+    answers = iter([KeyError, KeyError, real])
+
+    def read(body: bytes) -> Any:
+        kind = next(answers)
+        if kind is KeyError:
+            raise KeyError("a defect")
+        return real(body)
+
+    monkeypatch.setattr(exposition, "read", read)
+    sink, scraper = asyncio.run(told(stranger, [exposed(1)] * 3))
+    [state] = scraper.report()
+    assert (state.up, state.failures) == (True, {Reason.FAILED: 2})
+    assert scraper.task.failures == 2
+    assert len(sink.samples) == 1
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_a_task_that_ended_is_replaced_and_a_discovery_that_fails_is_named(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Targets of before are asked on."""
+    monkeypatch.setattr("collector.scrape.scraper.REFRESH_S", 0.01)
+
+    class Broken(Found):
+        name = "broken"
+
+        async def targets(self) -> Sequence[Target]:
+            raise TypeError("a defect")
+
+    async def run() -> None:
+        async with stranger(exposed(1)) as url:
+            scraper = Scraper([Found(url), Broken()], MemorySink(), every_s=0.01)
+            running = asyncio.create_task(scraper.run())
+            async with asyncio.timeout(30):
+                while not scraper._tasks:
+                    await asyncio.sleep(0.01)
+                [first] = scraper._tasks.values()
+                first.cancel()
+                while first in scraper._tasks.values() or not scraper._tasks:
+                    await asyncio.sleep(0.01)
+                while not (states := scraper.report()) or not states[0].up:
+                    await asyncio.sleep(0.01)
+            assert scraper.discoveries() == {"found": True, "broken": False}
+            assert scraper.task.failures >= 2
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert scraper._tasks == {}
 
     asyncio.run(run())

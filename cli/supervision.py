@@ -1,0 +1,140 @@
+"""Supervision: a part that fails is logged, counted, restarted with a back-off, and named.
+
+Each part is a `telemetry.tasks.Task`. Loops on the event loop run under `start`; threads and
+processes that look after themselves are added with `add`. `tailspan_task_*` (/metrics), `/readyz`
+and `tailspan doctor` show them all.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from store.errors import StoreError
+from telemetry.tasks import Task
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+"""The pause after a failure doubles up to this: a part that fails for ever costs one attempt a
+minute, and a database that is back is used again within one."""
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Runs loops and knows how all parts do.
+
+    Args:
+        pause: waits for some seconds.
+        chance: a number in [0, 1), so that several that fail together do not retry together.
+        clock_unix_s: the present.
+    """
+
+    def __init__(
+        self,
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+        clock_unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._pause = pause
+        self._chance = chance
+        self._clock_unix_s = clock_unix_s
+        self._tasks: dict[str, Task] = {}
+        self._running: list[asyncio.Task[None]] = []
+
+    def add(self, *tasks: Task) -> None:
+        """Show parts that run by themselves."""
+        for task in tasks:
+            task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
+            self._tasks[task.name] = task
+
+    def start(
+        self,
+        task: Task,
+        work: Callable[[], Awaitable[None]],
+        *,
+        every_s: float | None = None,
+    ) -> None:
+        """Run a part until `stop`.
+
+        Args:
+            task: how it does.
+            work: one step where `every_s` is given; else what never returns, and itself says when
+                it succeeds.
+            every_s: the pause after a step that went well.
+        """
+        self.add(task)
+        self._running.append(asyncio.create_task(self._run(task, work, every_s), name=task.name))
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for its end."""
+        for each in self._running:
+            each.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._running.clear()
+
+    def report(self) -> list[tuple[Task, str | None]]:
+        """Each part with why it does not do what it should, by name."""
+        now = self._clock_unix_s()
+        return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
+
+    @property
+    def vital(self) -> list[str]:
+        """The parts without which telemetry is lost and that fail, with why."""
+        return list(_words((task, why) for task, why in self.report() if task.vital))
+
+    @property
+    def degraded(self) -> list[str]:
+        """The other parts that fail, with why."""
+        return list(_words((task, why) for task, why in self.report() if not task.vital))
+
+    async def _run(
+        self, task: Task, work: Callable[[], Awaitable[None]], every_s: float | None
+    ) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            successes, begun_s = task.last_success_unix_s, time.monotonic()
+            try:
+                await work()
+                if every_s is not None:
+                    task.succeeded(self._clock_unix_s())
+                    pause_s = FIRST_PAUSE_S
+                    await self._pause(every_s)
+                    continue
+                raise EndedByItself("it returned")
+            except asyncio.CancelledError as error:
+                current = asyncio.current_task()
+                if current is None or current.cancelling():
+                    raise
+                failure: Exception = EndedByItself("what it waited for was cancelled")
+                failure.__cause__ = error
+            except Exception as error:
+                failure = error
+            task.failed(failure)
+            lasted = time.monotonic() - begun_s > LONGEST_PAUSE_S
+            if lasted or task.last_success_unix_s != successes:
+                pause_s = FIRST_PAUSE_S
+            wait_s = pause_s * (0.5 + self._chance() / 2)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            # What may pass is said in a line; a defect with where it is.
+            _log.warning(
+                "%s failed (%s: %s); it is started again in %.1f s",
+                *(task.name, type(failure).__name__, failure, wait_s),
+                exc_info=None if isinstance(failure, (StoreError, ChildEnded)) else failure,
+            )
+            await self._pause(wait_s)
+
+
+class ChildEnded(Exception):  # noqa: N818 -- it says what is the case
+    """A process beside this one ended; its log says why."""
+
+
+class EndedByItself(Exception):  # noqa: N818 -- it says what is the case
+    """A loop ended that should run for ever."""
+
+
+def _words(found: Iterable[tuple[Task, str | None]]) -> Iterable[str]:
+    return (f"{task.name} ({why})" for task, why in found if why is not None)

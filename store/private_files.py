@@ -1,0 +1,40 @@
+"""Files that their owner alone may read: created so, and tightened where they are not.
+
+A file is created with its mode (open(2)), so that no other user can open it in between. SQLite
+gives its -wal and -shm files the mode of the database.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_OTHERS: Final = 0o077
+
+
+def create(path: Path) -> None:
+    """Create an empty file that its owner alone may read; one that exists is left as it is.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
+    except FileExistsError:
+        return
+
+
+def tighten(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
+    """Take other users' rights to existing files and folders away, and say so."""
+    for path in paths:
+        try:
+            mode = path.stat().st_mode & 0o777
+            if mode & _OTHERS:
+                path.chmod(mode & ~_OTHERS)
+                tell(f"{path} was open to other users (mode {mode:o}); it is private now.")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            tell(f"{path} is open to other users and cannot be made private: {error.strerror}.")

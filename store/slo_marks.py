@@ -1,0 +1,101 @@
+"""Marks: which steps of the objectives' counts have requests that were not counted yet.
+
+The writer marks the steps of its requests in the same transaction as the rows, so a stop at any
+instant loses neither. The evaluator removes a mark in the transaction that declares its step to be
+counted again (`slo_counts.count_again`). A mark that is read stands for rows that are committed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from secrets import randbits
+from typing import Final, NamedTuple
+
+import numpy as np
+from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, select
+
+from store import dialects
+from store.reaching import reading
+from store.schema import METADATA
+from telemetry.request_rows import RequestRows
+
+SECOND_NS: Final = 10**9
+STEP_S: Final = 15
+"""The width of a step of counts: the evaluator's interval."""
+_STEP_NS: Final = STEP_S * SECOND_NS
+_CENTURY_S: Final = 100 * 365 * 86_400
+_LATEST: Final = np.iinfo(np.int64).max
+_AT_ONCE: Final = 500
+"""Marks named in one DELETE, as in `rollup_marks`."""
+
+MARKS: Final = Table(
+    "slo_marks",
+    METADATA,
+    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_unix_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Text, primary_key=True),
+    Column("received_unix_ns", BigInteger, nullable=False),
+)
+
+
+class Mark(NamedTuple):
+    """Requests of one source that ended in one step and were written by one transaction."""
+
+    token: int
+    """Of the transaction."""
+    until_unix_s: int
+    """The end of the step."""
+    source: str
+    received_unix_ns: int
+    """When the earliest of them was received."""
+
+
+def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
+    """The marks of one transaction's requests."""
+    token = randbits(63)
+    earliest: dict[tuple[int, str], int] = defaultdict(lambda: _LATEST)
+    for requests in several:
+        if not len(requests):
+            continue
+        received = np.array(requests.column("received_unix_ns"), np.int64)
+        # As `alerts.counting` rounds it, or a request could be marked in one step and counted in
+        # the next. Beyond a century each the sum might not fit; the collector refuses a week.
+        lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
+        lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
+        received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)
+        ends = -(-(received + lasted) // _STEP_NS) * STEP_S
+        sources = requests.column("source")
+        if len(set(sources)) == 1:
+            steps, place = np.unique(ends, return_inverse=True)
+            first = np.full(steps.shape, _LATEST)
+            np.minimum.at(first, place, received)
+            found = zip(steps.tolist(), [sources[0]] * len(steps), first.tolist(), strict=True)
+        else:
+            found = zip(ends.tolist(), sources, received.tolist(), strict=True)
+        for until_s, source, received_ns in found:
+            key = (until_s, str(source))
+            earliest[key] = min(earliest[key], received_ns)
+    return [Mark(token, until, source, at) for (until, source), at in sorted(earliest.items())]
+
+
+def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
+    """Mark the steps of requests, in the transaction that writes them."""
+    marks = marks_of(several)
+    if marks:
+        dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
+
+
+def read_marks(engine: Engine, transactions: int) -> list[Mark]:
+    """All marks of up to so many transactions; none where no request is left to be counted."""
+    tokens = select(MARKS.c.token).distinct().limit(transactions)
+    columns = [MARKS.c[name] for name in Mark._fields]
+    with reading(engine) as connection:
+        rows = connection.execute(select(*columns).where(MARKS.c.token.in_(tokens)))
+        return [Mark(*row) for row in rows]
+
+
+def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
+    """Delete these marks: all those of their transactions."""
+    tokens = sorted({each.token for each in marks})
+    for first in range(0, len(tokens), _AT_ONCE):
+        some = MARKS.c.token.in_(tokens[first : first + _AT_ONCE])
+        dialects.of(connection.engine).remove(connection, MARKS, some)

@@ -1,0 +1,41 @@
+"""Real processes on one database file: the second is refused, and a killed one leaves no lock."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+from signal import SIGKILL
+
+from cli import children
+from tests.hostile.collecting import PATIENCE_S, Collecting
+
+
+def test_two_collectors_on_one_file(tmp_path: Path) -> None:
+    """By two paths; readers are served all the same, and after kill -9 the next one starts."""
+    before = os.umask(0)
+    try:
+        with Collecting(tmp_path, "sqlite:///data/t.db") as first:
+            assert first.metrics
+            (tmp_path / "other").symlink_to("data")
+            with Collecting(tmp_path, f"sqlite:///{tmp_path}/other/t.db") as second:
+                assert second.process.wait(PATIENCE_S) == 2
+                assert f"process {first.process.pid}, command" in second.said
+                assert "Traceback" not in second.said
+            listed = subprocess.run(
+                children.ourselves("requests", "--database", "sqlite:///data/t.db"),
+                cwd=tmp_path,
+                timeout=PATIENCE_S,
+                capture_output=True,
+            )
+            assert listed.returncode == 0, listed.stderr
+            modes = {
+                path.name: stat.S_IMODE(path.stat().st_mode)
+                for path in (tmp_path / "data").iterdir()
+            }
+            assert set(modes.values()) == {0o600}, modes
+            assert set(modes) == {"t.db", "t.db-shm", "t.db-wal", "t.db.lock"}
+            first.end(SIGKILL)
+        with Collecting(tmp_path, "sqlite:///data/t.db") as third:
+            assert third.metrics
+    finally:
+        os.umask(before)

@@ -1,0 +1,155 @@
+"""A real collector scrapes targets that answer as badly as they can: each costs itself alone."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli import probes
+from collector.scrape.fetch import MOST_BYTES
+from tests.hostile.collecting import PATIENCE_S, Collecting
+
+OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+RUNNING = b"vllm:num_requests_running 3\n"
+INFINITE = b"process_start_time_seconds +Inf\n"
+
+Manner = Callable[[socket.socket, threading.Event], None]
+
+
+def saying(body: bytes, head: bytes = OK) -> Manner:
+    """A whole answer."""
+
+    def manner(connection: socket.socket, _ending: threading.Event) -> None:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    return manner
+
+
+def endless(connection: socket.socket, ending: threading.Event) -> None:
+    """A body that never ends, a byte at a time."""
+    connection.sendall(OK + b"\r\n" + RUNNING)
+    while not ending.wait(0.05):
+        connection.sendall(b"x")
+
+
+def silent(_connection: socket.socket, ending: threading.Event) -> None:
+    """No answer at all."""
+    ending.wait(PATIENCE_S)
+
+
+def too_large(connection: socket.socket, _ending: threading.Event) -> None:
+    """More than is read."""
+    connection.sendall(OK + b"\r\n")
+    for _ in range(MOST_BYTES // 2**16 + 2):
+        connection.sendall(b"#" * 2**16)
+
+
+MANNERS: dict[str, tuple[Manner, str | None]] = {
+    "infinite": (saying(INFINITE + RUNNING), None),
+    "impossible": (
+        saying(
+            b"process_start_time_seconds NaN\n"
+            b"vllm:num_requests_waiting 1e308\n"
+            b"vllm:kv_cache_usage_perc -1\n"
+            b'vllm:generation_tokens_total{model_name="a"} 9e18\n'
+            b'vllm:generation_tokens_total{model_name="b"} 9e18\n' + RUNNING
+        ),
+        None,
+    ),
+    "elsewhere": (
+        saying(b"", b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\n"),
+        "redirect",
+    ),
+    "endless": (endless, "timeout"),
+    "silent": (silent, "timeout"),
+    "too_large": (too_large, "too_large"),
+    "no_text": (saying(b"vllm:num_requests_running{\xff\xfe 3\n"), "malformed"),
+}
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Manner], str]]:
+    """Serve a manner on a free port; its address."""
+    ending = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def one(connection: socket.socket, manner: Manner) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(10)
+            connection.recv(65_536)
+            manner(connection, ending)
+
+    def begin(manner: Manner) -> str:
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.settimeout(0.1)
+
+        def accept() -> None:
+            with listening:
+                while not ending.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        connection, _ = listening.accept()
+                        threads.append(threading.Thread(target=one, args=(connection, manner)))
+                        threads[-1].start()
+
+        threads.append(threading.Thread(target=accept))
+        threads[-1].start()
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/metrics"
+
+    yield begin
+    ending.set()
+    for thread in threads:
+        thread.join(20)
+
+
+def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
+    """A metric by target and reason."""
+    body = probes.get(f"{metrics}/metrics", 20.0).body
+    return {
+        (sample.labels["target"], sample.labels.get("reason", "")): sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Manner], str]) -> None:
+    """Those that cannot be read are down with a reason; the others are up, answer after answer."""
+    urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
+    words = [word for url in urls.values() for word in ("--scrape", url)]
+    url = f"sqlite:///{tmp_path}/t.db"
+    with Collecting(tmp_path, url, *words, "--scrape-every", "1") as running:
+        metrics = running.metrics
+
+        def stands() -> bool:
+            up = samples_of(metrics, "tailspan_scrape_up")
+            failures = samples_of(metrics, "tailspan_scrape_failures_total")
+            return all(
+                up.get((urls[name], "")) == (reason is None)
+                and (reason is None or failures.get((urls[name], reason), 0) >= 2)
+                for name, (_, reason) in MANNERS.items()
+            )
+
+        deadline = time.monotonic() + PATIENCE_S
+        while not stands():
+            assert time.monotonic() < deadline, (
+                samples_of(metrics, "tailspan_scrape_up"),
+                running.said,
+            )
+            time.sleep(0.2)
+        # The ones with impossible values go on being asked: the instant of success moves.
+        name = "tailspan_scrape_last_success_timestamp_seconds"
+        before = samples_of(metrics, name)
+        while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
+            assert time.monotonic() < deadline, running.said
+            time.sleep(0.2)
+        assert not any(
+            reason == "failed"
+            for _, reason in samples_of(metrics, "tailspan_scrape_failures_total")
+        )
+        assert probes.get(f"{metrics}/readyz").body == "ready\n"
+        assert "Traceback" not in running.said

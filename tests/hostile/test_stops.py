@@ -1,0 +1,133 @@
+"""A real collector that is stopped at any instant: its counts equal a recount of its rows.
+
+On-time requests and requests that ended up to an hour ago arrive all the while; each life of the
+collector ends by SIGTERM or SIGKILL at another instant. At the end one evaluation of the next life
+is awaited, and the kept counts are compared with a count of the rows. Seeds are fixed.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from sqlalchemy import Engine, func, select
+from tailspan_vllm import names
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.spans import span_of
+
+from alerts.counting import EVALUATION_S, count_requests
+from alerts.evaluator import Evaluator
+from alerts.objectives import counted as counted_of
+from alerts.openslo import OBJECTIVES, load
+from cli import probes
+from store.database import open_database
+from store.schema import REQUESTS
+from store.slo_counts import NUMBERS, counted, read_counts
+from tests.hostile.collecting import Collecting
+
+S = 10**9
+SPANS = 20
+"""In one message."""
+
+Spans = Callable[[float], ReadableSpan]
+
+
+@pytest.fixture
+def span_at() -> Spans:
+    """The span of a request that ended so many seconds ago."""
+    resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
+
+    def make(ago_s: float) -> ReadableSpan:
+        now = time.monotonic()
+        offset_ns = time.time_ns() - time.monotonic_ns() - int(ago_s * S)
+        record = RequestRecord(
+            received=now - 1.5,
+            queued=now - 1.4,
+            scheduled=now - 1.3,
+            first_token=now - 1.0,
+            last_token=now - 0.1,
+            delivered=now,
+            wall_offset_ns=offset_ns,
+            outcome="stop",
+            basis="http",
+            streamed=True,
+            output_tokens=10,
+        )
+        return span_of(record, resource)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [6, pytest.param(20, marks=pytest.mark.real)],
+)
+@pytest.mark.timeout(600)
+def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> None:
+    """SIGTERM and SIGKILL in turn, at instants from the start to some seconds of intake."""
+    chance = random.Random(stops)
+    url = f"sqlite:///{tmp_path}/t.db"
+    lives = [(number, chance.uniform(0.0, 1.5)) for number in (SIGTERM, SIGKILL) * (stops // 2)]
+    first_s = int(time.time()) - 3_900
+    acknowledged = 0
+    for life, (number, after_s) in enumerate(lives):
+        with Collecting(tmp_path, url) as running:
+            endpoint = f"{running.http}/v1/traces"
+            ending = threading.Event()
+            taken: list[int] = []
+
+            def send(worker: int, endpoint: str, ending: threading.Event, taken: list[int]) -> None:
+                seeded = random.Random(worker)
+                while not ending.is_set():
+                    ago_s = [seeded.choice([0.0, 1.0, 700.0, 3_600.0]) for _ in range(SPANS)]
+                    body = encode_spans([span_at(each) for each in ago_s]).SerializeToString()
+                    if probes.post(endpoint, body, "application/x-protobuf", 10.0).ok:
+                        taken.append(SPANS)
+
+            senders = [
+                threading.Thread(target=send, args=(life * 2 + n, endpoint, ending, taken))
+                for n in range(2)
+            ]
+            for each in senders:
+                each.start()
+            ending.wait(after_s)
+            running.end(number)
+            ending.set()
+            for each in senders:
+                each.join(60)
+            acknowledged += sum(taken)
+    engine = open_database(url)
+    try:
+        with engine.connect() as connection:
+            stored = connection.scalar(select(func.count()).select_from(REQUESTS)) or 0
+        assert stored >= acknowledged > 0
+        # What `tailspan up` does when it starts again; each instant is evaluated once.
+        now_s = int(time.time()) + 2 * EVALUATION_S
+        objectives = load([OBJECTIVES]).objectives
+        Evaluator(engine, objectives).evaluate(now_s)
+        compare(engine, first_s, now_s)
+    finally:
+        engine.dispose()
+
+
+def compare(engine: Engine, first_s: int, now_s: int) -> None:
+    """Hold the kept counts of each objective against the rows."""
+    definitions = counted_of(tuple(load([OBJECTIVES]).objectives))
+    for goodput in definitions.values():
+        kept = counted(engine, goodput.digest)
+        assert kept is not None
+        assert kept.until_unix_s > now_s - 600 - 2 * EVALUATION_S
+        rows = count_requests(engine, goodput, first_s, kept.until_unix_s, EVALUATION_S)
+        counts = read_counts(engine, goodput.digest, first_s, kept.until_unix_s)
+        for name in NUMBERS:
+            assert sum(getattr(each, name) for each in counts) == sum(
+                getattr(each, name) for each in rows
+            ), name
+        assert counts == rows
+        assert sum(each.good + each.bad for each in counts) > 0

@@ -1,0 +1,91 @@
+"""Parts of a real collector fail while it runs: each is named, counted, and works again."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli import probes
+from tests.hostile.collecting import PATIENCE_S, Collecting
+
+PROTOBUF = "application/x-protobuf"
+
+
+def failures(metrics: str, task: str) -> float:
+    """How often a part failed."""
+    body = probes.get(f"{metrics}/metrics", 20.0).body
+    return next(
+        sample.value
+        for family in text_string_to_metric_families(body)
+        for sample in family.samples
+        if sample.name == "tailspan_task_failures_total" and sample.labels["task"] == task
+    )
+
+
+def until(holds: Callable[[], bool], running: Collecting) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, running.said
+        assert running.process.poll() is None, running.said
+        time.sleep(0.1)
+
+
+def children_of(parent: int, word: bytes) -> list[int]:
+    """The processes below one, by a word of their command line."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(status.read_text().rpartition(")")[2].split()[1]) != parent:
+                continue
+            if word in (status.parent / "cmdline").read_bytes():
+                found.append(int(status.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> None:
+    """The evaluator's table is taken away, and given back; intake goes on all the while."""
+    file = tmp_path / "t.db"
+    with Collecting(tmp_path, f"sqlite:///{file}") as running:
+        metrics = running.metrics
+        body = probes.get(f"{metrics}/metrics", 20.0).body
+        for part in ("evaluator", "retention", "store writer", "enrichment", "span reader"):
+            assert f'tailspan_task_up{{task="{part}"}} 1\n' in body
+        assert probes.get(f"{metrics}/readyz").body == "ready\n"
+        with sqlite3.connect(file) as other:
+            other.execute("ALTER TABLE slo_marks RENAME TO gone")
+        other.close()
+        until(lambda: "evaluator (" in probes.get(f"{metrics}/readyz").body, running)
+        answer = probes.get(f"{metrics}/readyz")
+        assert (answer.status, answer.body) == (
+            200,
+            "ready; degraded: evaluator (StoreUnavailable)\n",
+        )
+        assert failures(metrics, "evaluator") >= 1
+        assert probes.post(f"{running.http}/v1/traces", b"", PROTOBUF, 20.0).ok
+        with sqlite3.connect(file) as other:
+            other.execute("ALTER TABLE gone RENAME TO slo_marks")
+        other.close()
+        until(lambda: probes.get(f"{metrics}/readyz").body == "ready\n", running)
+
+
+def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    """Each message is read by the next process; a part that works again is not degraded."""
+    with Collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
+        where = f"{running.http}/v1/traces"
+        for _ in range(3):
+            assert probes.post(where, b"", PROTOBUF, 20.0).ok
+            (reader,) = children_of(running.process.pid, b"collector.reading")
+            os.kill(reader, SIGKILL)
+        assert probes.post(where, b"", PROTOBUF, 20.0).ok
+        assert failures(running.metrics, "span reader") == 3
+        assert probes.get(f"{running.metrics}/readyz").body == "ready\n"
+        # Malformed is no failure of the reader's.
+        assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
+        assert failures(running.metrics, "span reader") == 3

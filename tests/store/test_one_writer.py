@@ -1,0 +1,104 @@
+"""Who writes a database that is a file is alone, by whatever path it is named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from store.database import open_database
+from store.errors import StoreError
+from store.one_writer import lock_file, sole_writer
+
+QUIET: list[str] = []
+
+
+def refused(url: str) -> str:
+    """Why a second writer is refused."""
+    with pytest.raises(StoreError) as raised, sole_writer(url, QUIET.append):
+        pass
+    return str(raised.value)
+
+
+def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    """And the third is let in once the first has ended."""
+    url = f"sqlite:///{tmp_path}/var/t.db"
+    for _ in range(2):
+        with sole_writer(url, QUIET.append):
+            said = refused(url)
+            assert f"process {os.getpid()}, command" in said
+            assert "--database" in said
+            assert "since 2" in said
+    assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_path_to_a_file_leads_to_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative, by a folder and back, by links to the file or to its folder."""
+    monkeypatch.chdir(tmp_path)
+    open_database("sqlite:///var/t.db").dispose()
+    (tmp_path / "file.db").symlink_to("var/t.db")
+    (tmp_path / "folder").symlink_to("var")
+    with sole_writer("sqlite:///var/t.db", QUIET.append):
+        for path in ("var/../var/t.db", "file.db", "folder/t.db", f"/{tmp_path}/var/t.db"):
+            assert "another process writes" in refused(f"sqlite:///{path}"), path
+        with sole_writer("sqlite:///var/u.db", QUIET.append):
+            pass
+
+
+def test_readers_need_no_lock(tmp_path: Path) -> None:
+    """Any number of them, beside the writer."""
+    url = f"sqlite:///{tmp_path}/t.db"
+    with sole_writer(url, QUIET.append):
+        open_database(url).dispose()
+        for _ in range(2):
+            open_database(url, create=False).dispose()
+
+
+def test_a_server_is_shared(tmp_path: Path) -> None:
+    """Several collectors may write PostgreSQL or ClickHouse."""
+    for url in ("postgresql+psycopg://u@h/d", "clickhousedb://u@h/d"):
+        with sole_writer(url, QUIET.append), sole_writer(url, QUIET.append):
+            pass
+
+
+def test_files_of_earlier_versions_are_made_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default folder, too; another folder may hold what is shared."""
+    monkeypatch.chdir(tmp_path)
+    for folder, file in (("var", "tailspan.db"), ("shared", "t.db")):
+        open_database(f"sqlite:///{folder}/{file}").dispose()
+        Path(folder).chmod(0o755)
+        Path(folder, file).chmod(0o644)
+        Path(folder, f"{file}-wal").write_bytes(b"")
+        Path(folder, f"{file}-wal").chmod(0o644)
+        said: list[str] = []
+        with sole_writer(f"sqlite:///{folder}/{file}", said.append):
+            pass
+        assert Path(folder, file).stat().st_mode & 0o777 == 0o600
+        assert Path(folder, f"{file}-wal").stat().st_mode & 0o777 == 0o600
+        assert len(said) == 2 + (folder == "var")
+    assert Path("var").stat().st_mode & 0o777 == 0o700
+    assert Path("shared").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
+)
+def test_a_lock_that_tells_nothing_is_a_lock(tmp_path: Path, content: bytes) -> None:
+    """What is written in it is for people alone."""
+    url = f"sqlite:///{tmp_path}/t.db"
+    with sole_writer(url, QUIET.append):
+        lock_file(tmp_path / "t.db").write_bytes(content)
+        assert "it has not said which" in refused(url)
+
+
+def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:
+    """It could lead to a file of somebody else's choice."""
+    (tmp_path / "precious").write_text("kept")
+    lock_file(tmp_path / "t.db").symlink_to(tmp_path / "precious")
+    assert "cannot use the folder" in refused(f"sqlite:///{tmp_path}/t.db")
+    assert (tmp_path / "precious").read_text() == "kept"

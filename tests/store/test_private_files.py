@@ -1,0 +1,55 @@
+"""Files are private from the moment they exist, and older ones are made so."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from store.database import open_database
+from store.private_files import create, tighten
+from store.writer import Writer
+from telemetry.requests import RequestTimeline
+
+
+def mode(path: Path) -> int:
+    """Who may do what with it."""
+    return path.stat().st_mode & 0o777
+
+
+def test_a_database_and_all_beside_it_are_private(
+    tmp_path: Path, request_row: Callable[..., RequestTimeline]
+) -> None:
+    """Also the folder that is made for it, whatever the umask allows."""
+    before = os.umask(0)
+    try:
+        engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
+        with Writer(engine) as writer:
+            writer.submit([request_row()], []).result(10)
+            beside = sorted(each.name for each in (tmp_path / "var").iterdir())
+            assert beside == ["tailspan.db", "tailspan.db-shm", "tailspan.db-wal"]
+            assert {mode(each) for each in (tmp_path / "var").iterdir()} == {0o600}
+        assert mode(tmp_path / "var") == 0o700
+        engine.dispose()
+    finally:
+        os.umask(before)
+
+
+def test_what_exists_is_not_emptied(tmp_path: Path) -> None:
+    """Nor are its rights changed without a word."""
+    path = tmp_path / "a"
+    path.write_text("kept")
+    path.chmod(0o644)
+    create(path)
+    assert path.read_text() == "kept"
+    assert mode(path) == 0o644
+
+
+def test_what_was_open_to_others_is_tightened_once(tmp_path: Path) -> None:
+    """And it is said, with the rights there were."""
+    path = tmp_path / "a"
+    path.write_text("kept")
+    path.chmod(0o664)
+    said: list[str] = []
+    for _ in range(2):
+        tighten([path, tmp_path / "missing"], said.append)
+    assert mode(path) == 0o600
+    assert said == [f"{path} was open to other users (mode 664); it is private now."]
