@@ -1,7 +1,13 @@
 """The live evaluator: the verdicts of the rules, from the store, for those without Prometheus.
 
 Evaluates at whole multiples of 15 s, each once: after a pause it goes on with the instants it
-missed, so that a restart changes no verdict. What it is given is the present; it has no clock.
+missed, so that a restart changes no verdict. What it is given is the present; it has no clock
+(`telemetry.corroborated_time` has).
+
+Where the clock was ahead when an objective was last evaluated, that evaluation lies in the future.
+Evaluating resumes after the newest incident that is not, or `LONGEST_PAUSE_S` ago: instants that
+are evaluated twice have the same verdicts, and write the same incidents. An incident that only
+began in the future ends.
 
 It hears of requests as they are stored, only to know which steps to count again (`fresh.py`),
 also where they come late (a replay, a sender that was cut off). Verdicts
@@ -9,7 +15,8 @@ of the past stand.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -41,6 +48,9 @@ from telemetry.requests import RequestTimeline
 
 LONGEST_PAUSE_S: Final = 6 * 3600
 """What lies further back is not evaluated any more: it would wake someone for yesterday."""
+BEHIND_S: Final = 60
+"""How far in the future the last evaluation must lie. A smaller step back is waited out: the
+present follows steps of 5 s and keeps others off."""
 ARRIVAL_S: Final = 15
 """Requests that have just ended are given so long to arrive."""
 
@@ -123,6 +133,15 @@ class Evaluator:
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
         )
         first_s = -(-first_s // EVALUATION_S) * EVALUATION_S
+        incidents = {
+            row.severity: _incident(row)
+            for row in read_incidents(self._engine, objective.name, open_only=True)
+        }
+        changed: dict[tuple[str, int], Incident] = {}
+        if before_s is not None and before_s > until_s + BEHIND_S:
+            first_s = self._resume_s(objective, until_s)
+            for each in _put_right(incidents, until_s):
+                changed[each.severity, each.fired_s] = each
         if first_s > until_s:
             return []
         keep_tally(self._engine, goodput, now_s, self._count)
@@ -133,11 +152,6 @@ class Evaluator:
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
         history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
-        incidents = {
-            row.severity: _incident(row)
-            for row in read_incidents(self._engine, objective.name, open_only=True)
-        }
-        changed: dict[tuple[str, int], Incident] = {}
         for at_s in range(first_s, until_s + 1, EVALUATION_S):
             for severity in dict.fromkeys(pair.severity for pair in pairs):
                 found = advance(incidents.get(severity), objective, severity, history, policy, at_s)
@@ -150,6 +164,14 @@ class Evaluator:
                     incidents.pop(severity, None)
         self._keep(objective, goodput, until_s, list(changed.values()))
         return list(changed.values())
+
+    def _resume_s(self, objective: Objective, until_s: int) -> int:
+        """The first instant to evaluate again after evaluations in the future."""
+        known = [until_s - LONGEST_PAUSE_S]
+        for row in read_incidents(self._engine, objective.name):
+            known += [row.fired_unix_s, row.last_unix_s]
+        last_s = max(each for each in known if each <= until_s)
+        return min(until_s, last_s // EVALUATION_S * EVALUATION_S + EVALUATION_S)
 
     def _keep(
         self, objective: Objective, goodput: Goodput, until_s: int, changed: Sequence[Incident]
@@ -174,6 +196,18 @@ def _incident(row: IncidentRow) -> Incident:
         row.peak_unix_s,
         row.ended_unix_s,
     )
+
+
+def _put_right(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
+    """What open incidents become after evaluations in the future; one that began there ends."""
+    for severity, each in list(incidents.items()):
+        if each.fired_s > until_s:
+            del incidents[severity]
+            yield replace(each, ended_s=each.last_s)
+        elif each.last_s > until_s:
+            last_s, peak_s = min(each.last_s, until_s), min(each.peak_s, until_s)
+            incidents[severity] = replace(each, last_s=last_s, peak_s=peak_s)
+            yield incidents[severity]
 
 
 def _row(incident: Incident, history: History, objective: Objective) -> IncidentRow:

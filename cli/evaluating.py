@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,18 +17,21 @@ _log = logging.getLogger(__name__)
 
 
 async def evaluate_for_ever(
-    evaluator: Evaluator, evaluated: Callable[[], None] = lambda: None
+    evaluator: Evaluator,
+    clock_unix_ns: Callable[[], int],
+    evaluated: Callable[[], None] = lambda: None,
 ) -> None:
     """Evaluate until cancelled. A store that is away is asked again the next time.
 
     Args:
         evaluator: what does it.
+        clock_unix_ns: the present.
         evaluated: called after each.
     """
     told: set[tuple[str, str, int, bool]] = set()
     while True:
         try:
-            changed = await asyncio.to_thread(evaluator.evaluate, int(time.time()))
+            changed = await asyncio.to_thread(evaluator.evaluate, clock_unix_ns() // 10**9)
         except StoreError as error:
             _log.warning("objectives could not be evaluated: %s", error)
         else:

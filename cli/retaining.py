@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 
 import click
@@ -17,8 +16,11 @@ from store.retention import (
     KEEP_ROWS_NS,
     forget_older,
     forget_older_rollups,
+    keep_deleted_until,
 )
 from store.settling import settle
+from store.starts import forget_starts
+from telemetry.corroborated_time import CorroboratedClock
 
 EVERY_S = 60.0
 
@@ -43,22 +45,14 @@ class Keep:
     hours_ns: int | None = KEEP_HOURS_NS
 
 
-async def retain_for_ever(engine: Engine, keep: Keep) -> None:
+async def retain_for_ever(engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:
     """Roll up and forget until cancelled. A store that is away is asked again the next time."""
     told = False
     while True:
         # First of all what is there is counted, by who evaluates objectives.
         await asyncio.sleep(EVERY_S)
         try:
-            await _settle(engine)
-            now = time.time_ns()
-            forgotten = 0
-            if keep.rows_ns is not None:
-                forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
-            await asyncio.to_thread(
-                forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now
-            )
-            await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
+            forgotten = await retain(engine, keep, clock)
         except StoreError as error:
             _log.warning("rows could not be rolled up, or old ones removed: %s", error)
         else:
@@ -69,11 +63,32 @@ async def retain_for_ever(engine: Engine, keep: Keep) -> None:
                 )
 
 
-async def _settle(engine: Engine) -> None:
+async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
+    """Roll up and forget once.
+
+    Returns:
+        How many requests and samples were deleted.
+
+    Raises:
+        StoreUnavailable: the database cannot be used; what went before is done.
+    """
+    await _settle(engine, clock() // 10**9)
+    now = clock.deletable_unix_ns
+    forgotten = 0
+    if keep.rows_ns is not None:
+        forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
+        await asyncio.to_thread(forget_starts, engine, keep.rows_ns, keep.hours_ns, now)
+    await asyncio.to_thread(forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
+    await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(keep_deleted_until, engine, now)
+    return forgotten
+
+
+async def _settle(engine: Engine, now_s: int) -> None:
     """Make what is marked, in slices: who stops waits for one of them at most."""
     made, told_at = 0, TOLD_EVERY
     while True:
-        done = await asyncio.to_thread(settle, engine, int(time.time()), AT_ONCE)
+        done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
         made += done.made
         if made >= told_at:
             told_at += TOLD_EVERY

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, and_, select, true
+from sqlalchemy import BigInteger, Column, Engine, Select, Table, Text, and_, or_, select, true
 
 from store import dialects
 from store.incidents import INCIDENTS
@@ -106,7 +106,9 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    due = _read(engine, of_channel.where(rows.next_unix_s <= now_s))
+    # What was put here by a clock that was ahead would wait until then.
+    ahead = and_(rows.created_unix_s > now_s, rows.next_unix_s.is_not(None))
+    due = _read(engine, of_channel.where(or_(rows.next_unix_s <= now_s, ahead)))
     if not due:
         return []
     fired = {row.fired_unix_s for row in due}
