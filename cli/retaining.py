@@ -14,9 +14,11 @@ from store.retention import (
     KEEP_HOURS_NS,
     KEEP_MINUTES_NS,
     KEEP_ROWS_NS,
+    deleted_until_unix_ns,
     forget_older,
     forget_older_rollups,
     keep_deleted_until,
+    newest_unix_ns,
 )
 from store.settling import settle
 from store.starts import forget_starts
@@ -43,6 +45,15 @@ class Keep:
     rows_ns: int | None = KEEP_ROWS_NS
     minutes_ns: int | None = KEEP_MINUTES_NS
     hours_ns: int | None = KEEP_HOURS_NS
+
+
+def begin(engine: Engine, clock: CorroboratedClock) -> None:
+    """Tell a clock what is stored, before anything is deleted.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    clock.begin(newest_unix_ns(engine), deleted_until_unix_ns(engine))
 
 
 async def retain_for_ever(engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:

@@ -128,6 +128,8 @@ class Correction:
             ahead_ns = self._ahead_ns(sent, row.replica, row.at_unix_ns - self._arrived_unix_ns)
             if ahead_ns is None or ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
                 _refuse(batch, points[place] if points else 1)
+                if ahead_ns is None:
+                    batch.why[Refusal.IN_THE_FUTURE] = "far ahead of what was sent beside it"
                 continue
             if ahead_ns:
                 earlier = {name: getattr(row, name) - ahead_ns for name in instants}

@@ -48,6 +48,8 @@ class Intake:
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
         steps: what each message's rows go through, in this order.
+        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`: a sender that reads
+            the same clock is not refused for it.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Intake:
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         steps: Sequence[Step] = (),
+        ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._steps = steps
+        self._ahead_ns = ahead_ns
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
@@ -124,7 +128,12 @@ class Intake:
             arrived_unix_ns = self._clock_unix_ns()
             # A large message takes long to read, and the loop has others to answer.
             batch = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._reading.read, signal, body, json, arrived_unix_ns
+                self._thread,
+                self._reading.read,
+                signal,
+                body,
+                json,
+                arrived_unix_ns + self._ahead_ns(),
             )
             for step in self._steps:
                 step(batch, arrived_unix_ns)
