@@ -15,7 +15,8 @@ of the past stand.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Final
@@ -27,6 +28,7 @@ from alerts.counting import (
     EVALUATION_S,
     LONGEST_REQUEST_S,
     SECOND_NS,
+    SETTLED_S,
     Count,
     count_requests,
     keep_tally,
@@ -51,6 +53,9 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 BEHIND_S: Final = 60
 """How far in the future the last evaluation must lie. A smaller step back is waited out: the
 present follows steps of 5 s and keeps others off."""
+RECOUNT_SHARE: Final = 10
+"""Where counting again takes longer than from one evaluation to the next, it takes at most one in
+so many seconds: a sender that says something of last week each second must not delay a page."""
 ARRIVAL_S: Final = 15
 """Requests that have just ended are given so long to arrive."""
 
@@ -64,6 +69,7 @@ class Evaluator:
         policy: which burns alert.
         keep_s: how long the store keeps requests; None for ever. What was counted of those
             that are gone is never counted again.
+        elapsed_s: seconds that never jump, to measure what counting again takes.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Evaluator:
         policy: Policy,
         *,
         keep_s: int | None = None,
+        elapsed_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._objectives = objectives
@@ -82,6 +89,9 @@ class Evaluator:
         # Of what others write we do not hear.
         self._count: Count = self._fresh.count if dialects.of(engine).ONE_WRITER else count_requests
         self._oldest_new_s: int | None = None
+        self._elapsed_s = elapsed_s
+        self._recount_from_s = elapsed_s()
+        """Not before is anything old counted again."""
         self._lock = threading.Lock()
 
     def on_stored(
@@ -103,17 +113,24 @@ class Evaluator:
         changed: list[Incident] = []
         newest_ns = newest_request_unix_ns(self._engine) or 0  # its clock may be ahead of ours
         self._fresh.begin(max(now_s, newest_ns // SECOND_NS))
-        self._recount(now_s)
+        begun_s = self._elapsed_s()
+        recounted = self._recount(now_s)
         for objective in self._objectives:
             if isinstance(objective.indicator, Goodput):
                 changed += self._one(objective, objective.indicator, now_s)
+        took_s = self._elapsed_s() - begun_s
+        if recounted and took_s > EVALUATION_S:
+            self._recount_from_s = self._elapsed_s() + RECOUNT_SHARE * took_s
         return changed
 
-    def _recount(self, now_s: int) -> None:
+    def _recount(self, now_s: int) -> bool:
+        """Have the steps since the oldest new request counted again; whether there are any."""
         with self._lock:
-            oldest_s, self._oldest_new_s = self._oldest_new_s, None
-        if oldest_s is None:
-            return
+            oldest_s = self._oldest_new_s
+            waits = self._elapsed_s() < self._recount_from_s
+            if oldest_s is None or (waits and oldest_s < now_s - 2 * SETTLED_S):
+                return False
+            self._oldest_new_s = None
         if self._keep_s is not None:
             # Those received just within may have ended later than all that is still there.
             oldest_s = max(oldest_s, now_s - self._keep_s + LONGEST_REQUEST_S)
@@ -125,6 +142,7 @@ class Evaluator:
             with self._lock:
                 self._oldest_new_s = min(oldest_s, self._oldest_new_s or oldest_s)
             raise
+        return True
 
     def _one(self, objective: Objective, goodput: Goodput, now_s: int) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S

@@ -230,3 +230,30 @@ def test_a_clock_behind_does_not_undo_counts_of_requests_that_are_gone(
     evaluator.evaluate(END_S)
     assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
     engine.dispose()
+
+
+def test_counting_old_requests_again_takes_a_share_of_the_time(
+    store: Callable[[str], Engine],
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """One that says something of hours ago each second does not keep the rest waiting; what it
+    said is counted later."""
+    engine = store("slow")
+    elapsed = iter([0.0, *[float(20 * number) for number in range(1, 200)]])
+    evaluator = Evaluator(engine, [objective()], load_policy(), elapsed_s=lambda: next(elapsed))
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    evaluator.evaluate(END_S)
+    counted = [read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events]
+    for number in range(8):
+        late = [request_row(trace_id=f"{10**9 + number:032x}", received_unix_ns=START_S * S)]
+        with Writer(engine) as writer:
+            writer.submit(late, []).result(10)
+        evaluator.on_stored(late, [])
+        evaluator.evaluate(END_S + 15 * (number + 1))
+        counted.append(read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events)
+    assert counted[1] == counted[0] + 1
+    assert counted[2:5] == [counted[1]] * 3
+    assert counted[-1] > counted[4] + 3
+    engine.dispose()
