@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.events import EngineStart, message_of
+from tailspan_vllm.machine import Machine
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
@@ -91,7 +92,7 @@ def start(at_unix_ns: int, replica: str, engine: int = 0, process: int = 7) -> M
                 model="llama",
                 version="0.32.0",
                 arguments={"scheduler.max_num_seqs": 16},
-                machine=None,
+                machine=Machine("NVIDIA H100 80GB HBM3", 1, {}),
             )
         ],
         resource(replica, process),
