@@ -122,7 +122,8 @@ class Correction:
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
         """The rows as they are kept, and the data points of each where `points` has them."""
-        kept, kept_points = [], []
+        kept: list[Any] = []
+        kept_points: list[int] = []
         for place, row in enumerate(rows):
             sent = (type(row), row.replica, row.at_unix_ns)
             ahead_ns = self._ahead_ns(sent, row.replica, row.at_unix_ns - self._arrived_unix_ns)

@@ -130,8 +130,8 @@ class Clocks:
         if leads or self._set_back:
             correction = Correction(leads, self._set_back, arrived_unix_ns, own_ns)
             correction.apply(batch)
-            for sender, rows in correction.rows.items():
-                self._source_of(sender).rows += rows
+            for sender, moved in correction.rows.items():
+                self._source_of(sender).rows += moved
             while len(self._set_back) > MOST_REPEATS:
                 self._set_back.popitem(last=False)
 

@@ -17,6 +17,9 @@ from store.incidents import INCIDENTS
 from store.reaching import reading, writing
 from store.schema import METADATA
 
+AHEAD_S: Final = 60
+"""What was added so long after the present was added by a clock that was ahead."""
+
 
 class Delivery(StrEnum):
     """What became of a notification."""
@@ -107,7 +110,11 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
     # What was put here by a clock that was ahead would wait until then.
-    ahead = and_(rows.created_unix_s > now_s, rows.next_unix_s.is_not(None))
+    ahead = and_(
+        rows.state == Delivery.PENDING.value,
+        rows.created_unix_s > now_s + AHEAD_S,
+        rows.next_unix_s.is_not(None),
+    )
     due = _read(engine, of_channel.where(or_(rows.next_unix_s <= now_s, ahead)))
     if not due:
         return []

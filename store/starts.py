@@ -140,7 +140,7 @@ def expendable(
     unseen: list[StartKey] = []
     for replica, keys in by_replica.items():
         newest = {key.engine: key for key in keys}
-        kept = []
+        kept: list[StartKey] = []
         if is_seen(replica):
             for key in keys:
                 age_ns = now_unix_ns - key.at_unix_ns

@@ -5,9 +5,12 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.message import Message
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -64,7 +67,7 @@ def spans(records: Sequence[RequestRecord], replica: str) -> ExportTraceServiceR
     return encode_spans([span_of(each, of) for each in records])
 
 
-def samples(at_unix_ns: int, replica: str, **changes: Any) -> Message:
+def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServiceRequest:
     """A message of one engine's sample."""
     state = EngineState(
         engine=0,
@@ -80,7 +83,9 @@ def samples(at_unix_ns: int, replica: str, **changes: Any) -> Message:
     )
 
 
-def start(at_unix_ns: int, replica: str, engine: int = 0, process: int = 7) -> Message:
+def start(
+    at_unix_ns: int, replica: str, engine: int = 0, process: int = 7
+) -> ExportLogsServiceRequest:
     """A message of one engine's start."""
     return message_of(
         [

@@ -120,9 +120,7 @@ def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())
     flood = ExportLogsServiceRequest()
     for number in range(25_000):
-        flood.resource_logs.add().CopyFrom(
-            real.resource_logs[0]  # type: ignore[attr-defined]  # a logs message
-        )
+        flood.resource_logs.add().CopyFrom(real.resource_logs[0])
         replica = flood.resource_logs[-1].resource.attributes[0].value
         replica.string_value = f"made-up-{number}"
     answer = post(tailspan.collector, "/v1/logs", flood.SerializeToString())
@@ -193,11 +191,11 @@ def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
     measured = ExportMetricsServiceRequest()
     for first in EXTREMES[1:]:
         for at in EXTREMES:
-            message = samples(NOW_NS, "a")
-            for metric in message.resource_metrics[0].scope_metrics[0].metrics:  # type: ignore[attr-defined]
+            sampled = samples(NOW_NS, "a")
+            for metric in sampled.resource_metrics[0].scope_metrics[0].metrics:
                 points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
                 points[0].time_unix_nano, points[0].start_time_unix_nano = at, first
-            measured.MergeFrom(message)
+            measured.MergeFrom(sampled)
     measured.MergeFrom(samples(NOW_NS - S, "a"))
     answer = post(tailspan.collector, "/v1/metrics", measured.SerializeToString())
     refused = ExportMetricsServiceResponse.FromString(answer).partial_success
@@ -230,11 +228,11 @@ def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tail
     measured = ExportMetricsServiceRequest()
     for number in NUMBERS:
         for instant in range(1, 3):
-            message = samples(NOW_NS - instant * S, "a")
-            for metric in message.resource_metrics[0].scope_metrics[0].metrics:  # type: ignore[attr-defined]
+            sampled = samples(NOW_NS - instant * S, "a")
+            for metric in sampled.resource_metrics[0].scope_metrics[0].metrics:
                 points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
                 points[0].as_double = number
-            measured.MergeFrom(message)
+            measured.MergeFrom(sampled)
     measured.MergeFrom(samples(NOW_NS, "a"))
     post(tailspan.collector, "/v1/metrics", measured.SerializeToString())
     text = tailspan.scraped.get("/metrics").text
@@ -251,13 +249,13 @@ def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
     one = samples(NOW_NS, "x")
     flood = ExportMetricsServiceRequest()
     for number in range(3_000):
-        flood.MergeFrom(one)  # type: ignore[arg-type]
+        flood.MergeFrom(one)
         each = flood.resource_metrics[-1]
         each.resource.attributes[0].value.string_value = f"made-up-{number}"
     post(tailspan.collector, "/v1/metrics", flood.SerializeToString())
     engines_of_one = ExportMetricsServiceRequest()
     for number in range(3_000):
-        engines_of_one.MergeFrom(samples(NOW_NS, "real", engine=number))  # type: ignore[arg-type]
+        engines_of_one.MergeFrom(samples(NOW_NS, "real", engine=number))
     post(tailspan.collector, "/v1/metrics", engines_of_one.SerializeToString())
     requests = [record(NOW_NS - S, model=f"m{each}", tenant=f"t{each}") for each in range(500)]
     send_spans(tailspan.collector, requests, "real")
@@ -280,20 +278,20 @@ def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
 def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailspan) -> None:
     """Totals on /metrics never go back but for a restart, and each instant is kept once."""
     for at_s in (-5, -3, -4, -3, -5, -1, -2):
-        message = samples(NOW_NS + at_s * S, "a", started_unix_ns=NOW_NS - 60 * S)
-        post(tailspan.collector, "/v1/metrics", message.SerializeToString())
+        sampled = samples(NOW_NS + at_s * S, "a", started_unix_ns=NOW_NS - 60 * S)
+        post(tailspan.collector, "/v1/metrics", sampled.SerializeToString())
     kept = sample_table(tailspan.engine, EVER)["at_unix_ns"].to_pylist()
     assert sorted(kept) == [NOW_NS - at_s * S for at_s in (5, 4, 3, 2, 1)]
     steps = tailspan.series("tailspan_engine_steps_total")
     assert list(steps.values()) == [1000]
     for totals, expected in ((400, 1000), (2_000, 2_000)):
-        message = samples(
+        sampled = samples(
             NOW_NS - 10_000 + totals,
             "a",
             started_unix_ns=NOW_NS - 60 * S,
             totals={"tailspan.engine.steps": totals},
         )
-        post(tailspan.collector, "/v1/metrics", message.SerializeToString())
+        post(tailspan.collector, "/v1/metrics", sampled.SerializeToString())
         assert max(tailspan.series("tailspan_engine_steps_total").values()) == expected
 
 
