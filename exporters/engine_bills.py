@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from exporters.engines import STALE_NS, EngineKey
+from exporters.engines import AHEAD_NS, STALE_NS, EngineKey
 from telemetry.accounts import GAP_S
 from telemetry.engines import EngineSample
 
@@ -93,8 +93,11 @@ class EngineBills:
             # What it did before its first sample is ours if it started just then.
             engine = self._engines[key] = _Engine(min(sample.started_unix_ns, at))
         told = engine.processes.get(process)
-        if told is not None and at <= told.at_unix_ns:
+        latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
+        if told is not None and at <= told.at_unix_ns <= latest_unix_ns:
             return
+        if engine.newest_unix_ns > latest_unix_ns:
+            engine.newest_unix_ns = at
         engine.model = sample.model or engine.model
         engine.usd_per_s = self._usd_per_s(*key)
         silence_ns = at - engine.newest_unix_ns

@@ -121,3 +121,13 @@ def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
         assert (found.idle_s or 0.0) >= (before.idle_s or 0.0)
         assert (found.idle_usd or 0.0) >= (before.idle_usd or 0.0)
         before = found
+
+
+def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) -> None:
+    """Our clock was ahead for a while: the days between are not billed, and time goes on."""
+    now = clock.unix_ns
+    ahead = sample_row(at_unix_ns=now + 8 * 86_400 * NS, busy_s_total=0.0)
+    present = [sample_row(at_unix_ns=now + at * NS, busy_s_total=0.0) for at in range(11)]
+    found = billed([ahead, *present], clock)
+    assert found.up_s == pytest.approx(10, abs=1)
+    assert found.usd == pytest.approx(5, abs=0.5)
