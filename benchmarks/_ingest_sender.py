@@ -84,7 +84,7 @@ class Batch:
             }
         )
         spans = [span_of(record(chance), resource) for _ in range(SPANS)]
-        self.body = bytearray(encode(spans).SerializeToString())
+        self.body = bytearray(encode(spans))
         self._places: list[tuple[int, int, int, int]] = []
         at = 0
         for span in spans:

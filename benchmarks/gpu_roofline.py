@@ -28,6 +28,7 @@ from sqlalchemy import Engine
 
 from rig.load import Call, send  # found by the line above
 from roofline.arrow import engines_of, gpus_of
+from roofline.chunks import read_chunks
 from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
 from roofline.reading import read_shape
@@ -108,11 +109,12 @@ def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
         except UnknownShapeError as error:
             print(f"the model's shape is not known: {error}", file=sys.stderr)
     device = device_named(start.device if start is not None else None, peaks_in_force(os.environ))
+    chunks = read_chunks(start.arguments) if start is not None else None
     gpus = gpus_of(gpu_table(engine, window, equals=mine), replica)
     accounts = [
         account
         for columns in engines_of(sample_table(engine, window, equals=mine)).values()
-        for account in windows_of(columns, shape, device, gpus, width_s=None)
+        for account in windows_of(columns, shape, device, gpus, None, chunks)
     ]
     return Level(
         clients,

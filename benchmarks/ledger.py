@@ -83,7 +83,7 @@ def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
         results = {0: SimpleNamespace(timestamp=now)}
         begun = time.perf_counter()
         observer.scheduled(engine, output, now - STEP_S)
-        observer.update_began()
+        observer.in_update = True
         observer.ended(engine, output, results)
         spent += time.perf_counter() - begun
         if (number + 1) % STRETCH == 0:

@@ -90,15 +90,12 @@ def native(requests: int) -> float:
 
 def ours(requests: int) -> float:
     """Seconds of CPU for each request told of by us, from the HTTP edge on."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-    )
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.capture import Capture
     from tailspan_vllm.exchange import Exchange, current
     from tailspan_vllm.ledger import Account
-    from tailspan_vllm.link import Settled, decode, encode_account
+    from tailspan_vllm.messages import Settled, decode, encode_account
     from tailspan_vllm.metrics import EngineState
     from tailspan_vllm.otlp import encode
     from tailspan_vllm.parts import Parts, QueueParts
@@ -126,12 +123,16 @@ def ours(requests: int) -> float:
     begun = time.process_time()
     for state in states:
         path = "/v1/chat/completions"
-        exchange = Exchange({"type": "http", "method": "POST", "path": path, "headers": HEADERS})
+        exchange = Exchange(
+            {"type": "http", "method": "POST", "path": path, "headers": HEADERS},
+            capture.wanted_headers,
+        )
         token = current.set(exchange)
         flight = capture.flight_began(None)
         capture.flight_left(flight, state)
         capture.flight_ended(flight, state, "length")
-        exchange.answer, exchange.first_byte = answer, state.stats.first_token_ts
+        exchange.answered(answer)
+        exchange.first_byte = state.stats.first_token_ts
         exchange.delivered = time.monotonic()
         capture.exchange_ended(exchange)
         current.reset(token)
@@ -145,8 +146,7 @@ def ours(requests: int) -> float:
             record.prefill_parts, record.decode_parts = told.account.prefill, told.account.decode
             record.others_prefill_tokens_max = told.account.others_prefill_tokens_max
             spans.append(span_of(record, resource))
-        # As the gRPC stub serialises it.
-        ExportTraceServiceRequest.SerializeToString(encode(spans))
+        encode(spans)
     return (time.process_time() - begun) / requests
 
 
@@ -195,7 +195,7 @@ def encoding(spans: int = 512) -> tuple[float, float]:
     begun = time.process_time()
     encode_spans(batch).SerializeToString()
     between = time.process_time()
-    encode(batch).SerializeToString()
+    encode(batch)
     return (between - begun) / spans, (time.process_time() - between) / spans
 
 

@@ -119,16 +119,17 @@ def cost(
     form: str,
     database: str | None,
 ) -> None:
-    """Tell what serving cost: requests, idle and waste, which sum to the bill.
+    """Print what serving cost: requests, recomputation, idle time and loading sum to the bill.
 
-    The bill is the price of each engine times the time that it was seen up, in whole minutes.
-    Each request pays for its share of its engine's steps; what evictions made the engine
-    compute again is waste, the time between steps idle, and the rest, of requests that have not
-    ended or whose account was lost, unbilled. Seconds are priced at what is in force now,
-    whatever cost_usd a request was given as it came.
+    The bill is the price of each engine times the time that it was up, in whole minutes. Each
+    request pays for its share of its engine's steps. What evictions made the engine compute
+    again is recomputed; the time between steps is idle; the time from the start of a process
+    until its engine was ready is loading; the rest, of requests that have not ended or whose
+    account was lost, is unbilled. Seconds are priced at the prices in force now, whatever
+    cost_usd a request was given as it came.
 
-    Beside it: the same tokens at a managed API (genai-prices) and from which volume on one's
-    own engines pay; energy and CO₂ where GPUs tell of it.
+    Beside it: the price of the same tokens at a managed API (genai-prices), the volume at which
+    self-hosting becomes cheaper, and energy and CO₂ where GPUs report them.
     """
     from alerts.errors import AlertsError
     from alerts.openslo import OBJECTIVES, load
@@ -207,7 +208,9 @@ def as_json(found: Cost) -> dict[str, Any]:
         else None,
         "gaps_s": bill.seen.gaps_s,
         "total": None if total is None else _line(total, named=False),
+        "contradicted_s": bill.seen.contradicted_s,
         "usd_per_hour": bill.usd_per_hour if bill.rates else None,
+        "mean_engines": bill.engines if bill.rates else None,
         "rates": [
             {
                 "replica": replica,
@@ -244,7 +247,8 @@ def as_json(found: Cost) -> dict[str, Any]:
             "rps": found.break_even.rps,
             "requests_per_month": found.break_even.requests_per_month,
             "tokens_per_month": found.break_even.tokens_per_month,
-            "kept_rps": found.break_even.kept_rps,
+            "kept_rps": found.break_even.kept.rps,
+            "judged_requests": found.break_even.kept.requests,
             "reachable": found.break_even.reachable,
         },
         "energy": None
@@ -268,6 +272,7 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
         "lost_usd": line.lost_usd,
         "wasted_usd": line.wasted_usd,
         "idle_usd": line.idle_usd,
+        "loading_usd": line.loading_usd,
         "unbilled_usd": line.unbilled_usd,
         "requests": line.requests,
         "engines": line.engines,

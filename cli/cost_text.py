@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from cli import text, times
 from store.queries import Window, newest_unix_ns
+from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from cost.bill import Bill, Unpriced
     from cost.energy import Drawn
     from cost.lines import Line
+    from cost.managed import BreakEven
 
 MOST_GROUPS = 40
 MOST_UNPRICED = 5
@@ -64,13 +66,17 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
         ("requests", total.requests_usd, f"{total.requests:,}, {each}; {how}".rstrip("; ")),
         ("recomputed", total.wasted_usd, "what preemption threw away, computed again"),
         ("idle", total.idle_usd, "engines up, between steps"),
+        *(
+            [("loading", total.loading_usd, "engines started, not ready yet")]
+            if total.loading_usd
+            else []
+        ),
         ("unbilled", total.unbilled_usd, _unbilled(total)),
     ]
     if total.idle_usd is None:
         rows[2] = ("idle", None, "not told apart: no engine tells how long it was busy")
-    number = f"{total.engines} {'engine' if total.engines == 1 else 'engines'}"
-    last = f"{number}, {text.usd(bill.usd_per_hour)} an hour together, seen for"
-    last += f" {total.wall_s / 3_600:,.2f} engine-hours"
+    last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
+    last += f" {text.usd(bill.usd_per_hour)} an hour"
     shown = [
         [f"  {name}", _part(usd, total.bill_usd), _share(usd, total.bill_usd), why]
         for name, usd, why in rows
@@ -94,9 +100,13 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     yield f"Priced at {'; '.join(named)}. Yours differ? --prices FILE."
 
 
+def _engines(number: float) -> str:
+    return "1 engine" if f"{number:,.3g}" == "1" else f"{number:,.3g} engines"
+
+
 def _unbilled(total: "Line") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
-        return "below zero: billed for time in which the engine was not seen"
+        return "below zero: requests were billed more time than their engines report busy"
     return "busy, for requests that have not ended or whose account was lost"
 
 
@@ -167,22 +177,41 @@ def _managed(found: "Cost", total: "Line") -> Iterator[str]:
     even = found.break_even
     if even is None:
         return
-    seconds = (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
-    now = sum(each.tokens.requests for each in found.compared) / seconds
+    now = requests_per_s(found)
     yield (
         f"Break-even at this mix: {even.rps:,.3g} requests/s"
         f" ({even.requests_per_month:,.3g} a month, {even.tokens_per_month:,.3g} tokens);"
         f" now {now:,.3g}."
     )
-    if even.kept_rps is None:
-        yield "  Whether the objectives hold at that rate is not known: nothing was counted yet."
-    elif even.reachable:
-        yield f"  The objectives were kept at up to {even.kept_rps:,.3g}/s: within reach."
-    else:
-        yield (
-            f"  The objectives were kept at {even.kept_rps:,.3g}/s at most: these engines have not"
-            " been seen to reach it."
+    yield f"  {kept_in_words(even)}"
+
+
+def requests_per_s(found: "Cost") -> float:
+    """Requests a second, on average over the time in which an engine was up."""
+    up_s = found.bill.seen.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
+    return sum(each.tokens.requests for each in found.compared) / up_s
+
+
+def kept_in_words(even: "BreakEven") -> str:
+    """Whether the objectives hold at the break-even, and by how much it is known."""
+    kept = even.kept
+    if not kept.known:
+        counted = f"only {kept.requests:,}" if kept.requests else "no"
+        return (
+            f"Whether the objectives hold at that rate is not known: {counted} requests of this"
+            " range were counted against an objective (tailspan slo status)."
         )
+    if kept.rps is None:
+        return (
+            f"By the {kept.requests:,} requests counted, no rate in this range is certain to keep"
+            " the objectives: these engines have not been seen to reach it."
+        )
+    if even.reachable:
+        return f"The objectives were kept at up to {kept.rps:,.3g}/s: within reach."
+    return (
+        f"The objectives were kept at {kept.rps:,.3g}/s at most: these engines have not been seen"
+        " to reach it."
+    )
 
 
 def _energy(found: "Cost") -> Iterator[str]:
@@ -207,6 +236,12 @@ def _notes(found: "Cost") -> Iterator[str]:
         yield (
             f"Not billed: {bill.seen.gaps_s / 3_600:,.2f} hours in which an engine was not heard of"
             " for over a minute."
+        )
+    if bill.seen.contradicted_s > GAP_S:
+        yield (
+            f"Engines report {bill.seen.contradicted_s / 3_600:,.2f} hours more of busy time than"
+            " passed, which are not in the bill: two servers probably share a name"
+            " (tailspan doctor)."
         )
     if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
         yield (

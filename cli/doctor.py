@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cli import checks, clock_checks, gpu_checks
+from cli import checks, clock_checks, gpu_checks, name_checks
 from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
 
@@ -75,6 +75,7 @@ def doctor(
         checks.otlp_http(host, http_port, access),
         checks.metrics(host, metrics_port, access),
         checks.refusals(host, metrics_port, access),
+        name_checks.names(database),
         clock_checks.clocks(host, metrics_port, access),
         clock_checks.against_clients(database),
         checks.scrapes(host, metrics_port, access),

@@ -1,12 +1,13 @@
 """The bill: every second of every engine that was seen, in dollars, to a request or by name.
 
-    bill = R·wall = requests + wasted + idle + unbilled
+    bill = R·wall = requests + wasted + idle + loading + unbilled
 
 `requests` is their share of the engine's steps (the ledger's), `wasted` what an eviction made
-the engine compute again, `idle` the time between steps, and `unbilled` the rest of the busy
-time: of requests that had not ended, or whose account was lost; below zero where requests were
-billed time in which their engine was not seen. Where no ledger told, an engine's time is split
-by weighted tokens, and says so (`priced_by`).
+the engine compute again, `idle` the time between steps, `loading` the time from the start of a
+process until its engine was ready, and `unbilled` the rest of the busy time: of requests that
+had not ended, or whose account was lost. It is below zero where requests were billed more time
+than their engine reports busy. `idle` and `loading` are never below zero. Where no ledger told,
+an engine's time is split by weighted tokens, and `priced_by` says so.
 
 Of hours of which no engine's time is known any more (an older database kept rollups of requests
 alone) only requests and waste are known, and are all that is in the bill.
@@ -24,7 +25,7 @@ from cost.lines import Key, Line, Paying, added, line_of
 from cost.prices import PriceList, Rate
 from cost.seen import Seen, seen
 from cost.tariff import Tariff
-from cost.weights import Weights, by_replica
+from cost.weights import Weights, by_replica_hour
 from telemetry.accounts import Accounts, Cells
 
 
@@ -50,8 +51,8 @@ class Bill:
     rates: Mapping[str, Sequence[Rate]]
     """Of each replica the latest rate of each of its engines."""
     unpriced: Sequence[Unpriced]
-    weights: Mapping[str, Weights]
-    """Of each replica: how its requests' cost is split into tokens in and out."""
+    weights: Mapping[Key, Weights]
+    """Of each replica and hour: how its requests' cost is split into tokens in and out."""
     seen: Seen
 
     @property
@@ -60,9 +61,23 @@ class Bill:
         return added(self.lines) if self.lines else None
 
     @property
+    def engines(self) -> float:
+        """Engines up at a time, on average over the time in which at least one was: a pod that
+        replaced another is not counted beside it."""
+        return self._wall_s / self.seen.up_s if self.seen.up_s else 0.0
+
+    @property
     def usd_per_hour(self) -> float:
-        """What the engines that were seen last cost an hour, busy or not."""
-        return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
+        """What the engines cost an hour, busy or not, on average over the time in which at least
+        one was up. From engine-seconds: replicas that came one after the other are not added."""
+        if not self.seen.up_s:  # seen once each: no time has passed
+            return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
+        usd = sum(line.bill_usd for line in self.lines if line.wall_s)
+        return usd / self.seen.up_s * 3_600
+
+    @property
+    def _wall_s(self) -> float:
+        return sum(line.wall_s for line in self.lines)
 
 
 def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
@@ -73,10 +88,10 @@ def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
         prices: those in force.
         by: the labels of its groups, `hour` among them or not; none for one group of all.
     """
-    times = seen(accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns)
+    times = seen(accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts)
     tariff = Tariff(accounts, prices, times)
     charges = _by_replica_hour(accounts.cells)
-    weights = by_replica(times, accounts.cells)
+    weights = by_replica_hour(times, accounts.cells)
     lines, paying = [], {}
     for key in sorted({*_spotted(times), *charges}, key=lambda each: (each[1], each[0] or "")):
         gone = key[1] * 10**9 < accounts.engines_from_unix_ns

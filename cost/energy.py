@@ -118,7 +118,7 @@ def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
     """
     busy_usd: dict[str, float] = defaultdict(float)
     for line in bill.lines:
-        busy_usd[line.replica] += line.bill_usd - (line.idle_usd or 0.0)
+        busy_usd[line.replica] += line.bill_usd - (line.idle_usd or 0.0) - line.loading_usd
     paid_usd: dict[str, float] = defaultdict(float)
     for group in bill.groups:
         for replica, usd in group.usd_of.items():

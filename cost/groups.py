@@ -3,6 +3,7 @@
 Pure.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -52,7 +53,7 @@ class Group:
 
 
 def groups_of(
-    cells: Cells, by: tuple[str, ...], paying: Mapping[Key, Paying], weights: Mapping[str, Weights]
+    cells: Cells, by: tuple[str, ...], paying: Mapping[Key, Paying], weights: Mapping[Key, Weights]
 ) -> list[Group]:
     """Cells by the labels asked by, the dearest first; in order of the labels where an hour is
     among them.
@@ -61,30 +62,46 @@ def groups_of(
         cells: requests by label and hour.
         by: the labels, `hour` among them or not.
         paying: how the requests of a replica and hour are priced.
-        weights: of each replica, what its tokens weigh.
+        weights: of each replica and hour, what its tokens weigh.
     """
     columns = list(cells.by)
     replica_at = columns.index("replica")
     groups: dict[tuple[str | None, ...], Group] = {}
+    to_split: dict[tuple[tuple[str | None, ...], Key], _Split] = defaultdict(_Split)
     for place, (group, hour) in enumerate(
         zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
     ):
         labels = cells.labels[group]
         name = tuple(str(hour) if each == "hour" else labels[columns.index(each)] for each in by)
         mine = groups.setdefault(name, Group(name))
-        _add(
-            mine, place, cells, labels[replica_at], paying.get((labels[replica_at], hour)), weights
-        )
+        key = (labels[replica_at], hour)
+        weigh = weights.get(key, BY_PRICE)
+        _add(mine, place, cells, labels[replica_at], paying.get(key), weigh, to_split[name, key])
+    for (name, key), each in to_split.items():
+        in_usd = each.usd * each.in_share(weights.get(key, BY_PRICE))
+        groups[name].in_usd += in_usd
+        groups[name].out_usd += each.usd - in_usd
     kept = [each for each in groups.values() if each.requests or each.usd]
-    for each in kept:
-        # Seconds that moved over an hour's end left their tokens on its other side.
-        split_usd = each.in_usd + each.out_usd
-        if each.usd is not None and split_usd:
-            scale = (each.usd - each.wasted_usd) / split_usd
-            each.in_usd, each.out_usd = each.in_usd * scale, each.out_usd * scale
     if "hour" in by:
         return sorted(kept, key=lambda each: [str(label) for label in each.labels])
     return sorted(kept, key=lambda each: (-(each.usd or 0.0), [str(x) for x in each.labels]))
+
+
+@dataclass(slots=True)
+class _Split:
+    """What requests that share labels cost in one hour on one replica, and what their tokens
+    weigh. Split hour by hour, so that a window's dollars in are the sum of its hours'."""
+
+    usd: float = 0.0
+    went_in: float = 0.0
+    came_out: float = 0.0
+
+    def in_share(self, weights: Weights) -> float:
+        """The share of the tokens that went in. Requests received in an earlier hour have their
+        tokens there: their seconds here are split as all steps of this hour are."""
+        if self.went_in + self.came_out > 0:
+            return self.went_in / (self.went_in + self.came_out)
+        return weights.in_share or 0.0
 
 
 def _add(
@@ -93,7 +110,8 @@ def _add(
     cells: Cells,
     replica: str | None,
     how: Paying | None,
-    weights: Mapping[str, Weights],
+    weigh: Weights,
+    split: _Split,
 ) -> None:
     requests = int(cells.requests[place])
     mine.requests += requests
@@ -103,7 +121,6 @@ def _add(
     if how is None:
         mine.unpriced += requests
         return
-    weigh = weights.get(replica or "", BY_PRICE)
     went_in, came_out = tokens(place, cells, weigh)
     if how.usd_per_weight is not None:
         usd, wasted = (went_in + came_out) * how.usd_per_weight, 0.0
@@ -119,6 +136,6 @@ def _add(
     mine.usd_of[name] = mine.usd_of.get(name, 0.0) + usd + wasted
     mine.wasted_usd += wasted
     mine.lost_usd += usd if is_lost(place, cells) else 0.0
-    if went_in + came_out > 0:
-        mine.in_usd += usd * went_in / (went_in + came_out)
-        mine.out_usd += usd * came_out / (went_in + came_out)
+    split.usd += usd
+    split.went_in += went_in
+    split.came_out += came_out

@@ -1,4 +1,4 @@
-"""A replica's hour in dollars: what its requests cost, what was wasted, idle, or nobody's.
+"""A replica's hour in dollars: requests, recomputation, idle time, loading, and the unbilled rest.
 
 Pure.
 """
@@ -19,8 +19,8 @@ from telemetry.requests import PricedBy
 class Line:
     """One replica in one hour. Dollars, but for the seconds that they are the price of.
 
-    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `unbilled_usd`, an unknown
-    `idle_usd` being in `requests_usd`.
+    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`, an
+    unknown `idle_usd` being in `requests_usd`.
     """
 
     replica: str
@@ -37,6 +37,8 @@ class Line:
     idle_usd: float | None
     unbilled_usd: float
     priced_by: PricedBy | None
+    loading_usd: float = 0.0
+    """For the time from the start of a process until its engine was ready."""
 
 
 def added(lines: Iterable[Line]) -> Line:
@@ -57,6 +59,7 @@ def added(lines: Iterable[Line]) -> Line:
         lost_usd=sum(each.lost_usd for each in several),
         wasted_usd=sum(each.wasted_usd for each in several),
         idle_usd=sum(known_idle) if known_idle else None,
+        loading_usd=sum(each.loading_usd for each in several),
         unbilled_usd=sum(each.unbilled_usd for each in several),
         priced_by=methods.pop() if len(methods) == 1 else None,
     )
@@ -82,7 +85,7 @@ def line_of(
     places: Sequence[int],
     cells: Cells,
     tariff: Tariff,
-    weights: Mapping[str, Weights],
+    weights: Mapping[Key, Weights],
     *,
     gone: bool,
 ) -> Paying | None:
@@ -101,6 +104,7 @@ def line_of(
     there = [(rate.usd_per_s, each) for rate, each in rated if each is not None]
     wall_s = sum(each.wall_s for _, each in there)
     bill_usd = sum(usd * each.wall_s for usd, each in there)
+    loading_usd = sum(usd * each.loading_s for usd, each in there)
     busy = [(usd, each.busy_s) for usd, each in there]
     told = [(usd, busy_s) for usd, busy_s in busy if busy_s is not None]
     busy_s = sum(s for _, s in told) if told and len(told) == len(busy) else None
@@ -121,11 +125,11 @@ def line_of(
         lost_usd = sum(billed for billed, _, lost in by_outcome if lost) * usd_per_s
     else:
         requests_usd = wasted_usd = lost_usd = 0.0
-        weighed = _weighed(places, cells, weights.get(replica, BY_PRICE))
+        weighed = _weighed(places, cells, weights.get(key, BY_PRICE))
         whole = sum(weight for weight, _ in weighed)
         if whole > 0:
             method = PricedBy.TOKENS
-            requests_usd = bill_usd if busy_usd is None else busy_usd
+            requests_usd = bill_usd - loading_usd if busy_usd is None else busy_usd
             usd_per_weight = requests_usd / whole
             lost_usd = usd_per_weight * sum(weight for weight, lost in weighed if lost)
     idle_usd: float | None
@@ -134,12 +138,15 @@ def line_of(
             return None  # there is nothing to share out
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        idle_usd, unbilled_usd = bill_usd - busy_usd, busy_usd - requests_usd - wasted_usd
+        # Never below 0 but for rounding: `seen` puts busy time only where there was time for it.
+        idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
+        unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
         idle_usd, unbilled_usd = None, 0.0
     else:
+        rest_usd = bill_usd - loading_usd
         idle_usd, unbilled_usd = (
-            (bill_usd, 0.0) if method is None else (None, bill_usd - requests_usd - wasted_usd)
+            (rest_usd, 0.0) if method is None else (None, rest_usd - requests_usd - wasted_usd)
         )
     line = Line(
         replica=replica,
@@ -153,6 +160,7 @@ def line_of(
         lost_usd=lost_usd,
         wasted_usd=wasted_usd,
         idle_usd=idle_usd,
+        loading_usd=loading_usd,
         unbilled_usd=unbilled_usd,
         priced_by=method,
     )

@@ -2,26 +2,24 @@
 
     break-even = fixed cost of a month / price of a request at this traffic's mix
 
-The fixed cost is that of the engines as they stand, whether they work or not: an idle GPU
-costs the same. It only counts up to the rate at which the objective is still kept: beyond it
-more engines are needed.
+The fixed cost is that of the engines, whether they work or not: an idle GPU costs the same. It
+only counts up to the rate at which the objective is still kept (`capacity`): beyond it more
+engines are needed.
 
 Pure: prices come with the package genai-prices, and nothing is fetched.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
+from cost.capacity import Kept
 from cost.prices import ManagedModel, PriceList
 from telemetry.accounts import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
 """A twelfth of a year."""
-LEAST_JUDGED: Final = 100
-"""Requests in a stretch, below which a rate that keeps an objective is luck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +57,16 @@ class BreakEven:
     rps: float
     requests_per_month: float
     tokens_per_month: float
-    kept_rps: float | None
-    """The highest rate seen at which the objective was kept; None where nobody knows."""
+    kept: Kept
+    """The highest rate at which the objectives were kept."""
 
     @property
     def reachable(self) -> bool | None:
-        """Whether such a rate has been seen to keep the objective; None where nobody knows."""
-        return None if self.kept_rps is None else self.rps <= self.kept_rps
-
-
-class Judged(NamedTuple):
-    """What an objective had in a stretch: good requests, all that count, the share promised."""
-
-    good: int
-    every: int
-    target: Fraction
+        """Whether the objectives have been kept at such a rate; None where too few requests were
+        counted to know."""
+        if not self.kept.known:
+            return None
+        return self.kept.rps is not None and self.rps <= self.kept.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- it says what is the case
@@ -135,15 +128,13 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     )
 
 
-def break_even(
-    usd_per_hour: float, compared: Sequence[Comparison], kept_rps: float | None
-) -> BreakEven | None:
+def break_even(usd_per_hour: float, compared: Sequence[Comparison], kept: Kept) -> BreakEven | None:
     """The volume at which the engines cost what the API would; None where nothing compares.
 
     Args:
         usd_per_hour: of all engines, busy or not.
         compared: of all the traffic that they serve.
-        kept_rps: from `kept_rps`.
+        kept: at which rate the objectives were kept.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)
@@ -155,22 +146,5 @@ def break_even(
         rps=rps,
         requests_per_month=rps * MONTH_S,
         tokens_per_month=rps * MONTH_S * tokens / requests,
-        kept_rps=kept_rps,
+        kept=kept,
     )
-
-
-def kept_rps(stretches: Iterable[Sequence[Judged]], length_s: float) -> float | None:
-    """The highest rate of requests at which all objectives were kept.
-
-    Args:
-        stretches: of equal length; of each, what every objective had in it.
-        length_s: of each stretch.
-
-    Returns: requests a second; None where no stretch had enough requests, or none was kept.
-    """
-    rates = []
-    for judged in stretches:
-        told = [each for each in judged if each.every >= LEAST_JUDGED]
-        if told and all(each.good >= each.target * each.every for each in told):
-            rates.append(max(each.every for each in told) / length_s)
-    return max(rates, default=None)

@@ -1,18 +1,34 @@
-"""How long each engine was seen, and how long of that it was busy, hour by hour.
+"""How long each engine was up, loading and busy, hour by hour.
 
-Pure. Between two samples of an engine that are at most GAP_S apart it was there, and its
-counts grew evenly. A longer gap is not seen: nobody knows whether a machine was rented then,
-so it is neither billed nor idle. What a count had when it was first told is since it started.
+Pure. Between two samples of an engine that are at most GAP_S apart the engine was up, and its
+totals grew evenly. A longer gap is neither billed nor idle: it is not known whether a machine
+was rented then. The first value of a total has grown since the process started.
+
+A name stands for one engine. Where two processes send the totals of its steps at the same time,
+two servers share the name; each occupies a machine, and the time of both is billed. Processes
+that send no such totals are API servers of one engine and add no time.
+
+A step's time is reported when the step ends, so that between two samples the busy time may grow
+by more than the time that passed. The surplus belongs to the time before, and is moved there.
+What does not fit there either contradicts the samples (two senders with one start, a reset) and
+is counted as `contradicted_s`, not as busy time; so busy time never exceeds the time up.
 """
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches, FloatArray, IntArray
+from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
+MOST_PROCESSES: Final = 64
+"""Of one engine, those that started most often: each is looked at for two starts at once, which
+takes time. A server has a handful."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -29,13 +45,17 @@ class Hour:
     """
 
     wall_s: float = 0.0
+    """Time up, loading included; of two servers with one name, the time of both."""
+    loading_s: float = 0.0
+    """Of `wall_s`, the time from the start of the process until the engine was ready."""
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float | None:
-        """Time in steps; None where nobody told."""
-        return self.work.get("busy_s_total")
+        """Time in steps; None where it is not reported. While an engine loads there are none."""
+        told = self.work.get("busy_s_total")
+        return 0.0 if told is None and self.wall_s and self.loading_s >= self.wall_s else told
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +67,72 @@ class Seen:
     """By replica."""
     gaps_s: float
     """Within the window, between two sightings of an engine that were too far apart."""
+    up_s: float = 0.0
+    """Time in the window in which at least one engine was up."""
+    contradicted_s: float = 0.0
+    """Busy time that samples report beyond the time that passed."""
 
 
-def seen(told: EngineStretches, from_unix_ns: int, to_unix_ns: int) -> Seen:
+def seen(
+    told: EngineStretches,
+    from_unix_ns: int,
+    to_unix_ns: int,
+    starts: Sequence[EngineStart] = (),
+) -> Seen:
     """What was seen of each engine in a window.
 
     Args:
         told: with those up to GAP_S before and after the window, so that its edges are seen.
         from_unix_ns: the window's start.
         to_unix_ns: its end.
+        starts: of engines, with how long each was loading.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
-    whole: dict[Engine, list[_Segments]] = {}
+    whole: dict[Engine, list[Sender]] = {}
     order = np.lexsort((told.first_unix_ns, told.which))
     first_ns = told.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(told.which[order])) + 1)
+    contradicted_s = 0.0
     # In order of time, so that of two processes in an hour the later one's fit is noted.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = told.counts[int(told.which[rows[0]])]
         engine = (count.replica, count.engine)
         regions[count.replica] = told.regions[int(told.which[rows[0]])]
-        segments = _segments(told, rows, count.started_unix_ns)
-        whole.setdefault(engine, []).append(segments)
+        segments, beyond_s = _placed(_segments(told, rows, count.started_unix_ns))
+        contradicted_s += float(beyond_s[_inside(segments, from_unix_ns, to_unix_ns)].sum())
+        whole.setdefault(engine, []).append(
+            Sender(
+                count.process,
+                *_joined(segments.start_ns, segments.end_ns),
+                counts_steps=bool(np.isfinite(segments.grown["busy_s_total"]).any()),
+            )
+        )
         _note_work(segments, engine, hours, from_unix_ns, to_unix_ns)
         _note_coefficients(told, rows, engine, hours)
+    loading = _loading(starts)
     gaps_ns = 0
-    for engine, several in whole.items():
-        start_ns, end_ns = _joined(
-            np.concatenate([each.start_ns for each in several]),
-            np.concatenate([each.end_ns for each in several]),
-        )
-        pieces = _by_hour(start_ns, end_ns, from_unix_ns, to_unix_ns)
-        for hour, length_ns in zip(pieces.hour.tolist(), pieces.length_ns.tolist(), strict=True):
-            hours.setdefault((engine, hour), Hour()).wall_s += length_ns / _NS
-        silent = np.minimum(start_ns[1:], to_unix_ns) - np.maximum(end_ns[:-1], from_unix_ns)
-        gaps_ns += int(np.maximum(silent, 0).sum())
-    return Seen(hours, regions, gaps_ns / _NS)
+    up: list[Spans] = []
+    for engine in {*whole, *loading}:
+        spans, servers, is_loading = presence(whole.get(engine, []), loading.get(engine))
+        up.append(Spans(spans.start_ns[servers > 0], spans.end_ns[servers > 0]))
+        pieces = _by_hour(spans.start_ns, spans.end_ns, from_unix_ns, to_unix_ns)
+        for which, hour, length_ns in zip(
+            pieces.which.tolist(), pieces.hour.tolist(), pieces.length_ns.tolist(), strict=True
+        ):
+            if not servers[which]:
+                gaps_ns += length_ns
+                continue
+            mine = hours.setdefault((engine, hour), Hour())
+            mine.wall_s += length_ns / _NS * int(servers[which])
+            mine.loading_s += length_ns / _NS if is_loading[which] else 0.0
+    return Seen(
+        hours,
+        regions,
+        gaps_ns / _NS,
+        _covered_s(up, from_unix_ns, to_unix_ns),
+        contradicted_s,
+    )
 
 
 class _Segments(NamedTuple):
@@ -100,15 +149,54 @@ def _segments(told: EngineStretches, rows: IntArray, started_ns: int) -> _Segmen
     first_ns, last_ns = told.first_unix_ns[rows], told.last_unix_ns[rows]
     near = np.flatnonzero(first_ns[1:] - last_ns[:-1] <= GAP_S * _NS)
     begun = np.zeros(int(0 <= first_ns[0] - started_ns <= GAP_S * _NS), np.int64)
+    start_ns = np.concatenate([begun + started_ns, first_ns, last_ns[near]])
+    end_ns = np.concatenate([first_ns[begun], last_ns, first_ns[near + 1]])
+    order = np.lexsort((end_ns, start_ns))
     grown = {}
     for name in WORK:
         first, last = told.first[name][rows], told.last[name][rows]
-        grown[name] = np.concatenate([first[begun], last - first, first[near + 1] - last[near]])
-    return _Segments(
-        np.concatenate([begun + started_ns, first_ns, last_ns[near]]),
-        np.concatenate([first_ns[begun], last_ns, first_ns[near + 1]]),
-        grown,
-    )
+        each = np.concatenate([first[begun], last - first, first[near + 1] - last[near]])
+        # A total that falls was reset: what it grew by is not known, and it is not below 0.
+        grown[name] = np.maximum(each, 0.0)[order]
+    return _Segments(start_ns[order], end_ns[order], grown)
+
+
+def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
+    """Busy time moved to where there was time for it, and (n,) the seconds that fit nowhere.
+
+    From the last segment to the first, what a segment cannot hold is carried to the one before:
+    the recursion of a queue (Lindley 1952), solved by a running minimum. Nothing is carried over
+    a gap, nor is more than GAP_S carried out of one segment: a step is rarely as long.
+    """
+    start_ns, end_ns = segments.start_ns, segments.end_ns
+    busy_s = segments.grown["busy_s_total"]
+    length_s = (end_ns - start_ns) / _NS
+    told = np.nan_to_num(busy_s)
+    beyond_s = np.maximum(told - length_s - GAP_S, 0.0)
+    if not (told > length_s).any():
+        return segments, beyond_s
+    surplus_s = told - beyond_s - length_s
+    carried_s = np.zeros(told.size + 1)
+    """What each segment gets from the next one."""
+    breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), told.size], strict=True):
+        sums = np.cumsum(surplus_s[first:last][::-1])
+        waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
+        out = waiting[::-1]
+        carried_s[first:last] = out  # out of segment i, into segment i − 1
+        beyond_s[first] += out[0]
+    into_s = np.zeros(told.size)
+    into_s[:-1] = carried_s[1:-1]
+    into_s[breaks - 1] = 0.0
+    kept_s = surplus_s + length_s + into_s - carried_s[:-1]
+    kept_s = np.clip(kept_s, 0.0, length_s)  # rounding alone
+    kept_s = np.where(np.isnan(busy_s) & (kept_s == 0), np.nan, kept_s)
+    return segments._replace(grown={**segments.grown, "busy_s_total": kept_s}), beyond_s
+
+
+def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
+    """Which segments end within the window."""
+    return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
@@ -163,16 +251,112 @@ def _note_work(
             work[name] = work.get(name, 0.0) + float(sums[at])
 
 
-def _joined(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
-    """Their union, in order; what lies at most GAP_S apart is one, as when an engine starts
-    again."""
-    order = np.argsort(start_ns)
+class Spans(NamedTuple):
+    """From, to, in order of time; no two overlap."""
+
+    start_ns: IntArray
+    end_ns: IntArray
+
+
+class Sender(NamedTuple):
+    """One process that sends samples of an engine, and when it was there."""
+
+    process: int
+    start_ns: IntArray
+    end_ns: IntArray
+    counts_steps: bool
+    """Whether it sends the totals of the engine's steps: of one engine one process does."""
+
+
+def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
+    """Their union, in order; what touches is one."""
+    order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
-    breaks = np.flatnonzero(start_ns[1:] - end_ns[:-1] > GAP_S * _NS)
-    return (
+    breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
+    return Spans(
         start_ns[np.concatenate([[0], breaks + 1])],
         end_ns[np.concatenate([breaks, [start_ns.size - 1]])],
     )
+
+
+def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+    """(n,) how many servers share an engine's name at each instant.
+
+    Each process that counts the engine's steps is a server of its own, and so is each start of
+    one process; others are API servers of the same one.
+    """
+
+    found = _there([each for each in senders if each.counts_steps], at_ns)
+    found = np.maximum(found, np.minimum(_there(senders, at_ns), 1))
+    by_process: dict[int, list[Sender]] = defaultdict(list)
+    for each in senders:
+        by_process[each.process].append(each)
+    often = sorted(by_process.values(), key=len, reverse=True)[:MOST_PROCESSES]
+    for several in (each for each in often if len(each) > 1):
+        found = np.maximum(found, _there(several, at_ns))
+    return found
+
+
+def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+    """(n,) how many of them are there at each instant."""
+    begun, ended = (
+        np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
+        for edges in (
+            [each.start_ns for each in senders],
+            [each.end_ns for each in senders],
+        )
+    )
+    number = np.searchsorted(begun, at_ns, side="right")
+    return np.asarray(number - np.searchsorted(ended, at_ns, side="right"), np.int64)
+
+
+def presence(
+    senders: Sequence[Sender], loading: Spans | None
+) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
+    """When an engine was there, between its first and last instant.
+
+    A gap of at most GAP_S counts as one server, as when an engine starts again.
+
+    Returns: spans; in each, the number of servers; whether the time was spent loading.
+    """
+    several = [Spans(each.start_ns, each.end_ns) for each in senders]
+    several += [] if loading is None else [loading]
+    edges = np.unique(np.concatenate([edge for spans in several for edge in spans]))
+    start_ns, end_ns = edges[:-1], edges[1:]
+    servers = servers_at(senders, start_ns)
+    is_loading = np.zeros(start_ns.size, bool)
+    if loading is not None:
+        begun = np.searchsorted(loading.start_ns, start_ns, side="right")
+        is_loading = (begun > np.searchsorted(loading.end_ns, start_ns, side="right")) & (
+            servers == 0
+        )
+    servers = np.where((servers == 0) & is_loading, 1, servers)
+    servers = np.where((servers == 0) & (end_ns - start_ns <= GAP_S * _NS), 1, servers)
+    return Spans(start_ns, end_ns), servers, is_loading
+
+
+def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
+    """When each engine was loading, by what its starts report."""
+    found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
+    for each in starts:
+        if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
+            begun_ns = each.at_unix_ns - round(each.loading_s * _NS)
+            found[each.replica, each.engine].append((begun_ns, each.at_unix_ns))
+    return {
+        engine: _joined(*(np.array(column, np.int64) for column in zip(*several, strict=True)))
+        for engine, several in found.items()
+    }
+
+
+def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
+    """Seconds of a window that are in any of the spans."""
+    start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
+    end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
+    if not start_ns.size:
+        return 0.0
+    whole = _joined(start_ns, end_ns)
+    inside = np.minimum(whole.end_ns, to_unix_ns) - np.maximum(whole.start_ns, from_unix_ns)
+    return float(np.maximum(inside, 0).sum()) / _NS
 
 
 def _note_coefficients(

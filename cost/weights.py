@@ -7,14 +7,21 @@ Pure. Where an engine's step model is known, seconds of its steps by what was co
 
 with S steps, N sequences that decoded, and r requests, each taken for one sequence of prefill:
 a step's fixed part is shared by those in it. What came from a cache was not computed.
+
+Weights are of one replica and one hour, and rest on that hour's steps, requests and tokens
+alone. So an hour is split alike in every window that holds it, and the dollars in (or out) of a
+window are the sum of those of its hours.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cost.seen import Hour, Seen
 from telemetry.accounts import Cells
+
+Key = tuple[str | None, int]
+"""Replica and hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,9 @@ class Weights:
     cached: float
     output: float
     fitted: bool
+    in_share: float | None = None
+    """Of the seconds of steps, those of prefill; None where no step model is known. It splits
+    what was spent on requests of an earlier hour, whose tokens count there."""
 
     def of(self, prompt: float, cached: float, output: float) -> tuple[float, float]:
         """What goes in weighs, and what comes out."""
@@ -39,60 +49,59 @@ Source: genai-prices 0.2.3."""
 
 
 def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
-    """The weights of one replica's engines by their step models; None where they do not tell.
+    """The weights of one replica's hour by its engines' step models; None where not known.
 
     Args:
-        hours: of its engines.
-        requests: that it served in them.
+        hours: of its engines, all of one hour.
+        requests: that it received in that hour.
         prompt: tokens that went in, cached ones left out.
         output: tokens that came out.
     """
-    went_in = came_out = 0.0
+    prefill_s = decode_s = fixed_s = decodes = 0.0
     known = False
     for hour in hours:
         work, fit = hour.work, hour.coefficients
         if len(fit) < 5 or "decodes_total" not in work or "prefill_attention_total" not in work:
             continue
         known = True
-        steps, decodes = work.get("steps_total", 0.0), work["decodes_total"]
-        sequences = requests + decodes
-        fixed_s = fit["step_model_base_s"] * steps
-        went_in += (
+        fixed_s += fit["step_model_base_s"] * work.get("steps_total", 0.0)
+        prefill_s += (
             fit["step_model_per_prefill_token_s"] * work.get("scheduled_prefill_tokens_total", 0.0)
             + fit["step_model_per_prefill_attention_s"] * work["prefill_attention_total"]
-            + (fixed_s * requests / sequences if sequences else 0.0)
         )
-        came_out += (
+        decode_s += (
             fit["step_model_per_context_token_s"] * work.get("context_tokens_total", 0.0)
-            + fit["step_model_per_decode_s"] * decodes
-            + (fixed_s * decodes / sequences if sequences else 0.0)
+            + fit["step_model_per_decode_s"] * work["decodes_total"]
         )
-    if not known or prompt <= 0 or output <= 0 or went_in + came_out <= 0:
+        decodes += work["decodes_total"]
+    if sequences := requests + decodes:
+        # Once for all engines: the requests are the replica's, not each engine's.
+        prefill_s += fixed_s * requests / sequences
+        decode_s += fixed_s * decodes / sequences
+    if not known or prefill_s + decode_s <= 0:
         return None
-    return Weights(went_in / prompt, 0.0, came_out / output, fitted=True)
+    in_share = prefill_s / (prefill_s + decode_s)
+    if prompt <= 0 or output <= 0:
+        return replace(BY_PRICE, in_share=in_share)
+    return Weights(prefill_s / prompt, 0.0, decode_s / output, fitted=True, in_share=in_share)
 
 
-def by_replica(times: Seen, cells: Cells) -> dict[str, Weights]:
-    """The weights of each replica that served requests, over the whole stretch."""
+def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
+    """The weights of each replica in each hour in which it received requests."""
     place = list(cells.by).index("replica")
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for index, group in enumerate(cells.group.tolist()):
-        replica = cells.labels[group][place]
-        if replica is not None:
-            amounts = (
-                cells.requests[index],
-                *(
-                    cells.sums[n][index]
-                    for n in ("prompt_tokens", "cached_tokens", "output_tokens")
-                ),
-            )
-            for kind, amount in enumerate(amounts):
-                sums[replica][kind] += float(amount)
-    hours: dict[str, list[Hour]] = defaultdict(list)
-    for ((replica, _), _), hour in times.hours.items():
-        hours[replica].append(hour)
-    found = {}
-    for replica, (requests, prompt, cached, output) in sums.items():
-        by_fit = fitted(hours[replica], requests, prompt - cached, output)
-        found[replica] = by_fit or BY_PRICE
-    return found
+    sums: dict[Key, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for index, (group, hour) in enumerate(
+        zip(cells.group.tolist(), cells.hour_unix_s.tolist(), strict=True)
+    ):
+        mine = sums[cells.labels[group][place], hour]
+        mine[0] += float(cells.requests[index])
+        for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
+            mine[kind] += float(cells.sums[name][index])
+    hours: dict[Key, list[Hour]] = defaultdict(list)
+    for ((replica, _), at), hour in times.hours.items():
+        hours[replica, at].append(hour)
+    return {
+        key: fitted(hours[key], requests, prompt - cached, output) or BY_PRICE
+        for key, (requests, prompt, cached, output) in sums.items()
+        if key[0] is not None
+    }

@@ -39,8 +39,10 @@ def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
     last_token_s = first_token_s + np.nan_to_num(number("decode_s"))
     tokens = np.nan_to_num(uncached_tokens(requests))
     tokens[victim] = 0.0
-    replica = requests.label("replica").codes
+    replica, engine = requests.label("replica").codes, number("engine")
     tokens[replica != replica[victim]] = 0.0
+    # Data-parallel engines of a replica share no step.
+    tokens[(engine != engine[victim]) & np.isfinite(engine) & np.isfinite(engine[victim])] = 0.0
 
     def computed(from_s: float, to_s: float) -> FloatArray:
         overlap = np.minimum(first_token_s, to_s) - np.maximum(scheduled_s, from_s)

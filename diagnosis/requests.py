@@ -32,6 +32,7 @@ NUMBERS = (
     *("prompt_tokens", "cached_tokens", "external_cached_tokens", "output_tokens"),
     *("preemptions", "waiting_at_arrival", "running_at_arrival", "kv_usage_at_arrival"),
     "others_prefill_tokens_max",
+    "engine",
 )
 """What is measured of a request, in the unit its name says; a caller may leave any out."""
 
@@ -110,6 +111,15 @@ class Requests:
         """A column of names; all unknown where the caller has none of that name."""
         found = self.labels.get(name)
         return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
+
+    def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
+        """(n,) which were served by an engine of a replica: those whose engine is not known count
+        for each. None: by any of the replica."""
+        there = self.label("replica").is_value(replica)
+        if engine is None:
+            return there
+        number = self.number("engine")
+        return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
         """Some of them, in the order asked for."""

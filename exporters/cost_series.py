@@ -2,6 +2,8 @@
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + what is unbilled
 
+Engines send no samples while they load: that time is in the bill of `tailspan cost` alone.
+
 over replicas that have a price. One without has none of them: nobody knows is not $0.
 """
 

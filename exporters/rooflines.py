@@ -20,6 +20,7 @@ from exporters.engine_series import ROOFLINES
 from exporters.families import counter, gauge
 from exporters.kinds import Series
 from exporters.text import Families, Family
+from roofline.chunks import Chunks, read_chunks
 from roofline.peaks import Device, device_named
 from roofline.reading import read_shape
 from roofline.samples import Columns
@@ -65,6 +66,8 @@ _log = logging.getLogger(__name__)
 EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
 """Instant, process, its start."""
+_Kind = tuple[str | None, str | None, Chunks | None]
+"""Shape, device and chunks."""
 
 
 @dataclass(slots=True)
@@ -136,14 +139,16 @@ class RooflineMetrics(Families):
             engines = {key: each.copy() for key, each in self._engines.items()}
         # Only of these: anybody may have made up starts of others.
         starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
-        alike: dict[tuple[str | None, str | None], dict[EngineKey, _Engine]] = {}
+        alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
             if key in starts and len(each.rows) > 1:
-                kind = starts[key].shape, starts[key].device
+                start = starts[key]
+                kind = start.shape, start.device, read_chunks(start.arguments)
                 alike.setdefault(kind, {})[key] = each
         told: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
-        for (shape, device), group in alike.items():
-            for key, window in _windows(group, _shape(shape), device_named(device, self._peaks)):
+        for (shape, device, chunks), group in alike.items():
+            peaks = device_named(device, self._peaks)
+            for key, window in _windows(group, _shape(shape), peaks, chunks):
                 for name, values in told.items():
                     value = getattr(window, name)
                     if value is not None:
@@ -198,7 +203,10 @@ class RooflineMetrics(Families):
 
 
 def _windows(
-    group: Mapping[EngineKey, _Engine], shape: ModelShape | None, device: Device | None
+    group: Mapping[EngineKey, _Engine],
+    shape: ModelShape | None,
+    device: Device | None,
+    chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, Window]]:
     """What each engine comes to, of several with one shape on one device.
 
@@ -225,7 +233,7 @@ def _windows(
         series=np.array(numbers, dtype=np.int64)[kept],
         numbers=dict(zip(_TOTALS, totals.reshape(-1, len(_TOTALS))[kept].T, strict=True)),
     )
-    for window in windows_of(columns, shape, device, width_s=_APART_NS / 1e9):
+    for window in windows_of(columns, shape, device, width_s=_APART_NS / 1e9, chunks=chunks):
         if window.steps:
             yield keys[window.from_unix_ns // _APART_NS], window
 

@@ -6,9 +6,11 @@ model, whose bytes and FLOPs are counted otherwise (README.md).
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
+from roofline.chunks import Chunks, read_back
 from roofline.load import FloatArray, Load, summed
 from roofline.peaks import Device
 from roofline.samples import Rises
@@ -33,7 +35,6 @@ class Asked:
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float
-    least_traffic_bytes: float
     traffic_bytes: float
     flops: float
     compute_s: float | None
@@ -47,7 +48,6 @@ class AllAsked:
     weight_bytes: FloatArray
     kv_bytes: FloatArray
     bytes: FloatArray
-    least_traffic_bytes: FloatArray
     traffic_bytes: FloatArray
     flops: FloatArray
     compute_s: FloatArray
@@ -61,7 +61,6 @@ class AllAsked:
             known(self.weight_bytes[row]),
             known(self.kv_bytes[row]),
             float(self.bytes[row]),
-            float(self.least_traffic_bytes[row]),
             float(self.traffic_bytes[row]),
             float(self.flops[row]),
             known(self.compute_s[row]),
@@ -69,13 +68,17 @@ class AllAsked:
 
 
 def asked_by_shape(
-    rises: Rises, steps: FloatArray, shape: ModelShape | None, device: Device | None
+    rises: Rises,
+    steps: FloatArray,
+    shape: ModelShape | None,
+    device: Device | None,
+    chunks: Chunks | None = None,
 ) -> AllAsked:
     """By this part's model; the arithmetic's time is NaN where a peak is not known."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
-        return AllAsked(Model.SHAPE, *(unknown,) * 7)
-    work = work_of(shape, _load(rises, steps))
+        return AllAsked(Model.SHAPE, *(unknown,) * 6)
+    work = work_of(shape, _load(rises, steps, chunks))
     precision = shape.precision
     linear = device and device.flops_in(precision.linear_math, precision.plain_math)
     plain = device and device.flops_in(precision.plain_math, precision.plain_math)
@@ -88,14 +91,20 @@ def asked_by_shape(
         work.weight_bytes + work.table_bytes,
         work.kv_read_bytes + work.kv_write_bytes,
         work.bytes,
-        work.least_traffic_bytes,
         work.traffic_bytes,
         work.flops,
         compute_s,
     )
 
 
-def _load(rises: Rises, steps: FloatArray) -> Load:
+def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
+    context = None
+    if chunks is not None:
+        context = rises.made_of(
+            ("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total",
+             "decodes_total"),
+            partial(read_back, chunks=chunks),
+        )  # fmt: skip
     return summed(
         steps,
         rises.of("scheduled_prefill_tokens_total"),
@@ -103,6 +112,7 @@ def _load(rises: Rises, steps: FloatArray) -> Load:
         rises.of("context_tokens_total"),
         rises.of("decodes_total"),
         rises.of("draft_tokens_total"),
+        context,
     )
 
 
@@ -115,7 +125,7 @@ def asked_by_vllm(rises: Rises, shape: ModelShape | None, device: Device | None)
     math = shape.precision.plain_math if shape else "bf16"
     peak = device.flops_in(math, "fp16") if device else None
     compute_s = flops / peak if peak else unknown
-    return AllAsked(Model.VLLM, unknown, unknown, *(moved,) * 3, flops, compute_s)
+    return AllAsked(Model.VLLM, unknown, unknown, *(moved,) * 2, flops, compute_s)
 
 
 def known(value: float) -> float | None:

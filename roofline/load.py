@@ -34,7 +34,8 @@ class Load:
     prefill_steps: FloatArray
     """Steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """Tokens computed before that prompt chunks read back; 0 where that is not known."""
+    """R: tokens of earlier chunks and of the cache that prompt chunks read back; of sums over many
+    steps at least so many (`chunks.read_back`)."""
     prompts: FloatArray
     """Prompts whose last chunk it was: each makes a token."""
 
@@ -80,6 +81,7 @@ def summed(
     context_tokens: FloatArray,
     decodes: FloatArray,
     draft_tokens: FloatArray | None = None,
+    prefill_context_tokens: FloatArray | None = None,
 ) -> Load:
     """Sums over many steps, as differences of an engine's totals.
 
@@ -90,9 +92,11 @@ def summed(
         context_tokens: C.
         decodes: N.
         draft_tokens: None without speculation; unknown ones count as none.
+        prefill_context_tokens: R; None or unknown counts as none.
     """
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)
+    context = nothing if prefill_context_tokens is None else np.nan_to_num(prefill_context_tokens)
     return Load(
         steps=steps,
         prefill_tokens=prefill_tokens,
@@ -101,6 +105,6 @@ def summed(
         decodes=decodes,
         draft_tokens=drafts,
         prefill_steps=np.minimum(steps, np.ceil(prefill_tokens / PROMPT_CHUNK_TOKENS)),
-        prefill_context_tokens=nothing,
+        prefill_context_tokens=context,
         prompts=nothing,
     )

@@ -4,7 +4,7 @@ Pure. Totals become rises between neighbouring samples of the same process and s
 belongs to the window in which it was told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,9 +84,22 @@ class Rises:
 
         Several processes of an engine each saw a part: their rises add up.
         """
+        rise = self._each(name)
+        return self._summed(rise, np.isfinite(rise))
+
+    def made_of(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
+        """(w,) what is made of the rises of several totals from sample to sample, summed; NaN
+        where no sample of the window tells them all."""
+        rises = [self._each(name) for name in names]
+        known = np.logical_and.reduce([np.isfinite(rise) for rise in rises])
+        return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
+
+    def _each(self, name: str) -> FloatArray:
+        """(n,) the rise up to each sample, in order of series and time; NaN where it is none."""
         values = self._samples.number(name)[self._order]
         rise = np.diff(values, prepend=np.nan)
-        return self._summed(rise, self._follows & np.isfinite(rise) & (rise >= 0))
+        with np.errstate(invalid="ignore"):
+            return np.where(self._follows & (rise >= 0), rise, np.nan)
 
     def covered_s(self) -> FloatArray:
         """(w,) seconds between the samples of a window and those before them, by the process

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofline.asked import Asked, Model, asked_by_shape, asked_by_vllm, known
+from roofline.chunks import Chunks
 from roofline.load import FloatArray
 from roofline.peaks import Device
 from roofline.samples import Columns, Grid, Rises, grid_of, means
@@ -62,6 +63,7 @@ def windows_of(
     device: Device | None,
     gpus: Columns | None = None,
     width_s: float | None = 60.0,
+    chunks: Chunks | None = None,
 ) -> list[Window]:
     """The account of one engine.
 
@@ -71,6 +73,8 @@ def windows_of(
         device: what it runs on (`peaks.device_named(start.device)`); None likewise.
         gpus: samples of its GPUs, by the names of `GpuSample`.
         width_s: of a window, which begins at a whole multiple of it; None: one for all.
+        chunks: how long a prompt's chunks may be (`chunks.read_chunks(start.arguments)`); None:
+            what they read back of earlier ones is not known and left out.
 
     Returns:
         Windows with a sample of the engine that follows another, in the order of time.
@@ -83,7 +87,7 @@ def windows_of(
         return []
     rises = Rises(engine, grid)
     seconds, steps, busy_s = rises.covered_s(), rises.of("steps_total"), rises.of("busy_s_total")
-    by_shape = asked_by_shape(rises, steps, shape, device)
+    by_shape = asked_by_shape(rises, steps, shape, device, chunks)
     by_vllm = asked_by_vllm(rises, shape, device)
     seen = _seen(gpus, grid, device)
     return [
@@ -146,7 +150,7 @@ def _window(
     busy_ratio = None if busy_s is None else busy_s / seconds
     verdict = verdict_of(terms, seen.sm_active, busy_ratio)
     modelled = asked.traffic_bytes / seconds if asked else None
-    least = asked.least_traffic_bytes / seconds if asked else None
+    least = asked.bytes / seconds if asked else None
     residual = residual_of(least, modelled, seen.bytes_per_s)
     largest = max(modelled or 0.0, seen.bytes_per_s or 0.0)
     return Window(

@@ -1,10 +1,13 @@
 """Bytes and FLOPs of engine steps: what the memory has to give, and what is to be computed.
 
-    bytes = steps · active weights + C · KV of a token + (P + N) · KV of a token, written
+    bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token
+            + (P + N) · KV of a token, written
     FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
 
-of one GPU, as a mean over the engine's. Weights of experts: those that the step's tokens are
-expected to touch. Assumptions and limits: README.md.
+of one GPU, as a mean over the engine's. R is what chunks of a prompt read back of the chunks
+before them. Of the table of input embeddings a step gathers a row a token; the whole of it is
+read only where it is the last layer's matrix, too (tied). Weights of experts: those that the
+step's tokens are expected to touch. Assumptions and limits: README.md.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -24,9 +27,9 @@ class Work:
     """(n,) each: what rows of steps ask of one GPU. NaN where the load is not known."""
 
     weight_bytes: FloatArray
-    """Read in every step, the tables of embeddings aside."""
+    """Read in every step: all matrices but the tables of embeddings."""
     table_bytes: FloatArray
-    """Those tables, where nothing but a row a token is read of them; counted by custom."""
+    """Rows gathered of the tables of embeddings: one a token."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
@@ -38,19 +41,14 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Active weights and KV cache: what bandwidth utilisation (MBU) is reckoned with."""
+        """Active weights and KV cache: what the memory has to move however well kernels are
+        fused. Bandwidth utilisation (MBU) is reckoned with it."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
-
-    @property
-    def least_traffic_bytes(self) -> FloatArray:
-        """What the memory has to move however well kernels are fused: to be held against a
-        measurement."""
-        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
         """What it moves where nothing that layers hand one another stays in a GPU's caches."""
-        return self.least_traffic_bytes + self.activation_bytes
+        return self.bytes + self.activation_bytes
 
     @property
     def flops(self) -> FloatArray:
@@ -72,7 +70,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
     through = read_elements + weights.router + _expert_elements_of_a_token(shape, weights)
     return Work(
         weight_bytes=weight_bytes + kept * precision.expert_bytes,
-        table_bytes=load.steps * ((0.0 if shape.tied else weights.table) * precision.plain_bytes),
+        table_bytes=load.tokens * (_row_elements_of_a_gpu(shape) * precision.plain_bytes),
         kv_read_bytes=looked_at * token_bytes,
         kv_write_bytes=load.tokens * shape.layers * token_bytes,
         activation_bytes=_activations(shape, load) * precision.plain_bytes,
@@ -90,6 +88,12 @@ def _read_back(shape: ModelShape, load: Load) -> FloatArray:
         slid = np.minimum(context, load.decodes * shape.window) + prompts
         tokens = tokens + shape.window_layers * slid
     return tokens
+
+
+def _row_elements_of_a_gpu(shape: ModelShape) -> float:
+    """Of the table of tokens, and of that of learnt positions; each row is on one rank."""
+    tables = 2 if shape.positions else 1
+    return tables * shape.hidden / shape.parallel.tensor / shape.parallel.pipeline
 
 
 def _kv_elements_of_a_gpu(shape: ModelShape) -> float:

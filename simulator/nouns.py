@@ -179,6 +179,7 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
         device=state.machine.device,
         gpus=state.machine.gpus,
         shape=written(state.machine.shape) if state.machine.shape else None,
+        loading_s=state.machine.loading_s,
     )
 
 

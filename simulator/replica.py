@@ -81,6 +81,8 @@ class Replica:
         self._starts = 0
         self._config = config
         self._ready_s: float | None = None
+        self._loading_s: float | None = None
+        """How long the last start took; of the first one it is not known."""
         self._restart: Restart | None = None
         self._host_busy_s = 0.0
         self._sampled_s = 0.0
@@ -112,6 +114,7 @@ class Replica:
         self._pending.clear()
         self._ready_s = restart.at_s + restart.down_s
         self._restart = restart
+        self._loading_s = restart.down_s
         if restart.config is not None:
             self._config = restart.config
         self._start(self._ready_s, restart.new_shape_s)
@@ -245,7 +248,7 @@ class Replica:
             gauges=gauges,
             totals=sums,
             arguments=self._arguments,
-            machine=machine(config.tensor_parallel_size),
+            machine=machine(config.tensor_parallel_size)._replace(loading_s=self._loading_s),
         )
 
     def _start(self, at_s: float, new_shape_s: float) -> None:

@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opentelemetry.exporter.otlp.proto.http import _log_exporter as log_exporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
-from tailspan_vllm.events import exporting
+from tailspan_vllm.destination import Destination
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 from tailspan_vllm.starts import Starts
+from tailspan_vllm.transport import post_to
 
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
@@ -40,7 +40,6 @@ _LONGEST_PAUSE_S = 8.0
 _SDK_LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.proto.http.metric_exporter",
-    "opentelemetry.exporter.otlp.proto.http._log_exporter",
 )
 
 
@@ -88,7 +87,9 @@ class OtlpExport:
         base = endpoint.rstrip("/")
         self._spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=EXPORT_S)
         self._metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=EXPORT_S)
-        self._events = exporting(log_exporter, endpoint=f"{base}/v1/logs", timeout=EXPORT_S)
+        self._post_events = post_to(
+            Destination("logs", "http/protobuf", f"{base}/v1/logs", timeout_s=EXPORT_S)
+        )
         self._starts: dict[object, Starts] = {}
         self._sent = sent
         self._closed = False
@@ -127,7 +128,9 @@ class OtlpExport:
         """Tell of the engines that have not been told of; True, for samples do not wait for it."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
-            starts = self._starts.setdefault(replica, Starts(self._events))
+            starts = self._starts.setdefault(
+                replica, Starts(lambda message: self._post_events(message.SerializeToString()))
+            )
             starts.send([state], resource, time.monotonic())
         return True
 

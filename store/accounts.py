@@ -13,6 +13,7 @@ from store.starts import in_force, starts_between
 from store.stretch_rollups import known_from_unix_s, stretches
 from store.stretches import Stretches
 from telemetry.accounts import Accounts, Count, EngineStretches, GpuStretches
+from telemetry.starts import MOST_LOADING_S
 
 BASE: Final = ("replica", "outcome", "model")
 """The labels that a bill needs, whatever it is asked by."""
@@ -42,7 +43,11 @@ def accounts(engine: Engine, window: Window, by: Sequence[str] = ()) -> Accounts
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        starts=(*in_force(engine, start), *starts_between(engine, start + 1, end)),
+        # One just after the window may have been loading within it.
+        starts=(
+            *in_force(engine, start),
+            *starts_between(engine, start + 1, end + int(MOST_LOADING_S) * SECOND_NS),
+        ),
         simulated=read.simulated or bool(engines.simulated.any()),
         apportioned=read.apportioned,
         engines_from_unix_ns=read.gone_ns if known_from is None else known_from * SECOND_NS,

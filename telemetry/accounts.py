@@ -144,7 +144,8 @@ class Accounts:
     gpus: GpuStretches
     cells: Cells
     starts: Sequence[EngineStart]
-    """Those in force at the beginning, and those in the stretch."""
+    """Those in force at the beginning, those in the stretch, and those soon after it: their
+    engines may have been loading within it."""
     simulated: bool = False
     apportioned: bool = True
     """Whether requests that span an hour's end are split; their rows may be gone."""

@@ -6,9 +6,13 @@ sorted; one that is not told is absent, and differs from one that is.
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Argument = str | int | float | bool
+
+MOST_LOADING_S: Final = 3_600.0
+"""A longer `loading_s` is not the loading of an engine: six times what vLLM waits for one
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A program that makes an engine late in its life reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class EngineStart:
     device: str | None = None
     gpus: int | None = None
     shape: str | None = None
+    loading_s: float | None = None
+    """From the start of the process until the engine was ready, at `at_unix_ns`."""
     clock_ahead_s: float | None = None
     """As of a request: by how much its instants were set back."""
 

@@ -39,6 +39,7 @@ PAID_FOR: Final = {
     "lost answers": "#734a9c",
     "recomputed": "#c8242b",
     "idle": "#c3c7cd",
+    "loading": "#8c7350",
     "unbilled": "#e5aa1f",
 }
 """What a bill went for. They never share a chart with the phases."""

@@ -38,6 +38,7 @@ MEANINGS: Final = {
     "lost answers": "the share of requests that were aborted or failed: nobody got their answer",
     "recomputed": "what evictions threw away, computed again",
     "idle": "engines up, between steps",
+    "loading": "from the start of a process until its engine was ready",
     "unbilled": "busy time of requests that have not ended, or whose account was lost",
 }
 
@@ -60,6 +61,7 @@ def _sizes(line: Line) -> dict[str, float]:
         "lost answers": line.lost_usd,
         "recomputed": line.wasted_usd,
         "idle": line.idle_usd or 0.0,
+        "loading": line.loading_usd,
         "unbilled": line.unbilled_usd,
     }
 
@@ -195,7 +197,7 @@ def break_even(
     per_request = sum(each.usd for each in compared) / sum(
         each.tokens.requests for each in compared
     )
-    most = 1.25 * max(even.rps, now_rps, even.kept_rps or 0.0)
+    most = 1.25 * max(even.rps, now_rps, even.kept.rps or 0.0)
     figure = go.Figure()
     for name, ys, colour, dash in (
         ("your engines", [usd_per_hour, usd_per_hour], "#2a60b5", "solid"),
@@ -212,8 +214,8 @@ def break_even(
             )
         )
     marks = [("now", now_rps, "dot"), ("break-even", even.rps, "solid")]
-    if even.kept_rps is not None:
-        marks.append(("objectives kept", even.kept_rps, "dash"))
+    if even.kept.rps is not None:
+        marks.append(("objectives kept", even.kept.rps, "dash"))
     for place, (name, rps, dash) in enumerate(sorted(marks, key=lambda each: each[1])):
         figure.add_vline(
             x=rps,

@@ -14,6 +14,7 @@ from cost.energy import Energy
 from cost.groups import Group
 from cost.lines import Line
 from cost.managed import Comparison
+from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
 from ui import colours, wording
 from ui import view as views
@@ -44,6 +45,9 @@ def sentence(found: Spending, total: Line, view: View) -> str:
         f"<b>{_share(total.idle_usd, total)}</b> {term('idle', 'idle')}"
         if total.idle_usd is not None
         else "",
+        f"{_share(total.loading_usd, total)} {term('loading', 'loading')}"
+        if total.loading_usd > total.bill_usd / 200
+        else "",
         f"{_share(total.unbilled_usd, total)} {term('unbilled', 'unbilled')}"
         if abs(total.unbilled_usd) > total.bill_usd / 200
         else "",
@@ -55,9 +59,10 @@ def sentence(found: Spending, total: Line, view: View) -> str:
     others = {name: value for name, value in view.equals.items() if name != "replica"}
     if others:
         said += f" {_of_these(found, total, others)}"
-    engines = wording.counted(total.engines, "engine")
+    number = wording.number(found.bill.engines)
+    engines = "1 engine" if number == "1" else f"{number} engines"
     hourly = wording.usd(found.bill.usd_per_hour)
-    return f"{said} <small>{engines}, {hourly} an hour together</small>"
+    return f"{said} <small>{engines} at a time, {hourly} an hour</small>"
 
 
 def _for_requests(total: Line) -> str:
@@ -204,13 +209,22 @@ def against(found: Spending, total: Line) -> str:
     )
     said = (
         f"The same tokens would have cost <b>{wording.usd(there)}</b> at managed APIs,"
-        f" {dearer} (idle time included). One’s own engines pay from"
-        f" <b>{wording.number(even.rps)} requests/s</b> of this mix on; now there are"
+        f" {dearer} (idle time included). Self-hosting becomes cheaper at"
+        f" <b>{wording.number(even.rps)} requests/s</b> of this mix; now there are"
         f" {wording.number(now)}."
     )
-    if even.kept_rps is None:
-        return f"{said} Whether the objectives hold at that rate is not known yet."
-    kept = wording.number(even.kept_rps)
+    if not even.kept.known:
+        counted = f"only {even.kept.requests:,}" if even.kept.requests else "no"
+        return (
+            f"{said} Whether the objectives hold at that rate is not known: {counted} requests of"
+            " this range were counted against an objective."
+        )
+    if even.kept.rps is None:
+        return (
+            f"{said} By the {even.kept.requests:,} requests counted, no rate in this range is"
+            " certain to keep the objectives: these engines have not been seen to reach it."
+        )
+    kept = wording.number(even.kept.rps)
     if even.reachable:
         return f"{said} The objectives were kept at up to {kept}/s: within reach."
     return (
@@ -220,9 +234,9 @@ def against(found: Spending, total: Line) -> str:
 
 
 def now_rps(found: Spending) -> float:
-    """Requests a second in the range."""
-    seconds = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
-    return sum(each.tokens.requests for each in found.compared) / seconds
+    """Requests a second, on average over the time in which an engine was up."""
+    up_s = found.bill.seen.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
+    return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def managed_example(models: Sequence[str]) -> str:
@@ -293,6 +307,12 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     if found.bill.seen.gaps_s >= 1:
         gaps = wording.span(found.bill.seen.gaps_s)
         said.append(f"Not billed: {gaps} in which an engine was not heard of for over a minute.")
+    if found.bill.seen.contradicted_s > GAP_S:
+        beyond = wording.span(found.bill.seen.contradicted_s)
+        said.append(
+            f"Engines report {beyond} more of busy time than passed, which is not in the bill: two"
+            " servers probably share a name (<code>tailspan doctor</code>)."
+        )
     if found.engines_from_unix_ns > found.window.from_unix_ns:
         at = wording.clock(found.engines_from_unix_ns, zone, date=True)
         said.append(

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from roofline.arrow import engines_of, gpus_of
+from roofline.chunks import read_chunks
 from roofline.peakfile import ENVIRONMENT_KEY
 from roofline.peaks import device_named
 from roofline.reading import read_shape
@@ -70,7 +71,8 @@ def bounds(
                 if named
                 else "its device is not told"
             )
-        windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None)
+        chunks = read_chunks(start.arguments) if start is not None else None
+        windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None, chunks)
         window = windows[0] if windows and windows[0].verdict is not None else None
         found.append(
             Bound(

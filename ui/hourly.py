@@ -34,5 +34,5 @@ def hourly(
     found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
     if not found.rates:
         return None
-    number = sum(len(rates) for rates in found.rates.values())
+    number = max(1, round(found.engines))
     return Hourly(found.usd_per_hour, number, len(found.unpriced))

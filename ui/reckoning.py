@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput, Objective
-from cost.managed import Comparison, Judged, NoManagedPrice, Tokens, compare, kept_rps
+from cost.capacity import Judged, Kept, kept_rate
+from cost.managed import Comparison, NoManagedPrice, Tokens, compare
 from cost.prices import PriceList
 from store.queries import Window
 from store.slo_counts import read_counts
@@ -32,18 +34,19 @@ def compared(
     return found, missing
 
 
-def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> float | None:
+def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> Kept:
     """The highest rate at which the objectives were all kept, as far as `tailspan up` counted."""
     start_s, end_s = window.from_unix_ns // 10**9, window.to_unix_ns // 10**9
-    stretches: dict[int, list[Judged]] = {}
+    first = start_s // KEPT_S
+    number = max(1, -(-end_s // KEPT_S) - first)
+    judged = []
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             continue
-        sums: dict[int, tuple[int, int]] = {}
+        good, every = np.zeros(number, np.int64), np.zeros(number, np.int64)
         for each in read_counts(engine, objective.indicator.digest, start_s, end_s):
-            at = (each.until_unix_s - 1) // KEPT_S
-            good, every = sums.get(at, (0, 0))
-            sums[at] = (good + each.good, every + each.good + each.bad)
-        for at, (good, every) in sums.items():
-            stretches.setdefault(at, []).append(Judged(good, every, objective.target))
-    return kept_rps(stretches.values(), KEPT_S)
+            at = min(max((each.until_unix_s - 1) // KEPT_S - first, 0), number - 1)
+            good[at] += each.good
+            every[at] += each.good + each.bad
+        judged.append(Judged(float(objective.target), good, every))
+    return kept_rate(judged, KEPT_S)

@@ -29,10 +29,12 @@ TERMS: Final[dict[str, str]] = {
     "recomputed": "Engine time that went into computing again what an eviction threw away.",
     "idle": "Time in which an engine was up and between steps: paid for, and used for nothing.",
     "unbilled": "Busy time that no request pays for: of requests that have not ended, or whose "
-    "account was lost. Below zero where requests were billed time in which their engine was not "
-    "seen.",
-    "wall": "An engine is billed while it is heard of: between two of its samples at most a "
-    "minute apart.",
+    "account was lost. Below zero where requests were billed more time than their engine reports "
+    "busy.",
+    "loading": "Time from the start of a process until its engine was ready: paid for, and serving "
+    "no request yet.",
+    "wall": "An engine is billed while it is up: between two of its samples at most a minute "
+    "apart, and while it loads.",
     "p50": "Half of the requests were faster.",
     "p95": "95 of 100 requests were faster.",
     "p99": "99 of 100 requests were faster.",

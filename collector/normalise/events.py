@@ -78,6 +78,7 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
         version=reader.text(names.ENGINE_VERSION),
         device=reader.text(names.DEVICE),
         gpus=reader.count(names.GPUS),
+        loading_s=reader.seconds(names.LOADING),
         shape=written(shape) if shape else None,
     )
 

@@ -86,7 +86,8 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample in the making. Points told apart by their hook add up to one total."""
+    """A sample in the making. Points that differ in their hook, or in the
+    reason of a drop, add up to one total."""
 
     origin: Origin
     model: str | None = None
@@ -161,7 +162,7 @@ def _take(
         raise RefusalError(Refusal.ENDS_BEFORE_START)
     value = value_of(point, target)
     model, config = reader.text(names.REQUEST_MODEL), reader.text(names.CONFIG)
-    hook = reader.text(names.HOOK)
+    part = reader.text(names.HOOK) or reader.text(names.DROP_REASON)
 
     key = _Key(origin.replica, engine, origin.process, at_unix_ns)
     each = gathered.setdefault(key, _Gathered(origin))
@@ -169,7 +170,8 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    each.values[target.name, hook] = value
+    if part != names.UNAUTHENTICATED:  # clients the server does not know: no request is missed
+        each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 
 
@@ -189,6 +191,6 @@ def _sample(key: _Key, each: _Gathered) -> EngineSample:
 
 def _totals(each: _Gathered) -> Iterator[tuple[str, Any]]:
     sums: dict[str, float] = {}
-    for (name, _hook), value in each.values.items():
+    for (name, _part), value in each.values.items():
         sums[name] = min(sums.get(name, 0) + value, MAX_TOTAL)
     yield from sums.items()

@@ -107,6 +107,7 @@ def _changed(case: Case, configs: tuple[str, ...]) -> list[Difference]:
         return []
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
+    own.sort(key=lambda start: start.engine != after.engine)
     # A deploy may bring replicas of new names: what ran the same model before was the old ones.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns

@@ -46,13 +46,12 @@ def restarts(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """(n,) seconds from the nearest start of its own replica, or of any where that has none, to
+    """(n,) seconds from the nearest start of its own engine, or of any where that has none, to
     each request; negative for those that came while the server was starting."""
     at = requests.received_unix_ns
-    replica = requests.label("replica")
     nearest = np.full(at.size, np.inf)
     for start in started:
-        own = replica.is_value(start.replica)
+        own = requests.of_engine(start.replica, start.engine)
         apart = (at - start.at_unix_ns) / 1e9
         # While one server is away, its requests are the others' load.
         felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
@@ -69,6 +68,8 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         if start.replica not in engines.replica.values:
             return _WARM_S
         mine = engines.replica.codes == engines.replica.values.index(start.replica)
+        number = engines.number("engine")
+        mine &= np.isnan(number) | (number == start.engine)
         after = mine & (engines.at_unix_ns >= start.at_unix_ns)
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
@@ -95,11 +96,14 @@ def around_starts(
 def cold(case: Case) -> BoolArray:
     """(n,) the window's requests that a server met within two minutes of its start."""
     at = case.now.received_unix_ns
-    replica = case.now.label("replica")
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
         since_s = (at - start.at_unix_ns) / 1e9
-        found |= replica.is_value(start.replica) & (since_s < _WARM_S) & (since_s > -_LEAD_S)
+        found |= (
+            case.now.of_engine(start.replica, start.engine)
+            & (since_s < _WARM_S)
+            & (since_s > -_LEAD_S)
+        )
     return found
 
 

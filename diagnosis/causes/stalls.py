@@ -14,29 +14,36 @@ _NOTICEABLE = 0.02
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """(n,) seconds that its replica's engines stood still while a slow request waited for them."""
+    """(n,) seconds that its engine stood still while a slow request waited for it.
+
+    Where it is not known which engine of its replica, the mean over them.
+    """
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))
     waited_s = waited_s + np.nan_to_num(case.slow.number("queue_s"))
     stalled = np.zeros(len(case.slow))
-    replica = case.slow.label("replica")
-    for code, name in enumerate(replica.values):
-        mine = np.flatnonzero(replica.codes == code)
-        if name not in engines.replica.values or not mine.size:
-            continue
-        rows = np.flatnonzero(engines.replica.codes == engines.replica.values.index(name))
-        rows = rows[rise[rows] > _NOTICEABLE * np.maximum(span[rows], 0.1)]
-        if not rows.size:
-            continue
-        at_s = engines.at_unix_ns[rows] / 1e9
-        order = np.argsort(at_s)
-        at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
-        begun = case.slow.received_unix_ns[mine] / 1e9
-        # A stall is told with the sample after it.
-        until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
-        since = np.searchsorted(at_s, begun, side="left")
-        stalled[mine] = np.minimum(total[until] - total[since], waited_s[mine])
+    served_by = case.slow.number("engine")
+    numbers = engines.number("engine")
+    noticeable = rise > _NOTICEABLE * np.maximum(span, 0.1)
+    for name in engines.replica.values:
+        there = engines.replica.is_value(name)
+        of_replica = np.unique(numbers[there & np.isfinite(numbers)])
+        for number in of_replica.tolist() or [None]:
+            mine = np.flatnonzero(case.slow.of_engine(name, number))
+            its = there & (np.isnan(numbers) | (numbers == number))
+            rows = np.flatnonzero(its & noticeable)
+            if not rows.size or not mine.size:
+                continue
+            at_s = engines.at_unix_ns[rows] / 1e9
+            order = np.argsort(at_s)
+            at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
+            begun = case.slow.received_unix_ns[mine] / 1e9
+            # A stall is reported with the sample after it.
+            until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
+            since = np.searchsorted(at_s, begun, side="left")
+            share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)
+            stalled[mine] += share * np.minimum(total[until] - total[since], waited_s[mine])
     return stalled
 
 

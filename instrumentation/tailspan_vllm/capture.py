@@ -10,7 +10,8 @@ import time
 from functools import partial
 from typing import Any
 
-from tailspan_vllm.exchange import OPERATIONS, Exchange, Facts, Flight, current
+from tailspan_vllm.bounds import bounded_id, bounded_text
+from tailspan_vllm.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome
 from tailspan_vllm.sender import Sender
@@ -27,10 +28,13 @@ class Capture:
         self.engines: dict[int, EngineState] = {}
         self.sees_engine = True
         """Whether this vLLM let us listen to its front end's half of the engine."""
+        self.wanted_headers = WANTED | {settings.tenant_header}
         self._tell = Teller(self.engines, settings.tenant_header)
         self._left: list[Flight] = []
         self._silent: dict[int, Exchange] = {}
         """Exchanges that are over, and of whose requests the engine has yet to speak."""
+        self._lost: dict[int, Exchange] = {}
+        """Unfinished exchanges with a request on which a hook failed."""
         self.sender.observe(self.engines, at_end=self.give_up_on_all)
 
     # --- the engine's side ----------------------------------------------------------------
@@ -38,16 +42,29 @@ class Capture:
     def flight_began(self, trace_headers: Any) -> Flight:
         """A request passes the engine's front door, in the task that serves its exchange."""
         exchange = current.get()
+        traceparent = None
+        if exchange is None and trace_headers:
+            traceparent = bounded_text(str(trace_headers.get("traceparent", "")))
         load = None
         if len(self.engines) == 1:
             for state in self.engines.values():
                 load = state.load or dict(state.gauges)
-        flight = Flight(exchange, trace_headers, load)
+        flight = Flight(exchange, traceparent, load)
         self.sender.expect()
         if exchange is not None:
             exchange.entered_engine = True
-            exchange.flights.append(flight)
+            exchange.flights[flight] = None
         return flight
+
+    def flight_lost(self, exchange: Exchange | None) -> None:
+        """Report an exchange from the HTTP edge alone, because a hook failed on its request."""
+        if exchange is None:
+            return
+        exchange.flights.clear()
+        if self._silent.pop(id(exchange), None) is None:
+            self._lost[id(exchange)] = exchange
+        else:
+            self._send_edge(exchange, sees_engine=False)
 
     def flight_ended(self, flight: Flight, state: Any, outcome: Outcome) -> None:
         """The engine is done with a request, or has given it up."""
@@ -55,13 +72,14 @@ class Capture:
             return
         flight.ended = time.monotonic()
         flight.outcome = outcome
-        flight.facts = facts_of(state)
         flight.left = None
+        flight.facts = facts_of(state)
         exchange = flight.exchange
         if exchange is None:
             self._send(flight)
-        elif exchange.delivered is not None:
-            exchange.flights.remove(flight)
+        elif exchange.delivered is not None and flight in exchange.flights:
+            # It is absent if the exchange was lost or given up on.
+            del exchange.flights[flight]
             self._send(flight)
 
     def flight_left(self, flight: Flight, state: Any) -> None:
@@ -78,28 +96,26 @@ class Capture:
 
     def exchange_ended(self, exchange: Exchange) -> None:
         """The last byte was written, or the client has gone."""
-        if exchange.scope.get("method") != "POST":
+        exchange.end()
+        if exchange.method != "POST":
             return
-        if not exchange.entered_engine:
-            if exchange.path in OPERATIONS:
-                self.sender.submit(partial(self._tell.unseen, exchange, self.sees_engine))
+        lost = self._lost.pop(id(exchange), None) is not None
+        if lost or not exchange.entered_engine:
+            self._send_edge(exchange, sees_engine=self.sees_engine and not lost)
             return
-        flights, exchange.flights = exchange.flights, []
-        for flight in flights:
+        for flight in tuple(exchange.flights):
             if not flight.open:
+                del exchange.flights[flight]
                 self._send(flight)
             elif flight.left is not None:
-                exchange.flights.append(flight)
                 self.flight_ended(flight, flight.left, "error")
-            else:
-                exchange.flights.append(flight)
         if exchange.flights:
             self._silent[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
         """The engine never said how these requests ended: it died, or an error overtook it."""
         self._silent.pop(id(exchange), None)
-        flights, exchange.flights = exchange.flights, []
+        flights, exchange.flights = exchange.flights, {}
         for flight in flights:
             flight.ended = time.monotonic()
             self._send(flight)
@@ -108,6 +124,17 @@ class Capture:
         """The process ends; what the engine has not said by now it will not say."""
         for exchange in list(self._silent.values()):
             self.give_up_on(exchange)
+
+    def _send_edge(self, exchange: Exchange, *, sees_engine: bool) -> None:
+        if exchange.path not in OPERATIONS:
+            return
+        tell = partial(self._tell.unseen, exchange, sees_engine)
+        if exchange.unauthenticated:
+            self.sender.submit(tell, "unauthenticated")
+        elif exchange.refused_before_engine:
+            self.sender.submit(tell, "refused")
+        else:
+            self.sender.submit(tell)
 
     def _send(self, flight: Flight) -> None:
         self.sender.submit(partial(self._tell.flight, flight))
@@ -119,35 +146,21 @@ def facts_of(state: Any) -> Facts:
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
-    request_id = str(given or state.request_id)
     stats = state.stats
-    if stats is None:
-        detokenizer = getattr(state, "detokenizer", None)
-        return Facts(
-            request_id,
-            state.request_id,
-            state.lora_name,
-            state.prompt_len,
-            state.num_cached_tokens,
-            detokenizer.num_output_tokens() if detokenizer is not None else None,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+    detokenizer = None if stats is not None else getattr(state, "detokenizer", None)
+    output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     return Facts(
-        request_id,
-        state.request_id,
-        state.lora_name,
+        bounded_id(str(given or state.request_id)),
+        bounded_id(state.request_id),
+        None if state.lora_name is None else bounded_text(state.lora_name),
         state.prompt_len,
         state.num_cached_tokens,
-        stats.num_generation_tokens,
-        stats.arrival_time,
-        stats.queued_ts,
-        stats.scheduled_ts,
-        stats.first_token_ts,
-        stats.last_token_ts,
+        output_tokens if stats is None else stats.num_generation_tokens,
+        None if stats is None else stats.arrival_time,
+        None if stats is None else stats.queued_ts,
+        None if stats is None else stats.scheduled_ts,
+        None if stats is None else stats.first_token_ts,
+        None if stats is None else stats.last_token_ts,
     )
 
 

@@ -1,4 +1,7 @@
-"""Where we listen inside vLLM's engine core: five methods of its scheduler.
+"""Records the steps of an engine core, and sends accounts of its requests to the front ends.
+
+`scheduler_hooks.py` calls this inside guards. An exception here is counted; the requests that
+are in the engine lose their accounts, and nothing else is affected.
 
 Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
 loop over the requests in prefill only. What follows from the steps is worked out ten times
@@ -11,22 +14,15 @@ Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import wraps
 from typing import Any, NamedTuple
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.billing import Chunk, Decoding
 from tailspan_vllm.fingerprint import arguments_of, fingerprint
 from tailspan_vllm.ledger import Account, Ledger, Track
-from tailspan_vllm.link import (
-    EngineEnd,
-    Identity,
-    encode_account,
-    encode_identity,
-    encode_sample,
-)
+from tailspan_vllm.link import EngineEnd
 from tailspan_vllm.machine import machine_of
+from tailspan_vllm.messages import Identity, encode_account, encode_identity, encode_sample
 from tailspan_vllm.obstacles import Watch
 from tailspan_vllm.queueing import Queue
 from tailspan_vllm.stepmodel import Work
@@ -38,6 +34,15 @@ SAMPLE_S = 1.0
 IDLE_SAMPLE_S = 0.05
 """Before an engine falls idle it says where it stands: the next step may be hours away."""
 TRACK_LIMIT = 65536
+"""Requests followed at once. Further ones are counted with the accounts dropped."""
+
+STEPS_UNDER_WAY = 1024
+"""Steps that were scheduled and have not ended. Pipeline parallelism has one per stage, and
+asynchronous scheduling one more. If there are this many, the hook misses their ends."""
+
+UNSEEN_ENDS = 1024
+"""How many more requests may be followed than the scheduler has, before those that it lacks are
+removed: the hook missed their ends."""
 
 
 class _Ended(NamedTuple):
@@ -75,7 +80,9 @@ class EngineObserver:
         self._leaving: list[_Gone] = []
         """A step of theirs is under way."""
         self._unsettled: list[_Gone] = []
-        self._in_update = False
+        self.in_update = False
+        """Whether vLLM processes the outputs of a step. Requests that are freed meanwhile took
+        part in that step."""
         self._queue: Queue | None = Queue()
         """None where what holds it up cannot be told."""
         self._obstacles: Watch | None = None
@@ -88,6 +95,10 @@ class EngineObserver:
         self._longest_s = 0.0
         self._started_unix_ns = time.time_ns()
         self._adapters = False
+        self._untracked: set[str] = set()
+        """Requests in the engine without a track: there were too many, or a hook failed."""
+        self._no_account = 0
+        """Requests that get no account: never followed, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -99,11 +110,11 @@ class EngineObserver:
         """The number of the step that ended last."""
         return self.ledger.next_step + len(self._ended) - 1
 
-    @guard.harmless("queued")
     def queued(self, request_id: str) -> None:
         """A request has come, unless it is one that goes on with a session."""
         queue = self._queue
-        if queue is not None and len(queue) < TRACK_LIMIT and request_id not in self._tracks:
+        known = request_id in self._tracks or request_id in self._untracked
+        if queue is not None and len(queue) < TRACK_LIMIT and not known:
             queue.joined(request_id, time.monotonic())
 
     def _decided(self, scheduler: Any, output: Any, at: float) -> None:
@@ -121,10 +132,12 @@ class EngineObserver:
             guard.note_failure("queue")
             self._queue = None  # sums with a hole in them would be told as if they had none
 
-    @guard.harmless("scheduled")
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """A step was scheduled; its work is noted, its end is yet to come."""
+        self.in_update = False  # the update before may have raised
         self._decided(scheduler, output, at)
+        if len(self._planned) >= STEPS_UNDER_WAY:
+            raise RuntimeError(f"{STEPS_UNDER_WAY} steps were scheduled whose ends were not seen")
         counts: dict[str, int] = output.num_scheduled_tokens
         if not counts:
             self._idle = self._idle or not self._planned
@@ -144,10 +157,15 @@ class EngineObserver:
             if track := self._tracks.get(request_id):
                 track.resumed_in.append(step)
                 continue
+            if request_id in self._untracked:
+                continue
             waited = self._queue.admitted(request_id, at) if self._queue is not None else None
             if len(self._tracks) < TRACK_LIMIT:
                 external = _external_tokens(scheduler.requests.get(request_id))
                 self._tracks[request_id] = Track(request_id, at, waited, external)
+            else:
+                self._untracked.add(request_id)
+                self._no_account += 1
         context = sum(cached.num_computed_tokens)
         tokens, attention, prefills = 0, 0.0, 0
         for request_id in tuple(self._prefilling):
@@ -173,7 +191,6 @@ class EngineObserver:
         work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
         self._planned.append((output, work, begun, len(counts)))
 
-    @guard.harmless("preempted")
     def preempted(self, request_id: str) -> None:
         """A running request lost its memory and is to begin again."""
         track = self._tracks.get(request_id)
@@ -186,16 +203,18 @@ class EngineObserver:
         if track.decodings and track.decodings[-1].last is None:
             track.decodings[-1].last = max(last, track.decodings[-1].first)
 
-    @guard.harmless("freed")
     def freed(self, request_id: str) -> None:
         """A request has ended, by itself or by an abort."""
         self._prefilling.discard(request_id)
         track = self._tracks.pop(request_id, None)
         if track is None:
-            self._gave_up(request_id)
+            if request_id in self._untracked:
+                self._untracked.discard(request_id)
+            else:
+                self._gave_up(request_id)
             return
         paid = self._last_planned(request_id)
-        if self._in_update:
+        if self.in_update:
             self._freed.append((track, paid))
         elif paid > self._last_step:
             self._leaving.append(_Gone(track, self._last_step, paid))
@@ -221,10 +240,9 @@ class EngineObserver:
                 return before + place
         return before
 
-    @guard.harmless("step_ended")
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
         """A step's outputs are ready."""
-        self._in_update = False
+        self.in_update = False
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
             now = 0.0
@@ -249,30 +267,57 @@ class EngineObserver:
             self._catch_up()
             self._caught_up_at = now
             if now - self._sampled_at >= (IDLE_SAMPLE_S if self._idle else SAMPLE_S):
-                self._sample(scheduler, now)
-
-    def update_began(self) -> None:
-        """Requests freed from here on took part in the step that is about to be entered."""
-        self._in_update = True
+                self._sampled_at = now
+                self._sample(scheduler)
 
     def _catch_up(self) -> None:
         """Enter the steps that have ended, settle the requests that have, and tell of them."""
-        totals = self._totals
         steps, self._ended = self._ended, []
-        unsettled, self._unsettled = self._unsettled, []
-        for work, begun, ended, sequences in steps:
-            totals[names.STEPS] += 1
-            totals[names.BUSY_TIME] += ended - begun
-            totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
-            totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
-            totals[names.PREFILL_ATTENTION] += work.prefill_attention
-            totals[names.CONTEXT_TOKENS] += work.context_tokens
-            totals[names.SCHEDULED_DECODES] += work.decodes
-            self._longest_s = max(self._longest_s, ended - begun)
-        for track, last, paid in unsettled:
-            if account := self.ledger.settle(track, last, paid):
-                self._link.put(encode_account(self._engine, track.request_id, account))
+        try:
+            for step in steps:
+                self._enter(step)
+        except Exception:
+            self.lose_track()  # steps that follow get other numbers than the tracks have
+            raise
+        while self._unsettled:
+            track, last, paid = self._unsettled.pop()
+            try:
+                if account := self.ledger.settle(track, last, paid):
+                    self._link.put(encode_account(self._engine, track.request_id, account))
+            except Exception:  # one request must not cost the others their accounts
+                guard.note_failure("settle")
+                self._no_account += 1
         self._link.flush()
+
+    def _enter(self, step: _Ended) -> None:
+        work, begun, ended, sequences = step
+        totals = self._totals
+        totals[names.STEPS] += 1
+        totals[names.BUSY_TIME] += ended - begun
+        totals[names.STALL_TIME] += self.ledger.end_step(work, begun, ended, sequences)
+        totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
+        totals[names.PREFILL_ATTENTION] += work.prefill_attention
+        totals[names.CONTEXT_TOKENS] += work.context_tokens
+        totals[names.SCHEDULED_DECODES] += work.decodes
+        self._longest_s = max(self._longest_s, ended - begun)
+
+    def lose_track(self) -> None:
+        """Remove the tracks of all requests in the engine, after a hook failed: their accounts
+        would be wrong without showing it."""
+        lost = (self._tracks, self._freed, self._leaving, self._unsettled)
+        self._no_account += sum(map(len, lost))
+        self._untracked.update(self._tracks)
+        for each in (*lost, self._prefilling, self._planned):
+            each.clear()
+        self.in_update = False
+        self._idle = True  # the next step is timed by itself
+
+    def close(self) -> None:
+        """Send a last sample, which reports the failures, and close the link."""
+        try:
+            self._link.tell_one(encode_sample(self._standing({}, {})))
+        finally:
+            self._link.close()
 
     @guard.harmless("introduce")
     def introduce(self, scheduler: Any) -> None:
@@ -282,7 +327,7 @@ class EngineObserver:
         config = scheduler.vllm_config
         self._adapters = config.lora_config is not None
         served, arguments = config.model_config.served_model_name, arguments_of(config)
-        machine = machine_of(config)
+        machine = machine_of(config, self._started_unix_ns)
         self._link.greeting = encode_identity(
             Identity(
                 engine=self._engine,
@@ -296,7 +341,8 @@ class EngineObserver:
             )
         )
 
-    def _sample(self, scheduler: Any, now: float) -> None:
+    @guard.harmless("sample")
+    def _sample(self, scheduler: Any) -> None:
         model = self.ledger.model
         gauges: dict[str, float | None] = {names.LONGEST_STEP: self._longest_s}
         if model.ready:
@@ -315,18 +361,40 @@ class EngineObserver:
                 request.lora_request is not None for queue in queues for request in queue
             )
         known = {name: value for name, value in gauges.items() if value is not None}
-        sample = {
+        state = {
+            names.RUNNING: len(scheduler.running),
+            names.WAITING: sum(map(len, queues)),
+        }
+        self._link.tell_one(encode_sample(self._standing(known, state)))
+        self._longest_s = 0.0
+        self._forget_unseen_ends(scheduler.requests)
+
+    def _standing(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
+        """Return a sample: the current totals, with these gauges and this state."""
+        dropped = self._link.dropped + self._no_account
+        return {
             "engine": self._engine,
-            "state": {
-                names.RUNNING: len(scheduler.running),
-                names.WAITING: sum(map(len, queues)),
-            },
-            "totals": {**self._totals, names.ACCOUNTS_DROPPED: self._link.dropped},
-            "gauges": known,
+            "state": state,
+            "totals": {**self._totals, names.ACCOUNTS_DROPPED: dropped},
+            "gauges": gauges,
             "failures": dict(guard.failures),
         }
-        self._link.tell_one(encode_sample(sample))
-        self._sampled_at, self._longest_s = now, 0.0
+
+    def _forget_unseen_ends(self, alive: Any) -> None:
+        """Remove the requests that the scheduler no longer has."""
+        enough = len(alive) + UNSEEN_ENDS
+        if len(self._tracks) > enough:
+            ended = [request_id for request_id in self._tracks if request_id not in alive]
+            self._no_account += len(ended)
+            for request_id in ended:
+                del self._tracks[request_id]
+            guard.count("unseen_ends", "tailspan: the hooks missed the end of requests")
+        if len(self._prefilling) > enough:
+            self._prefilling.intersection_update(alive)
+        if len(self._untracked) > enough:
+            self._untracked.intersection_update(alive)
+        if self._queue is not None and len(self._queue) > enough:
+            self._queue.keep(alive)
 
 
 def _external_tokens(request: Any) -> int | None:
@@ -336,93 +404,3 @@ def _external_tokens(request: Any) -> int | None:
         return int(prefill.num_external_cached_tokens)
     told = getattr(request, "num_external_computed_tokens", None)
     return None if told is None else int(told)
-
-
-def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
-    """Wrap the scheduler's methods.
-
-    Args:
-        make_observer: called at the first request, in the process that turns out to run it.
-
-    Returns: the names of methods that this vLLM lacks; without the first two there is no
-    ledger, and nothing is wrapped.
-    """
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    wanted = ("schedule", "update_from_output", "_free_request", "_preempt_request", "add_request")
-    missing = [f"Scheduler.{name}" for name in wanted if not hasattr(Scheduler, name)]
-    if any(name in missing for name in ("Scheduler.schedule", "Scheduler.update_from_output")):
-        return missing
-    watch = _Watch(make_observer)
-    for name in wanted:
-        if hasattr(Scheduler, name):
-            original = getattr(Scheduler, name)
-            setattr(Scheduler, name, wraps(original)(getattr(watch, name.strip("_"))(original)))
-    return missing
-
-
-class _Watch:
-    """The wrappers, and the observer that the first request makes."""
-
-    def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
-        self._make = make_observer
-        self._observer: EngineObserver | None = None
-        self._failed = False
-
-    def _begin(self, scheduler: Any) -> None:
-        try:
-            self._observer = self._make()
-            self._observer.introduce(scheduler)
-        except Exception:
-            self._failed = True
-            guard.logger.exception("tailspan: no step ledger; serving goes on without it")
-
-    def schedule(self, original: Any) -> Any:
-        def watched(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._observer is None and not self._failed:
-                self._begin(scheduler)
-            at = time.monotonic()
-            output = original(scheduler, *args, **kwargs)
-            if self._observer is not None:
-                self._observer.scheduled(scheduler, output, at)
-            return output
-
-        return watched
-
-    def update_from_output(self, original: Any) -> Any:
-        def watched(scheduler: Any, output: Any, *args: Any, **kwargs: Any) -> Any:
-            observer = self._observer
-            if observer is None:
-                return original(scheduler, output, *args, **kwargs)
-            observer.update_began()
-            results = original(scheduler, output, *args, **kwargs)
-            observer.ended(scheduler, output, results)
-            return results
-
-        return watched
-
-    def add_request(self, original: Any) -> Any:
-        def watched(scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._observer is None and not self._failed:
-                self._begin(scheduler)
-            if self._observer is not None:
-                self._observer.queued(request.request_id)
-            return original(scheduler, request, *args, **kwargs)
-
-        return watched
-
-    def free_request(self, original: Any) -> Any:
-        def watched(scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._observer is not None:
-                self._observer.freed(request.request_id)
-            return original(scheduler, request, *args, **kwargs)
-
-        return watched
-
-    def preempt_request(self, original: Any) -> Any:
-        def watched(scheduler: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._observer is not None:
-                self._observer.preempted(request.request_id)
-            return original(scheduler, request, *args, **kwargs)
-
-        return watched

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tailspan_vllm import names
+from tailspan_vllm.guard import missing
 from tailspan_vllm.kvtransfer import transferred
 from tailspan_vllm.metrics import EngineState
 
@@ -36,6 +37,26 @@ def load_of(seen: Any) -> Load:
 
 Step = tuple[Any, Any]
 """One step's `SchedulerStats` and `IterationStats`; either may be None."""
+
+
+_READ_OF_SCHEDULER = (
+    "num_running_reqs",
+    "num_waiting_reqs",
+    "kv_cache_usage",
+    "prefix_cache_stats",
+)
+_READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempted_reqs")
+
+
+def missing_in(steps: Iterable[Step]) -> list[str]:
+    """The attributes that these statistics lack and that `add_steps` cannot do without."""
+    for of_scheduler, of_iteration in steps:
+        lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
+        if of_iteration is not None:
+            lacking += missing(of_iteration, _READ_OF_ITERATION)
+        if lacking:
+            return lacking
+    return []
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:

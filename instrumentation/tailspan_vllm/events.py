@@ -1,15 +1,13 @@
 """The start of an engine as an OpenTelemetry event: a log record with an event name.
 
-Written as the protocol's own message, and sent by the SDK's exporter: endpoints, headers,
-TLS and retries are its affair, and its classes for log records, which are not stable and
-differ between versions, are not needed.
+Written as the protocol's own message: the SDK's classes for log records are not stable and
+differ between versions.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -18,6 +16,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import names
+from tailspan_vllm.bounds import bounded_text
 from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.machine import UNKNOWN, Machine
 from tailspan_vllm.metrics import EngineState
@@ -74,6 +73,10 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
+        # A change of configuration loads nothing.
+        names.LOADING: start.machine.loading_s
+        if start.at_unix_ns == start.started_unix_ns
+        else None,
         **{f"{names.SHAPE}{name}": value for name, value in start.machine.shape.items()},
         **{f"{names.ARGUMENT}{name}": value for name, value in start.arguments.items()},
     }
@@ -105,38 +108,4 @@ def _value(value: Any) -> AnyValue:
         return AnyValue(double_value=value)
     if isinstance(value, list | tuple):
         return AnyValue(array_value=ArrayValue(values=map(_value, value)))
-    return AnyValue(string_value=str(value))
-
-
-class _Message(list[None]):
-    """A message in the place of the SDK's records; as long as they would be."""
-
-    def __init__(self, request: ExportLogsServiceRequest) -> None:
-        records = (s.log_records for group in request.resource_logs for s in group.scope_logs)
-        super().__init__([None] * sum(map(len, records)))
-        self.request = request
-
-
-def exporting(module: ModuleType, **options: Any) -> Callable[[ExportLogsServiceRequest], bool]:
-    """What sends a message through the SDK's exporter and tells whether it arrived.
-
-    Args:
-        module: one of OpenTelemetry's OTLP log-exporter modules.
-        options: of its exporter.
-    """
-    _teach(module)
-    exporter = module.OTLPLogExporter(**options)
-    return lambda request: bool(exporter.export(_Message(request)).name == "SUCCESS")
-
-
-def _teach(module: ModuleType) -> None:
-    """Let the module pass our messages on as they are, and encode everybody else's records."""
-    original: Any = module.encode_logs
-    if getattr(original, "tailspan", False):
-        return
-
-    def encode_logs(batch: Any) -> Any:
-        return batch.request if isinstance(batch, _Message) else original(batch)
-
-    encode_logs.tailspan = True  # type: ignore[attr-defined]  # marks it as already ours
-    module.encode_logs = encode_logs  # type: ignore[attr-defined]  # the seam
+    return AnyValue(string_value=bounded_text(str(value)))

@@ -6,10 +6,11 @@ engine); a `Flight` may have no exchange (an offline `LLM`). Both only note what
 """
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import Container, MutableMapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from tailspan_vllm.bounds import TEXT_LIMIT, bounded_text
 from tailspan_vllm.record import Outcome
 
 Scope = MutableMapping[str, Any]
@@ -26,76 +27,112 @@ OPERATIONS = {
 """Routes on which a request that never reached the engine is still a request."""
 
 
+REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
+WANTED = frozenset({REQUEST_ID, TRACEPARENT})
+"""Request headers that are read, beside the one that names the tenant."""
+
+
 class Exchange:
-    """One HTTP request and its answer, and the engine requests made for it."""
+    """One HTTP request and its answer, and the engine requests made for it.
+
+    Of what the client chose it keeps a few headers and the path, cut; the rest of the ASGI scope
+    is let go when the answer has ended.
+    """
 
     __slots__ = (
-        "answer",
+        "_route",
+        "_scope",
         "delivered",
         "disconnected",
         "entered_engine",
         "first_byte",
         "flights",
+        "headers",
+        "method",
+        "path",
         "received",
         "refused",
-        "scope",
+        "status",
+        "streamed",
         "wall_offset_ns",
     )
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, wanted: Container[bytes] = WANTED) -> None:
         self.received = time.monotonic()
         self.wall_offset_ns = time.time_ns() - round(self.received * 1e9)
-        self.answer: MutableMapping[str, Any] | None = None
-        """The ASGI message with which the answer began."""
+        self.method: str | None = scope.get("method")
+        root: str = scope.get("root_path", "")
+        self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
+        """Without the prefix that a proxy added."""
+        self.headers: dict[bytes, bytes] = {}
+        """The wanted ones; of several with one name the first."""
+        for key, value in scope.get("headers", ()):
+            if key in wanted and key not in self.headers:
+                self.headers[key] = bytes(value[:TEXT_LIMIT])
+        self.status: int | None = None
+        """The HTTP status of the answer; None before any."""
+        self.streamed: bool | None = None
+        """Whether the answer is a stream of events; None before any answer."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.disconnected = False
         self.entered_engine = False
         self.refused: str | None = None
         """The limit for which the front end turned it away, where there was one."""
-        self.flights: list[Flight] = []
-        """Those of which nothing has been told yet."""
+        self.flights: dict[Flight, None] = {}
+        """Those of which nothing has been told yet, in their order. A client chooses how many:
+        each is taken out in constant time."""
+        self._route: str | None = None
+        self._scope: Scope | None = scope
 
-    @property
-    def status(self) -> int | None:
-        """The HTTP status of the answer; None before any."""
-        return None if self.answer is None else self.answer["status"]
-
-    @property
-    def streamed(self) -> bool | None:
-        """Whether the answer is a stream of events; None before any answer."""
-        if self.answer is None:
-            return None
-        for key, value in self.answer.get("headers", ()):
+    def answered(self, message: MutableMapping[str, Any]) -> None:
+        """Note the ASGI message with which the answer begins."""
+        self.status = message["status"]
+        self.streamed = False
+        for key, value in message.get("headers", ()):
             if key.lower() == b"content-type":
-                return bytes(value).startswith(b"text/event-stream")
-        return False
+                self.streamed = bytes(value).startswith(b"text/event-stream")
+                return
+
+    def end(self) -> None:
+        """Keep the route that the router found, and release the ASGI scope."""
+        if self._scope is not None:
+            self._route = _template(self._scope)
+            self._scope = None
 
     def header(self, name: bytes) -> str | None:
-        """The value of a request header, or None."""
-        for key, value in self.scope.get("headers", ()):
-            if key == name:
-                return bytes(value).decode("latin-1")
-        return None
+        """The value of a wanted request header, or None."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
     @property
-    def path(self) -> str:
-        """The path, without the prefix that a proxy added."""
-        path: str = self.scope.get("path", "")
-        root: str = self.scope.get("root_path", "")
-        return path[len(root) :] if root and path.startswith(root) else path
+    def unauthenticated(self) -> bool:
+        """Whether the server turned the client away because it does not know it."""
+        return self.status in (401, 403)
+
+    @property
+    def refused_before_engine(self) -> bool:
+        """Whether it was turned away, or left, before the engine had any of it."""
+        if self.entered_engine:
+            return False
+        return self.status is None or self.status >= 400 or self.refused is not None
 
     @property
     def route(self) -> str:
         """The route's template where the router told it: bounded, unlike paths."""
-        template = getattr(self.scope.get("route"), "path", None)
-        return template if isinstance(template, str) else self.path
+        scope = self._scope
+        template = self._route if scope is None else _template(scope)
+        return bounded_text(template or self.path)
 
     @property
     def operation(self) -> str:
         """The GenAI operation that the path stands for."""
         return OPERATIONS.get(self.path, "generate_content")
+
+
+def _template(scope: Scope) -> str | None:
+    template = getattr(scope.get("route"), "path", None)
+    return template if isinstance(template, str) else None
 
 
 class Facts(NamedTuple):
@@ -132,12 +169,13 @@ class Flight:
         "outcome",
         "preempted_at",
         "resumed_at",
-        "trace_headers",
+        "traceparent",
     )
 
-    def __init__(self, exchange: Exchange | None, trace_headers: Any, load: Any) -> None:
+    def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
-        self.trace_headers = trace_headers
+        self.traceparent = traceparent
+        """Of a request that came by no HTTP."""
         self.added = time.monotonic()
         self.load = load
         """The engine's load when the request arrived, as `enginestats.load_of` reads it."""

@@ -1,24 +1,56 @@
-"""The observer does no harm: nothing of ours raises into vLLM, and each failure is counted."""
+"""Guards and wrappers: no exception of ours reaches vLLM, and each one is counted.
 
+`Hooks` makes every wrapper that replaces a method of vLLM. A wrapper calls the original exactly
+once, with exactly the arguments it was given, and returns its result or raises its exception.
+Our own code runs before or after it, inside a guard.
+"""
+
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, Final, ParamSpec
 
 logger = logging.getLogger("vllm.tailspan")
 
 P = ParamSpec("P")
 
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+Before = Callable[[Arguments, Keywords], Any]
+After = Callable[[Any, Any, Arguments, Keywords], Any]
+
+LIMIT: Final = 100
+"""Failures in a row after which hooks are switched off. One unusual request fails once. A hook
+that does not fit this vLLM fails every time, and reaches 100 after about a second of steps."""
+
 failures: Counter[str] = Counter()
-"""Failures of our own code by hook name, told with every engine sample."""
+"""Failures of our own code by hook name, reported with every engine sample."""
+
+_FAILED: Final = object()
 
 
 def note_failure(hook: str) -> None:
     """Count the exception that is being handled; the first of each hook is logged."""
-    failures[hook] += 1
-    if failures[hook] == 1:
-        logger.exception("tailspan: %s failed; serving goes on without it", hook)
+    with suppress(Exception):  # a log handler may raise, too
+        failures[hook] += 1
+        if failures[hook] == 1:
+            logger.exception("tailspan: %s failed; serving goes on without it", hook)
+
+
+def count(event: str, message: str) -> None:
+    """Count something that was refused or dropped; log the first of each kind.
+
+    Args:
+        event: the name under which it is counted, among the failures.
+        message: the text to log.
+    """
+    with suppress(Exception):
+        failures[event] += 1
+        if failures[event] == 1:
+            logger.warning("%s; further ones are only counted (hook failures: %s)", message, event)
 
 
 def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
@@ -39,3 +71,174 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
         return safe
 
     return decorate
+
+
+class Hooks:
+    """Hooks that depend on each other, and are switched off together.
+
+    Args:
+        what: what they provide, for the log.
+        switched_off: called once, when they have been switched off.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        switched_off: Callable[[], None] | None = None,
+    ) -> None:
+        self.off = False
+        self._what = what
+        self._switched_off = switched_off
+
+    def around(
+        self,
+        original: Any,
+        hook: str,
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+        failed: Callable[[], None] | None = None,
+    ) -> Any:
+        """Wrap a function of vLLM's.
+
+        Args:
+            original: the function.
+            hook: the name under which failures are counted.
+            before: called with the arguments, as a tuple and a dictionary.
+            after: called with the return value of `before`, the result and the arguments. Not
+                called if the original raised.
+            failed: called after a failure of either.
+        """
+        enter, leave = self._before(hook, before, failed), self._after(hook, after, failed)
+
+        @wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            seen = enter(args, kwargs)
+            result = original(*args, **kwargs)
+            leave(seen, result, args, kwargs)
+            return result
+
+        return wrapper
+
+    def changing(
+        self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
+    ) -> Any:
+        """Wrap a function and replace its result; if that fails, the result is unchanged.
+
+        Args:
+            original: the function.
+            hook: the name under which failures are counted.
+            change: called with the result and the arguments.
+        """
+        changed = self._after(hook, lambda _, result, args, kwargs: change(result, args, kwargs))
+
+        @wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            other = changed(None, result, args, kwargs)
+            return result if other is _FAILED else other
+
+        return wrapper
+
+    def switch_off(self, why: str) -> None:
+        """Call only the originals from now on, and log why."""
+        if self.off:
+            return
+        self.off = True
+        with suppress(Exception):
+            logger.warning("tailspan: %s: switched off, serving goes on: %s", self._what, why)
+        if self._switched_off is not None:
+            harmless("switch_off")(self._switched_off)()
+
+    # These two differ only in their parameters. Both run at every step of the engine, and one
+    # function that took `*given` would double their cost.
+
+    def _before(
+        self, hook: str, step: Before | None, failed: Callable[[], None] | None = None
+    ) -> Before:
+        if step is None:
+            return _nothing
+        in_a_row = 0
+
+        def guarded(args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if self.off:
+                return _FAILED
+            try:
+                value = step(args, kwargs)
+            except Exception:
+                in_a_row += 1
+                self._note(hook, in_a_row, failed)
+                return _FAILED
+            in_a_row = 0
+            return value
+
+        return guarded
+
+    def _after(
+        self, hook: str, step: After | None, failed: Callable[[], None] | None = None
+    ) -> After:
+        if step is None:
+            return _nothing
+        in_a_row = 0
+
+        def guarded(seen: Any, result: Any, args: Arguments, kwargs: Keywords) -> Any:
+            nonlocal in_a_row
+            if seen is _FAILED or self.off:
+                return _FAILED
+            try:
+                value = step(seen, result, args, kwargs)
+            except Exception:
+                in_a_row += 1
+                self._note(hook, in_a_row, failed)
+                return _FAILED
+            in_a_row = 0
+            return value
+
+        return guarded
+
+    def _note(self, hook: str, in_a_row: int, failed: Callable[[], None] | None) -> None:
+        note_failure(hook)
+        if failed is not None:
+            harmless(hook)(failed)()
+        if in_a_row >= LIMIT:
+            self.switch_off(f"{hook} failed {LIMIT} times in a row")
+
+
+def argument(original: Any, position: int, *known_as: str) -> Callable[[Arguments, Keywords], Any]:
+    """Return a function that finds one argument in a call of a function of vLLM's.
+
+    Args:
+        original: the function.
+        position: the argument's position if no parameter has a known name; `self` is 0.
+        known_as: the parameter's known names, which take precedence over the position.
+
+    Raises:
+        TypeError: the function has no parameter with such a name or position.
+    """
+    parameters = inspect.signature(original).parameters
+    names = list(parameters)
+    position = next((names.index(name) for name in known_as if name in names), position)
+    if position >= len(names):
+        raise TypeError(f"{getattr(original, '__qualname__', original)} takes {names}")
+    parameter = parameters[names[position]]
+    by_position = parameter.kind is not parameter.KEYWORD_ONLY
+
+    def read(args: Arguments, kwargs: Keywords) -> Any:
+        if by_position and position < len(args):
+            return args[position]
+        if parameter.default is parameter.empty:
+            return kwargs[parameter.name]
+        return kwargs.get(parameter.name, parameter.default)
+
+    return read
+
+
+def missing(thing: Any, names: tuple[str, ...]) -> list[str]:
+    """Return the names that are not attributes of an object, with its type before each."""
+    return [f"{type(thing).__name__}.{name}" for name in names if not hasattr(thing, name)]
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing."""

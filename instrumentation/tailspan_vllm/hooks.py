@@ -5,20 +5,24 @@ All of it runs once per request or once per scheduling event, none of it per ste
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
 
-import logging
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Collection
+from inspect import iscoroutinefunction
 from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
 from tailspan_vllm.exchange import Flight, current
+from tailspan_vllm.guard import Arguments, Hooks, Keywords
 from tailspan_vllm.record import Outcome
-
-logger = logging.getLogger(__name__)
 
 FLIGHT = "_tailspan_flight"
 """Attribute that ties a `RequestState`, and its stats, to its flight."""
+
+OPEN = "_tailspan_open"
+"""Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
+
+_LEFT_OVER = 1024
+"""How many more states `OPEN` may have than vLLM before those that vLLM lacks are removed."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -28,11 +32,23 @@ _OUTCOMES: dict[str, Outcome] = {
     "repetition": "stop",
 }
 
-
 _NOT_MISSED = {
     "_finish_request",  # before 0.15 nothing needs it
     "record_admission_rejection",  # before 0.32 nothing was refused so
 }
+
+_READ_OF_STATE = ("request_id", "lora_name", "prompt_len", "num_cached_tokens", "stats")
+_READ_OF_STATS = (
+    "arrival_time",
+    "queued_ts",
+    "scheduled_ts",
+    "first_token_ts",
+    "last_token_ts",
+    "num_generation_tokens",
+)
+"""What `capture.py` reads at the end of a request; checked when the first request begins."""
+
+Wrap = Callable[[Any, Capture, Hooks], Any]
 
 
 def install(capture: Capture) -> list[str]:
@@ -47,104 +63,159 @@ def install(capture: Capture) -> list[str]:
     except ImportError as error:
         capture.sees_engine = False
         return [str(error)]
-    targets: list[tuple[type, str, Callable[[Any, Capture], Any]]] = [
-        (OutputProcessor, "add_request", _add_request),
-        (OutputProcessor, "_finish_request", _finish),
-        (OutputProcessor, "_update_stats_from_finished", _finished),
-        (OutputProcessor, "abort_requests", _abort_requests),
-        (IterationStats, "update_from_events", _events),
-        (StatLoggerManager, "record_admission_rejection", _refused),
-    ]
-    missing = []
-    # Without both of these a request would be told twice, or never: then the edge alone is.
-    if not all(
-        hasattr(OutputProcessor, name) for name in ("add_request", "_update_stats_from_finished")
-    ):
+    return watch(capture, OutputProcessor, IterationStats, StatLoggerManager)
+
+
+def watch(
+    capture: Capture, output_processor: Any, iteration_stats: Any, stat_logger_manager: Any
+) -> list[str]:
+    """Wrap the methods of these classes. See `install`."""
+
+    def edge_alone() -> None:
         capture.sees_engine = False
-        return ["OutputProcessor's add_request or _update_stats_from_finished"]
-    for owner, name, wrap in targets:
+
+    # These depend on each other: without one of them, requests would be reported twice or never.
+    requests = Hooks("requests, inside the front end", switched_off=edge_alone)
+    targets: list[tuple[Any, str, Wrap, Hooks]] = [
+        (output_processor, "add_request", _add_request, requests),
+        (output_processor, "_update_stats_from_finished", _finished, requests),
+        (output_processor, "_finish_request", _finish, Hooks("requests that fail")),
+        (output_processor, "abort_requests", _abort_requests, Hooks("aborted requests")),
+        (iteration_stats, "update_from_events", _events, Hooks("preemptions")),
+        (stat_logger_manager, "record_admission_rejection", _refused, Hooks("reasons of refusals")),
+    ]
+    missing: list[str] = []
+    wrapped: list[tuple[Any, str, Any]] = []
+    for owner, name, wrap, hooks in targets:
         original = getattr(owner, name, None)
-        if original is None and name not in _NOT_MISSED:
-            missing.append(f"{owner.__name__}.{name}")
-        elif original is not None and not hasattr(original, "_tailspan"):
-            wrapped: Any = wraps(original)(wrap(original, capture))
-            wrapped._tailspan = True
-            setattr(owner, name, wrapped)
+        if hasattr(original, "_tailspan") or (original is None and name in _NOT_MISSED):
+            continue
+        try:
+            if not callable(original) or iscoroutinefunction(original):
+                raise TypeError("no such method")
+            wrapped.append((owner, name, wrap(original, capture, hooks)))
+        except (TypeError, ValueError) as error:
+            missing.append(f"{owner.__name__}.{name} ({error})")
+            if hooks is requests:
+                edge_alone()
+    if capture.sees_engine:
+        for owner, name, wrapper in wrapped:
+            wrapper._tailspan = True
+            setattr(owner, name, wrapper)
     return missing
 
 
-def _add_request(original: Any, capture: Capture) -> Any:
-    @guard.harmless("add_request")
-    def after(processor: Any, request: Any) -> None:
+def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    request_of = guard.argument(original, 1, "request")
+    probed = False
+
+    def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        nonlocal probed
+        processor, request = args[0], request_of(args, kwargs)
         state = processor.request_states.get(request.request_id)
-        if state is not None and not hasattr(state, FLIGHT):
+        if state is None or hasattr(state, FLIGHT):
+            return
+        if not probed:
+            lacking = guard.missing(state, _READ_OF_STATE)
+            if getattr(state, "stats", None) is not None:
+                lacking += guard.missing(state.stats, _READ_OF_STATS)
+            if lacking:
+                capture.flight_lost(current.get())
+                hooks.switch_off(f"this vLLM lacks {', '.join(lacking)}")
+                return
+            probed = True
+        try:
             flight = capture.flight_began(request.trace_headers)
             setattr(state, FLIGHT, flight)
             if state.stats is not None:
                 setattr(state.stats, FLIGHT, flight)
+            _open(processor)[request.request_id] = state
+        except Exception:
+            capture.flight_lost(current.get())
+            raise
 
-    def add_request(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, request, *args, **kwargs)
-        after(self, request)
-        return result
-
-    return add_request
+    return hooks.around(original, "add_request", after=after)
 
 
-def _finish(original: Any, capture: Capture) -> Any:
-    @guard.harmless("finish_request")
-    def before(state: Any) -> None:
+def _open(processor: Any) -> dict[str, Any]:
+    """Return the states of a processor's unfinished requests, by id.
+
+    After an abort, vLLM's own dictionary no longer has the aborted requests. Copying it before
+    each abort would take time in proportion to the square of the number of requests.
+    """
+    states: dict[str, Any] | None = getattr(processor, OPEN, None)
+    if states is None:
+        states = {}
+        setattr(processor, OPEN, states)
+    alive = processor.request_states
+    if len(states) > 2 * len(alive) + _LEFT_OVER:
+        for request_id in [each for each in states if each not in alive]:
+            del states[request_id]
+    return states
+
+
+def _finish(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    state_of = guard.argument(original, 1, "req_state")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
+        state = state_of(args, kwargs)
+        _open(args[0]).pop(state.request_id, None)
         flight: Flight | None = getattr(state, FLIGHT, None)
         if flight is not None:
             capture.flight_left(flight, state)
 
-    def _finish_request(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        before(state)
-        return original(self, state, *args, **kwargs)
-
-    return _finish_request
+    return hooks.around(original, "finish_request", before=before)
 
 
-def _finished(original: Any, capture: Capture) -> Any:
-    @guard.harmless("finished")
-    def after(state: Any, reason: Any) -> None:
+def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    state_of = guard.argument(original, 1, "req_state")
+    reason_of = guard.argument(original, 2, "finish_reason")
+
+    def after(_: None, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        state = state_of(args, kwargs)
+        _open(args[0]).pop(state.request_id, None)
         flight: Flight | None = getattr(state, FLIGHT, None)
-        if flight is not None:
-            capture.flight_ended(flight, state, _OUTCOMES.get(str(reason), "error"))
+        if flight is None:
+            return
+        try:
+            outcome = _OUTCOMES.get(str(reason_of(args, kwargs)), "error")
+            capture.flight_ended(flight, state, outcome)
+        except Exception:
+            if flight.exchange is not None and flight in flight.exchange.flights:
+                capture.flight_lost(flight.exchange)
+            raise
 
-    def _update_stats_from_finished(
-        self: Any, state: Any, reason: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        result = original(self, state, reason, *args, **kwargs)
-        after(state, reason)
-        return result
-
-    return _update_stats_from_finished
+    return hooks.around(original, "finished", after=after)
 
 
-def _abort_requests(original: Any, capture: Capture) -> Any:
-    @guard.harmless("abort_requests")
-    def after(before: dict[str, Any], aborted: list[str]) -> None:
+def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    def after(_: None, aborted: Any, args: Arguments, kwargs: Keywords) -> None:
+        # The ids in the call can belong to a parent, can be external, or can be an iterator.
+        # The ids in the result are the engine's own, of the requests that were aborted.
+        states = _open(args[0])
+        if not isinstance(aborted, Collection):
+            # It may be an iterator, which only the caller may read.
+            raise TypeError(f"abort_requests returned a {type(aborted).__name__}")
         for request_id in aborted:
-            state = before.get(request_id)
+            state = states.pop(request_id, None)
             flight: Flight | None = getattr(state, FLIGHT, None)
             if flight is not None:
                 capture.flight_ended(flight, state, "abort")
 
-    def abort_requests(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # The ids may be a parent's, or external, or an iterator that is read but once:
-        # what was there before tells all of them apart afterwards.
-        before = dict(self.request_states)
-        result = original(self, *args, **kwargs)
-        after(before, result)
-        return result
-
-    return abort_requests
+    return hooks.around(original, "abort_requests", after=after)
 
 
-def _events(original: Any, capture: Capture) -> Any:
-    @guard.harmless("events")
-    def note(events: list[Any], flight: Flight) -> None:
+def _events(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    events_of = guard.argument(original, 2, "events")
+    stats_of = guard.argument(original, 4, "req_stats")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
+        flight: Flight | None = getattr(stats_of(args, kwargs), FLIGHT, None)
+        if flight is None:
+            return
+        events = events_of(args, kwargs)
+        if not isinstance(events, Collection):
+            raise TypeError(f"events are a {type(events).__name__}")
         for event in events:
             kind = event.type.name
             if kind == "PREEMPTED":
@@ -152,33 +223,16 @@ def _events(original: Any, capture: Capture) -> Any:
             elif kind == "SCHEDULED" and flight.preempted_at:
                 flight.resumed_at.append(event.timestamp)
 
-    def update_from_events(
-        self: Any,
-        req_id: str,
-        events: list[Any],
-        is_prefilling: bool,
-        req_stats: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        flight = getattr(req_stats, FLIGHT, None)
-        if flight is not None:
-            note(events, flight)
-        return original(self, req_id, events, is_prefilling, req_stats, *args, **kwargs)
-
-    return update_from_events
+    return hooks.around(original, "events", before=before)
 
 
-def _refused(original: Any, capture: Capture) -> Any:
-    @guard.harmless("refused")
-    def note(reason: Any) -> None:
+def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
+    reason_of = guard.argument(original, 1, "reason")
+
+    def before(args: Arguments, kwargs: Keywords) -> None:
         # Called in the task that serves the exchange, before it is answered.
         exchange = current.get()
         if exchange is not None:
-            exchange.refused = str(reason)
+            exchange.refused = str(reason_of(args, kwargs))
 
-    def record_admission_rejection(self: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
-        note(reason)
-        return original(self, reason, *args, **kwargs)
-
-    return record_admission_rejection
+    return hooks.around(original, "refused", before=before)

@@ -6,13 +6,17 @@ coroutine of ours is added per streamed chunk.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from contextvars import Token
 from typing import Any
 
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture, process_capture
 from tailspan_vllm.exchange import Exchange, Scope, current
+from tailspan_vllm.settings import settings_from
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -29,28 +33,55 @@ class TimingMiddleware:
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
         # Named by hand in `--middleware`, it is made without a capture.
-        self.capture = capture or process_capture()
+        self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event, timed where it is an HTTP request."""
-        if scope["type"] != "http" or current.get() is not None:
+        capture = self.capture
+        exchange = _begin(capture, scope)
+        if exchange is None or capture is None:
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope)
         token = current.set(exchange)
         try:
             await self.app(scope, _watched_receive(receive, exchange), _timed_send(send, exchange))
         finally:
-            current.reset(token)
-            exchange.delivered = exchange.delivered or time.monotonic()
-            _end(self.capture, exchange)
+            _end(capture, exchange, token)
+
+
+def _enabled_capture() -> Capture | None:
+    """Return the capture of this process, or None if the instrumentation is disabled."""
+    try:
+        return process_capture() if settings_from(os.environ).enabled else None
+    except Exception:
+        guard.note_failure("capture")
+        return None
+
+
+def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
+    """Return the record of a request, or None if it is not timed or is timed already."""
+    try:
+        if capture is None or scope["type"] != "http" or current.get() is not None:
+            return None
+        return Exchange(scope, capture.wanted_headers)
+    except Exception:
+        guard.note_failure("exchange_begin")
+        return None
 
 
 @guard.harmless("exchange_end")
-def _end(capture: Capture, exchange: Exchange) -> None:
+def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
+    exchange.delivered = exchange.delivered or time.monotonic()
+    with suppress(ValueError):  # a coroutine that is closed from outside ends in another context
+        current.reset(token)
     capture.exchange_ended(exchange)
     if exchange.flights:
-        asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, capture.give_up_on, exchange)
+        asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, _give_up, capture, exchange)
+
+
+@guard.harmless("give_up")
+def _give_up(capture: Capture, exchange: Exchange) -> None:
+    capture.give_up_on(exchange)
 
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
@@ -58,7 +89,7 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
         if exchange.first_byte is None:
             try:
                 if message["type"] == "http.response.start":
-                    exchange.answer = message
+                    exchange.answered(message)
                 elif exchange.delivered is None and message.get("body"):
                     # What is written after the client has gone is no answer.
                     exchange.first_byte = time.monotonic()
@@ -72,11 +103,15 @@ def _timed_send(send: Send, exchange: Exchange) -> Send:
 def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
     async def watched() -> Message:
         message = await receive()
+        note(message)
+        return message
+
+    @guard.harmless("receive")
+    def note(message: Message) -> None:
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()
             # uvicorn says "disconnect" also when an answer is complete.
             cycle = getattr(receive, "__self__", None)
             exchange.disconnected = not getattr(cycle, "response_complete", False)
-        return message
 
     return watched

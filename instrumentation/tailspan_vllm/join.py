@@ -1,18 +1,26 @@
-"""The engine's half of the truth, joined to the front end's. On the sending thread alone."""
+"""Joins the accounts of the engines to the records of the front end.
 
+One thread may read the link while another completes records.
+"""
+
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Container
 from typing import Any
 
-from tailspan_vllm import names
+from tailspan_vllm import guard, names
 from tailspan_vllm.ledger import Account
-from tailspan_vllm.link import FrontEnd, Identity, Settled, decode
+from tailspan_vllm.link import FrontEnd
+from tailspan_vllm.messages import Identity, Settled, decode
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 
 KEPT = 32768
 """Accounts kept for records yet to come; those of other API servers' requests are among them."""
+
+ENGINES_KEPT = 1024
+"""Engines whose samples and identities are kept. No server has as many."""
 
 DISCOVER_S = 5.0
 
@@ -27,6 +35,7 @@ class EngineJoin:
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
         self._discovered_at = 0.0
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Hang up."""
@@ -45,22 +54,38 @@ class EngineJoin:
         if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
             self._link.discover()
             self._discovered_at = time.monotonic()
-        for message in self._link.read():
-            told = decode(message)
-            if isinstance(told, Identity):
-                self._identities[told.engine] = told
-            elif isinstance(told, dict):
-                self._samples[told["engine"]] = told
-            else:
+        messages = self._link.read()
+        with self._lock:
+            self._take(messages)
+
+    def _take(self, messages: list[bytes]) -> None:
+        for message in messages:
+            try:
+                told = decode(message)
+            except ValueError as error:
+                guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
+                continue
+            if isinstance(told, Settled):
                 self._accounts[told.request_id] = told
+            elif isinstance(told, Identity):
+                self._identities[told.engine] = told
+            else:
+                self._samples[told["engine"]] = told
         while len(self._accounts) > KEPT:
             self._accounts.popitem(last=False)
+        for by_engine in (self._samples, self._identities):
+            while len(by_engine) > ENGINES_KEPT:
+                by_engine.popitem()
 
     def apply(self, record: RequestRecord) -> bool:
         """Complete a record with its account, and with what its engine serves.
 
         Returns: False where an account may still come.
         """
+        with self._lock:
+            return self._apply(record)
+
+    def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
             # An offline LLM has no stat logger, so its front end cannot say.
@@ -102,7 +127,9 @@ class EngineJoin:
 
         An offline `LLM` loads no stat loggers.
         """
-        self._unclaimed.update(engine for engine in self._identities if engine not in known)
+        with self._lock:
+            identities = dict(self._identities)
+        self._unclaimed.update(engine for engine in identities if engine not in known)
         return [
             EngineState(
                 engine=engine,
@@ -113,7 +140,7 @@ class EngineJoin:
                 arguments=identity.arguments,
                 machine=identity.machine,
             )
-            for engine, identity in self._identities.items()
+            for engine, identity in identities.items()
             if engine not in known
         ]
 
@@ -125,7 +152,8 @@ class EngineJoin:
     def tell(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to what its front end knows of it."""
         state.gauges.pop(names.LONGEST_STEP, None)  # it was of the interval told before
-        sample = self._samples.pop(state.engine, None)
+        with self._lock:
+            sample = self._samples.pop(state.engine, None)
         if sample is not None:
             state.totals |= sample["totals"]
             state.gauges |= sample["gauges"]

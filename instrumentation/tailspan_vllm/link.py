@@ -1,41 +1,63 @@
-"""From the engine core to the front ends of one server: a local socket, nothing else shared.
+"""The link from an engine core to the front ends of its server, over a local socket.
 
-What the engine's ledger settles belongs on spans that the front end makes. Both ends find
-each other by a token that children inherit in their environment. The engine never waits:
-what a front end does not take at once is kept up to a limit, and then dropped and counted.
+The front end adds the engine's accounts to its spans. Both ends find each other by a token
+that child processes inherit in their environment. Any local process can read the token in
+/proc/net/unix, so each end also asks the kernel for the user of the other end, and refuses
+every user but its own.
 
-Linux only (abstract sockets leave no files behind); elsewhere, and between machines, there
-is no link, and spans are told without the engine's half.
+The engine never waits. It keeps one log of messages, bounded in bytes, and a position in it for
+each front end, so that a slow front end loses nothing for a while. When a message leaves the
+log before a front end has read it, it is counted as dropped.
+
+Linux only (abstract sockets leave no files behind). On other systems, and between machines,
+there is no link, and spans are sent without the engine's accounts.
 """
 
-import json
+import errno
 import os
 import secrets
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from tailspan_vllm.billing import Bill
-from tailspan_vllm.fingerprint import Scalar
-from tailspan_vllm.ledger import Account
-from tailspan_vllm.machine import Machine
-from tailspan_vllm.parts import Parts, QueueParts
-from tailspan_vllm.queueing import Waited
+from tailspan_vllm import guard
 
 TOKEN_VARIABLE = "TAILSPAN_LINK"
-BACKLOG = 4096
-"""Messages kept for a front end that is slow to read."""
+
+LOG_BYTES = 4 * 2**20
+"""Memory for messages that a front end has not read. An account takes about 300 bytes, so this
+is about 60 seconds at 200 requests a second."""
 
 RECENT = 512
-"""Messages told again to a front end that has just connected."""
+"""Messages that are sent again to a front end that has just connected."""
 
 PACKET_BYTES = 32768
-_ACCOUNT = struct.Struct("<i24d")
-_NAN = float("nan")
-_UNKNOWN = (_NAN,) * 5
+"""The kernel's send buffer has room for several (212,992 bytes by default)."""
+
+MESSAGE_BYTES = PACKET_BYTES - 4
+"""The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
+
+PACKETS_PER_FLUSH = 16
+"""For one front end. The engine's thread sends them: half a megabyte, ten times a second."""
+
+PACKETS_PER_READ = 1024
+"""From one engine: more than its log can hold."""
+
+FRONT_ENDS_LIMIT = 64
+"""Connections to one engine. Each API server on its machine has one."""
+
+ENGINES_LIMIT = 64
+"""Connections of one front end, and attempts to connect in one search."""
+
+ACCEPTS_PER_FLUSH = 16
+_REFUSED_KEPT = 4096
+_MESSAGE_OVERHEAD_BYTES = 48
+"""Of a `bytes` object and its slot in the log."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""Linux's `struct ucred`: process, user, group."""
 
 
 def make_token(environ: "os._Environ[str]") -> None:
@@ -44,78 +66,153 @@ def make_token(environ: "os._Environ[str]") -> None:
 
 
 class EngineEnd:
-    """The engine's end: listens, and pushes messages to whoever has connected."""
+    """The engine's end: listens, and pushes messages to the front ends that have connected."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(f"\0tailspan-{token}-{name}-{os.getpid()}")
-        self._listener.listen(16)
-        self._fronts: list[socket.socket] = []
-        self._backlog: deque[bytes] = deque()
-        self._recent: deque[bytes] = deque(maxlen=RECENT)
+        self._listener.listen(ACCEPTS_PER_FLUSH)
+        self._fronts: list[_Front] = []
+        self._log: deque[bytes] = deque()
+        self._log_bytes = 0
+        self._first = 0
+        """The position of the oldest message in the log: the number of messages before it."""
         self.greeting = b""
-        """Said first to every front end that connects."""
+        """Sent first to every front end that connects."""
         self.dropped = 0
+        """Messages that a front end did not receive, summed over the front ends."""
 
     def put(self, message: bytes) -> None:
-        """Queue a message; the oldest gives way when the backlog is full."""
-        if len(self._backlog) >= BACKLOG:
-            self._backlog.popleft()
-            self.dropped += 1
-        self._backlog.append(message)
+        """Append a message to the log, and drop the oldest ones if it is full."""
+        if len(message) > MESSAGE_BYTES:
+            self.dropped += max(1, len(self._fronts))
+            return
+        self._log.append(message)
+        self._log_bytes += len(message) + _MESSAGE_OVERHEAD_BYTES
+        while self._log_bytes > LOG_BYTES:
+            self._forget_oldest()
+            for front in self._fronts:
+                if front.position < self._first:
+                    front.position = self._first
+                    self.dropped += 1
 
     def flush(self) -> None:
-        """Send what is queued, without waiting for anybody."""
+        """Send as much as each front end accepts, without waiting."""
         self._accept()
-        self._recent.extend(self._backlog)
-        for packet in _packets(self._backlog):
-            for front in tuple(self._fronts):
-                self._send(front, packet)
-        self._backlog.clear()
+        packets: dict[int, tuple[bytes, int]] = {}
+        for front in tuple(self._fronts):
+            self._push(front, packets)
+        if len(self._log) > 2 * RECENT:  # rarely, because this runs ten times a second
+            read_by_all = min((front.position for front in self._fronts), default=self._end)
+            while self._first < read_by_all and len(self._log) > RECENT:
+                self._forget_oldest()
 
     def tell_one(self, message: bytes) -> None:
-        """Send to one front end only: what must not be counted twice."""
+        """Send to one front end only, so that it is not counted twice. A message that could not
+        be sent yet is replaced."""
         self._accept()
-        if self._fronts:
-            self._send(self._fronts[0], _framed(message))
+        if not self._fronts:
+            return
+        if len(message) > MESSAGE_BYTES:
+            self.dropped += 1
+            return
+        front = self._fronts[0]
+        front.sample = message
+        self._push(front, {})
 
     def close(self) -> None:
-        """Close both the door and the conversations."""
-        for end in (self._listener, *self._fronts):
+        """Close the listener and all connections."""
+        for end in (self._listener, *(front.connection for front in self._fronts)):
             end.close()
         self._fronts.clear()
+        self._log.clear()
+        self._log_bytes = 0
+
+    @property
+    def _end(self) -> int:
+        return self._first + len(self._log)
+
+    def _forget_oldest(self) -> None:
+        self._log_bytes -= len(self._log.popleft()) + _MESSAGE_OVERHEAD_BYTES
+        self._first += 1
 
     def _accept(self) -> None:
-        try:
-            while True:
-                front, _ = self._listener.accept()
-                front.setblocking(False)
-                self._fronts.append(front)
-                # It may have come for a request that is over: the engine's first ones are
-                # quicker than the finding of each other.
-                greeted = (self.greeting,) if self.greeting else ()
-                for packet in _packets((*greeted, *self._recent)):
-                    self._send(front, packet)
-        except BlockingIOError:
-            return
+        for _ in range(ACCEPTS_PER_FLUSH):
+            try:
+                connection, _address = self._listener.accept()
+            except OSError:
+                return  # no connection waits, or this process is out of file descriptors
+            connection.setblocking(False)
+            if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
+                guard.count("link.refused", "tailspan: refused a connection to the engine's link")
+                connection.close()
+                continue
+            # The first requests can end before the front end has found the engine.
+            position = max(self._first, self._end - RECENT)
+            self._fronts.append(_Front(connection, position, self.greeting))
 
-    def _send(self, front: socket.socket, packet: bytes) -> None:
-        try:
-            front.send(packet)
-        except BlockingIOError:
-            self.dropped += 1
-        except OSError:
-            self._fronts.remove(front)
-            front.close()
+    def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
+        """Send a front end what it has not received, until it accepts no more."""
+        for _ in range(PACKETS_PER_FLUSH):
+            aside = front.greeting or front.sample
+            if aside:
+                packet, count = _framed(aside), 0
+            elif front.position < self._end:
+                if front.position not in packets:
+                    packets[front.position] = self._packet(front.position)
+                packet, count = packets[front.position]
+            else:
+                return
+            try:
+                front.connection.send(packet)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOBUFS, errno.EINTR):
+                    return
+                if error.errno != errno.EMSGSIZE:
+                    self._fronts.remove(front)
+                    front.connection.close()
+                    return
+                self.dropped += count or 1  # the limit of this machine is lower than ours
+            if front.greeting:
+                front.greeting = b""
+            elif aside:
+                front.sample = b""
+            front.position += count
+
+    def _packet(self, position: int) -> tuple[bytes, int]:
+        """Return the messages from a position on, up to the size of a packet, and their number."""
+        framed: list[bytes] = []
+        size = 0
+        # By index: access is fast near the end of a deque, where all but slow front ends read.
+        for index in range(position - self._first, len(self._log)):
+            message = self._log[index]
+            size += 4 + len(message)
+            if size > PACKET_BYTES:
+                break
+            framed.append(_framed(message))
+        return b"".join(framed), len(framed)
+
+
+class _Front:
+    """A connected front end: its position in the log, and the messages for it alone."""
+
+    __slots__ = ("connection", "greeting", "position", "sample")
+
+    def __init__(self, connection: socket.socket, position: int, greeting: bytes) -> None:
+        self.connection = connection
+        self.position = position
+        self.greeting = greeting
+        self.sample = b""
 
 
 class FrontEnd:
-    """A front end's end: finds the engines of its server and reads what they say."""
+    """A front end's end: finds the engines of its server and reads what they send."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"
         self._engines: dict[str, socket.socket] = {}
+        self._refused: set[str] = set()
         self._packet = bytearray(2 * PACKET_BYTES)
 
     @property
@@ -126,23 +223,20 @@ class FrontEnd:
     def discover(self) -> None:
         """Connect to the engines that have appeared."""
         try:
-            table = Path("/proc/net/unix").read_text()
+            table = Path("/proc/net/unix").read_text(errors="replace")
         except OSError:
             return
+        tries = 0
         for line in table.splitlines():
             _, at, name = line.partition(self._prefix)
             address = self._prefix + name
             # A listening socket has one line, and one more for each connection it accepted.
-            if not at or address in self._engines:
+            if not at or address in self._engines or address in self._refused:
                 continue
-            engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            try:
-                engine.connect("\0" + address[1:])
-            except OSError:
-                engine.close()
-                continue
-            engine.setblocking(False)
-            self._engines[address] = engine
+            tries += 1
+            if tries > ENGINES_LIMIT or len(self._engines) >= ENGINES_LIMIT:
+                return
+            self._connect(address)
 
     def close(self) -> None:
         """Hang up."""
@@ -154,127 +248,64 @@ class FrontEnd:
         """Every message that has come since the last call."""
         messages: list[bytes] = []
         for address, engine in tuple(self._engines.items()):
-            try:
-                while size := engine.recv_into(self._packet):
-                    messages += _unframed(self._packet, size)
-            except BlockingIOError:
-                continue
-            except OSError:
-                pass
-            engine.close()  # the engine has ended
-            del self._engines[address]
+            if not self._read_from(engine, messages):
+                engine.close()  # the engine has ended
+                del self._engines[address]
         return messages
 
+    def _connect(self, address: str) -> None:
+        engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Before connecting: otherwise a full queue of connections would block this thread.
+        engine.setblocking(False)
+        try:
+            engine.connect("\0" + address[1:])
+        except OSError:
+            engine.close()
+            return
+        if _is_ours(engine):
+            self._engines[address] = engine
+            return
+        guard.count("link.refused", "tailspan: refused a link that belongs to another user")
+        engine.close()
+        if len(self._refused) < _REFUSED_KEPT:
+            self._refused.add(address)
 
-def encode_account(engine: int, request_id: str, account: Account) -> bytes:
-    """One request's account by an engine, as a message."""
-    return (
-        b"A"
-        + _ACCOUNT.pack(
-            engine,
-            *(account.prefill or _UNKNOWN),
-            *(account.decode or _UNKNOWN),
-            *(account.waited.parts if account.waited else _UNKNOWN),
-            account.waited.queued if account.waited else _NAN,
-            _or_nan(account.scheduled),
-            _or_nan(account.first_token),
-            _or_nan(account.last_token),
-            _or_nan(account.itl_max_s),
-            _or_nan(account.external_cached_tokens),
-            _or_nan(account.others_prefill_tokens_max),
-            *(account.bill or (_NAN, _NAN)),
-        )
-        + request_id.encode()
-    )
-
-
-def encode_sample(sample: dict[str, Any]) -> bytes:
-    """An engine's totals and fit, as a message."""
-    return b"S" + json.dumps(sample).encode()
-
-
-class Identity(NamedTuple):
-    """Which engine is at the other end, for a front end that has no stat logger."""
-
-    engine: int
-    started_unix_ns: int
-    model: str
-    config: str
-    version: str
-    arguments: dict[str, Scalar]
-    process: int
-    machine: Machine
+    def _read_from(self, engine: socket.socket, messages: list[bytes]) -> bool:
+        """Read the packets of one engine. Returns False when it has hung up."""
+        for _ in range(PACKETS_PER_READ):
+            try:
+                size = engine.recv_into(self._packet)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not size:
+                return False
+            messages += _unframed(self._packet, size)
+        return True
 
 
-def encode_identity(identity: Identity) -> bytes:
-    """Who an engine is, as a message."""
-    return b"I" + json.dumps(identity).encode()
+def _is_ours(connection: socket.socket) -> bool:
+    """Return whether the process at the other end runs as the same user as this one.
 
-
-class Settled(NamedTuple):
-    """One request's account, and the engine that settled it."""
-
-    request_id: str
-    engine: int
-    account: Account
-
-
-def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
-    """A message, read back.
-
-    Raises: ValueError where it is neither an account, an identity nor a sample.
+    Source: unix(7), SO_PEERCRED.
     """
-    if message[:1] == b"A":
-        engine, *values = _ACCOUNT.unpack_from(message, 1)
-        known = [None if value != value else value for value in values]
-        queued, scheduled, first_token, last_token = known[15:19]
-        itl_max_s, external, others, billed_s, wasted_s = known[19:]
-        account = Account(
-            scheduled=scheduled,
-            first_token=first_token,
-            last_token=last_token,
-            prefill=None if known[0] is None else Parts(*values[:5]),
-            decode=None if known[5] is None else Parts(*values[5:10]),
-            itl_max_s=itl_max_s,
-            waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
-            others_prefill_tokens_max=None if others is None else int(others),
-            external_cached_tokens=None if external is None else int(external),
-            bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
-        )
-        return Settled(message[1 + _ACCOUNT.size :].decode(), engine, account)
-    if message[:1] == b"S":
-        sample: dict[str, Any] = json.loads(message[1:])
-        return sample
-    if message[:1] == b"I":
-        identity = Identity(*json.loads(message[1:]))
-        return identity._replace(machine=Machine(*identity.machine))
-    raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
-
-
-def _or_nan(value: float | None) -> float:
-    return _NAN if value is None else value
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _process, user, _group = _CREDENTIALS.unpack(credentials)
+    return bool(user == os.geteuid())
 
 
 def _framed(message: bytes) -> bytes:
     return len(message).to_bytes(4, "little") + message
 
 
-def _packets(messages: Iterable[bytes]) -> Iterator[bytes]:
-    packet = b""
-    for message in messages:
-        framed = _framed(message)
-        if packet and len(packet) + len(framed) > PACKET_BYTES:
-            yield packet
-            packet = b""
-        packet += framed
-    if packet:
-        yield packet
-
-
-def _unframed(packet: bytearray, length: int) -> list[bytes]:
-    messages, position = [], 0
-    while position + 4 <= length:
-        size = int.from_bytes(packet[position : position + 4], "little")
-        messages.append(bytes(packet[position + 4 : position + 4 + size]))
-        position += 4 + size
-    return messages
+def _unframed(packet: bytearray, length: int) -> Iterator[bytes]:
+    position = 0
+    while position < length:
+        begins = position + 4
+        ends = begins + int.from_bytes(packet[position:begins], "little")
+        if ends > length:
+            guard.count("link.malformed", "tailspan: dropped a malformed packet of an engine")
+            return
+        yield bytes(packet[begins:ends])
+        position = ends

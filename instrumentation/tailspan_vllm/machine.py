@@ -1,16 +1,23 @@
-"""What an engine runs on and what its model is built of: the ground of bytes, FLOPs and cost.
+"""What an engine runs on, what its model is built of, how long it took to load: the ground of
+bytes, FLOPs and cost.
 
 Told once, with the engine's start. Each thing that this vLLM does not tell is absent.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from tailspan_vllm import guard
 from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.modelshape import shape_told
+from tailspan_vllm.processors import own_age_s
 
 T = TypeVar("T")
+
+MOST_LOADING_S = 3_600.0
+"""A longer one is that of a program that makes an engine late in its life: six times what vLLM
+waits for an engine (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
 
 
 class Machine(NamedTuple):
@@ -19,16 +26,24 @@ class Machine(NamedTuple):
     device: str | None
     gpus: int | None
     shape: dict[str, Scalar]
+    loading_s: float | None = None
+    """From the start of the process until the engine was ready."""
 
 
 UNKNOWN = Machine(None, None, {})
 
 
-def machine_of(vllm_config: Any) -> Machine:
-    """What can be told of it; never raises. What fails takes nothing else with it."""
+def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
+    """What can be told of it; never raises. What fails takes nothing else with it.
+
+    Args:
+        vllm_config: the engine's.
+        started_unix_ns: when it was ready; None for now.
+    """
+    loading_s = _told("loading", lambda: _loading_s(started_unix_ns))
     device = _told("device", _device)
     gpus = _told("gpus", lambda: _gpus(vllm_config))
-    return Machine(device, gpus, _told("shape", lambda: shape_told(vllm_config)) or {})
+    return Machine(device, gpus, _told("shape", lambda: shape_told(vllm_config)) or {}, loading_s)
 
 
 def _told(what: str, find: Callable[[], T]) -> T | None:
@@ -37,6 +52,15 @@ def _told(what: str, find: Callable[[], T]) -> T | None:
     except Exception:
         guard.note_failure(what)
         return None
+
+
+def _loading_s(started_unix_ns: int | None) -> float | None:
+    age_s = own_age_s()
+    if age_s is None:
+        return None
+    since_s = 0.0 if started_unix_ns is None else (time.time_ns() - started_unix_ns) / 1e9
+    loading_s = max(0.0, age_s - since_s)
+    return loading_s if loading_s <= MOST_LOADING_S else None
 
 
 def _device() -> str | None:

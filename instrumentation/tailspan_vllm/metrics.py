@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
     Metric,
+    MetricsData,
     NumberDataPoint,
     ResourceMetrics,
     ScopeMetrics,
@@ -24,7 +25,6 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from tailspan_vllm import names
 from tailspan_vllm.fingerprint import Scalar
 from tailspan_vllm.machine import UNKNOWN, Machine
-from tailspan_vllm.otlp import Numbers
 
 _SCOPE = InstrumentationScope(names.SCOPE)
 
@@ -47,6 +47,8 @@ class EngineState:
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     """Failures of our hooks, by hook. `standing` adds this process's to the engine core's."""
+    drops: dict[str, int] = field(default_factory=dict)
+    """Requests of this process that are not reported, by reason."""
 
     load: Any = None
     """The latest word on what it has to do, as `enginestats.load_of` reads it."""
@@ -62,13 +64,17 @@ class EngineState:
         self.totals[name] = self.totals.get(name, 0) + amount
 
     def standing(
-        self, own_totals: Mapping[str, Number], hook_failures: Mapping[str, int]
+        self,
+        own_totals: Mapping[str, Number],
+        hook_failures: Mapping[str, int],
+        drops: Mapping[str, int] | None = None,
     ) -> "EngineState":
         """This state as it stands, which the engine's next step will not change.
 
         Args:
             own_totals: the instrumentation's totals on itself, told with every engine.
             hook_failures: its failures by hook in this process, likewise.
+            drops: requests that it did not report, by reason, likewise.
         """
         return replace(
             self,
@@ -77,6 +83,7 @@ class EngineState:
             gauges=dict(self.gauges),
             totals={**self.totals, **own_totals},
             failures=dict(Counter(hook_failures) + Counter(self.failures)),
+            drops=dict(drops or {}),
         )
 
 
@@ -87,7 +94,7 @@ class Sample(NamedTuple):
     state: EngineState
 
 
-def metrics_of(samples: Iterable[Sample], resource: Resource) -> Numbers:
+def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
     """One export: every gauge and total of every sample, each metric once.
 
     Args:
@@ -110,11 +117,15 @@ def metrics_of(samples: Iterable[Sample], resource: Resource) -> Numbers:
             totals.setdefault(name, []).append(
                 NumberDataPoint(attributes, state.started_unix_ns, at_unix_ns, value)
             )
-        for hook, failures in state.failures.items():
-            told = {**attributes, names.HOOK: hook}
-            totals.setdefault(names.HOOK_FAILURES, []).append(
-                NumberDataPoint(told, state.started_unix_ns, at_unix_ns, failures)
-            )
+        for name, label, counts in (
+            (names.HOOK_FAILURES, names.HOOK, state.failures),
+            (names.SPANS_DROPPED, names.DROP_REASON, state.drops),
+        ):
+            for key, count in counts.items():
+                told = {**attributes, label: key}
+                totals.setdefault(name, []).append(
+                    NumberDataPoint(told, state.started_unix_ns, at_unix_ns, count)
+                )
     metrics = [
         Metric(name, None, names.UNITS[name], Gauge(points)) for name, points in gauges.items()
     ] + [
@@ -127,4 +138,4 @@ def metrics_of(samples: Iterable[Sample], resource: Resource) -> Numbers:
         for name, points in totals.items()
     ]
     scope = ScopeMetrics(_SCOPE, metrics, schema_url="")
-    return Numbers([ResourceMetrics(resource, [scope], schema_url="")])
+    return MetricsData([ResourceMetrics(resource, [scope], schema_url="")])

@@ -2,26 +2,14 @@
 
 The bytes that protobuf would make are written directly (`wire.py`); they are those of the
 messages that the SDK's encoders would have returned, but for the order of attributes (tests
-hold the two against each other). The SDK's exporters send them: endpoints, headers, TLS,
-retries and compression stay theirs.
+compare the two).
 
-The exporters of spans ask no more of a message than to be serialised. An export has one
-field, number 1, of which we send one; so has protobuf's `BytesValue`, which serialises to the
-same bytes and has nothing to be parsed first. Those of metrics count what is in theirs.
-
-Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto; protobuf
-wrappers.proto.
+Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
-from types import ModuleType
-from typing import Any
 
-from google.protobuf.wrappers_pb2 import BytesValue
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 from opentelemetry.sdk.metrics.export import Gauge, Metric, MetricsData, NumberDataPoint, Sum
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -63,7 +51,8 @@ def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
     return form.filled(times)
 
 
-def _span(span: ReadableSpan) -> bytes:
+def encode_span(span: ReadableSpan) -> bytes:
+    """One span, its events bare, as a field of its scope."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
@@ -86,8 +75,8 @@ def _span(span: ReadableSpan) -> bytes:
     return field(b"\x12", b"".join(told))
 
 
-def encode(spans: Sequence[ReadableSpan]) -> BytesValue:
-    """A trace export of spans that share one resource and one scope, their events bare.
+def encode(spans: Sequence[ReadableSpan]) -> bytes:
+    """Return a trace export of spans that share one resource and one scope.
 
     Raises: ValueError where there are none.
     """
@@ -95,7 +84,12 @@ def encode(spans: Sequence[ReadableSpan]) -> BytesValue:
         raise ValueError("no spans to encode")
     scope = spans[0].instrumentation_scope
     assert scope is not None
-    return _export(spans[0].resource, scope, b"".join(map(_span, spans)))
+    return _export(spans[0].resource, scope, b"".join(map(encode_span, spans)))
+
+
+def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[bytes]) -> bytes:
+    """Return a trace export of spans that `encode_span` has encoded."""
+    return _export(resource, scope, b"".join(spans))
 
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
@@ -125,55 +119,16 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
     return field(b"\x12", about + told)
 
 
-def encode_numbers(data: MetricsData) -> ExportMetricsServiceRequest:
+def encode_numbers(data: MetricsData) -> bytes:
     """A metrics export of gauges and monotonic sums of one resource and one scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}
     metrics = b"".join(_metric(metric, labels) for metric in of_scope.metrics)
-    message = _export(of_resource.resource, of_scope.scope, metrics)
-    return ExportMetricsServiceRequest.FromString(message.SerializeToString())
+    return _export(of_resource.resource, of_scope.scope, metrics)
 
 
-def _export(resource: Resource, scope: InstrumentationScope, scoped: bytes) -> BytesValue:
+def _export(resource: Resource, scope: InstrumentationScope, scoped: bytes) -> bytes:
     told = field(b"\x0a", attributes(b"\x0a", resource.attributes))
     named = field(b"\x0a", field(b"\x0a", text(scope.name)))
-    return BytesValue(value=told + field(b"\x12", named + scoped))
-
-
-class Batch(list[ReadableSpan]):
-    """Spans that `encode` may encode: of one resource and one scope."""
-
-
-class Numbers(MetricsData):
-    """Metrics that `encode_numbers` may encode."""
-
-
-def quicken(exporters: ModuleType) -> None:
-    """Let an exporter's module encode our batches our way, and everybody else's its own.
-
-    Args:
-        exporters: an OpenTelemetry OTLP exporter module of spans or of metrics. One without
-            the name looked for is left alone: it is slower, and no less right.
-    """
-    _quicken(
-        exporters, "encode_spans", lambda given: encode(given) if type(given) is Batch else None
-    )
-    _quicken(
-        exporters,
-        "encode_metrics",
-        lambda given: encode_numbers(given) if type(given) is Numbers else None,
-    )
-
-
-def _quicken(exporters: ModuleType, name: str, ours: Callable[[Any], Any]) -> None:
-    original: Callable[[Any], Any] | None = getattr(exporters, name, None)
-    if original is None or getattr(original, "tailspan", False):
-        return
-
-    def encode_quickly(given: Any) -> Any:
-        message = ours(given)
-        return original(given) if message is None else message
-
-    encode_quickly.tailspan = True  # type: ignore[attr-defined]  # marks it as already ours
-    setattr(exporters, name, encode_quickly)
+    return field(b"\x0a", told + field(b"\x12", named + scoped))

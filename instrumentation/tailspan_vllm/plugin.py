@@ -11,6 +11,7 @@ import os
 import re
 from typing import Any
 
+from tailspan_vllm import guard
 from tailspan_vllm.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import settings_from
 
@@ -20,9 +21,13 @@ logger = logging.getLogger("vllm.tailspan")
 _WORKERS = ("VllmWorker", "Worker", "RayWorker")
 _ENGINE_CORES = ("EngineCore", "DPEngineCore")
 
+TESTED = (0, 12), (0, 33)
+"""The oldest and the newest minor version of vLLM whose source was checked."""
+
 _installed = False
 
 
+@guard.harmless("install")
 def install() -> None:
     """Entry point `vllm.general_plugins`. Never raises; called any number of times."""
     global _installed
@@ -30,18 +35,14 @@ def install() -> None:
     if _installed or process.startswith(_WORKERS):
         return
     _installed = True
-    try:
-        if not settings_from(os.environ).enabled:
-            return
-        make_token(os.environ)
-        # An engine core may be a fork of its front end, a thread of it, or an actor with a name
-        # of its own: only the first step tells where it runs, and until then this costs nothing.
-        parts = [_install_in_engine]
-        if not process.startswith(_ENGINE_CORES):
-            parts.append(_install_in_front_end)
-    except Exception as error:
-        logger.warning("tailspan: not capturing: %s: %s", type(error).__name__, error)
+    if not settings_from(os.environ).enabled:
         return
+    make_token(os.environ)
+    # An engine core may be a fork of its front end, a thread of it, or an actor with a name
+    # of its own: only the first step tells where it runs, and until then this costs nothing.
+    parts = [_install_in_engine]
+    if not process.startswith(_ENGINE_CORES):
+        parts.append(_install_in_front_end)
     for install_part in parts:
         try:
             install_part()
@@ -55,13 +56,14 @@ def _install_in_front_end() -> None:
     from tailspan_vllm import hooks
     from tailspan_vllm.capture import process_capture
 
+    _say_version()
     capture = process_capture()
     _say_missing(hooks.install(capture))
     _time_http(capture)
 
 
 def _install_in_engine() -> None:
-    from tailspan_vllm import enginecore
+    from tailspan_vllm import enginecore, scheduler_hooks
     from tailspan_vllm.link import EngineEnd
 
     def observer() -> enginecore.EngineObserver:
@@ -71,12 +73,29 @@ def _install_in_engine() -> None:
         link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
         return enginecore.EngineObserver(link, engine)
 
-    _say_missing(enginecore.install(observer))
+    _say_missing(scheduler_hooks.install(observer))
 
 
 def _say_missing(missing: list[str]) -> None:
     if missing:
-        logger.warning("tailspan: this vLLM lacks %s; told without it", ", ".join(missing))
+        logger.warning("tailspan: this vLLM lacks %s; these hooks stay off", ", ".join(missing))
+
+
+@guard.harmless("version")
+def _say_version() -> None:
+    """Log a line if the source of this vLLM's version was not checked."""
+    from vllm import __version__ as version
+
+    first, last = TESTED
+    found = re.match(r"(\d+)\.(\d+)", str(version))
+    if found and not first <= (int(found[1]), int(found[2])) <= last:
+        logger.warning(
+            "tailspan: vLLM %s was not tested with this release (tested: %d.%d to %d.%d); "
+            "hooks that do not fit it stay off",
+            version,
+            *first,
+            *last,
+        )
 
 
 def _time_http(capture: Any) -> None:
@@ -91,11 +110,11 @@ def _time_http(capture: Any) -> None:
         return
     from tailspan_vllm.http import TimingMiddleware
 
-    original = FastAPI.build_middleware_stack
+    def timed(stack: Any, args: guard.Arguments, kwargs: guard.Keywords) -> Any:
+        given = getattr(args[0].state, "args", None)
+        capture.sender.serves_port(getattr(given, "port", None))
+        return TimingMiddleware(stack, capture)
 
-    def build_middleware_stack(self: Any) -> Any:
-        args = getattr(self.state, "args", None)
-        capture.sender.serves_port(getattr(args, "port", None))
-        return TimingMiddleware(original(self), capture)
-
-    FastAPI.build_middleware_stack = build_middleware_stack
+    FastAPI.build_middleware_stack = guard.Hooks("HTTP edge").changing(
+        FastAPI.build_middleware_stack, "build_middleware_stack", timed
+    )

@@ -1,4 +1,5 @@
-"""Processor time, as Linux tells it: of this process, of an engine core's, of the machine.
+"""Processor time, as Linux tells it: of this process, of an engine core's, of the machine; and
+the age of this process.
 
 Totals count since the first look. Nothing here raises: what the system doesn't say is absent.
 
@@ -63,3 +64,16 @@ class Processors:
 
     def _since(self, name: str, process: int, now_s: float) -> float:
         return max(0.0, now_s - self._first.setdefault((name, process), now_s))
+
+
+def own_age_s(proc: Path = Path("/proc")) -> float | None:
+    """How long ago this process was started, loading of modules included; None where the system
+    does not tell."""
+    try:
+        told = (proc / "self" / "stat").read_text()
+        started_ticks = int(told.rpartition(")")[2].split()[19])
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    age_s = now_s - started_ticks / os.sysconf("SC_CLK_TCK")
+    return age_s if age_s >= 0 else None

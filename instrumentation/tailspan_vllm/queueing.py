@@ -8,7 +8,7 @@ not eligible themselves are noted one by one, as that begins and as it ends.
 Pure: the clock's readings come in as arguments, all of one monotonic clock.
 """
 
-from collections.abc import Set
+from collections.abc import Container, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -63,6 +63,11 @@ class Queue:
         """A request has come."""
         wait = self._waits[request_id] = _Wait(at)
         self._new.append(wait)
+
+    def keep(self, alive: Container[str]) -> None:
+        """Remove all requests but these: the hooks missed that they left."""
+        for request_id in [each for each in self._waits if each not in alive]:
+            del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> Waited | None:
         """What a request waited for that gave up; None where its coming was not seen."""

@@ -45,7 +45,9 @@ class RangeMax:
         if first >= last:
             return max(values[begin:end])
         return max(
-            *self._tops[first:last],
-            *values[begin : first * BLOCK],
-            *values[last * BLOCK : end],
+            (
+                *self._tops[first:last],
+                *values[begin : first * BLOCK],
+                *values[last * BLOCK : end],
+            )
         )

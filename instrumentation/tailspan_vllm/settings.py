@@ -1,12 +1,21 @@
 """What the environment asks for: the standard OpenTelemetry variables, and two of our own."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from tailspan_vllm import names
+from tailspan_vllm.destination import (
+    SIGNALS,
+    Complain,
+    Destination,
+    Protocol,
+    Signal,
+    destination_of,
+    protocol_of,
+)
 
 DEFAULT_TENANT_HEADER = "x-tenant-id"
 
@@ -19,35 +28,44 @@ class Settings:
     spans: bool
     metrics: bool
     events: bool
-    protocol: Literal["grpc", "http/protobuf"]
-    traces_endpoint: str
-    """As it was when the plugin was loaded: vLLM's `--otlp-traces-endpoint`, which is for its
-    own spans, sets the variable afterwards."""
+    protocol: Protocol
+    destinations: Mapping[Signal, Destination]
+    """As they were when the plugin was loaded: vLLM's `--otlp-traces-endpoint`, which is for
+    its own spans, sets a variable of ours afterwards."""
     tenant_header: bytes
     interval_s: float
     queue_limit: int
     batch_limit: int
+    complaints: tuple[str, ...] = ()
+    """One line for each variable that was malformed and is replaced by its default."""
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Read the settings; a value that makes no sense falls back to its default.
+    """Read the settings; a malformed value falls back to its default, with a complaint.
 
     A wrong variable must not keep a server from starting, so nothing here raises.
     """
+    complaints: list[str] = []
+
+    def complain(line: str) -> None:
+        if line not in complaints:  # the general variables are read once for each signal
+            complaints.append(line)
+
+    protocol = protocol_of(environ, complain)
     return Settings(
         enabled=environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true",
         spans=environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() != "none",
         metrics=environ.get("OTEL_METRICS_EXPORTER", "otlp").strip().lower() != "none",
         events=environ.get("OTEL_LOGS_EXPORTER", "otlp").strip().lower() != "none",
-        protocol=_protocol(environ),
-        traces_endpoint=_traces_endpoint(environ, _protocol(environ)),
-        tenant_header=environ.get("TAILSPAN_TENANT_HEADER", DEFAULT_TENANT_HEADER)
-        .strip()
-        .lower()
-        .encode("latin-1", "replace"),
-        interval_s=_positive(environ.get("OTEL_BSP_SCHEDULE_DELAY"), 5000) / 1000,
-        queue_limit=_positive(environ.get("OTEL_BSP_MAX_QUEUE_SIZE"), 16384),
-        batch_limit=_positive(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), 512),
+        protocol=protocol,
+        destinations={
+            signal: destination_of(environ, signal, protocol, complain) for signal in SIGNALS
+        },
+        tenant_header=_tenant_header(environ, complain),
+        interval_s=_positive(environ, "OTEL_BSP_SCHEDULE_DELAY", 5000, complain) / 1000,
+        queue_limit=_positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", 16384, complain),
+        batch_limit=_positive(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, complain),
+        complaints=tuple(complaints),
     )
 
 
@@ -66,31 +84,28 @@ def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[st
     return attributes
 
 
-def _protocol(environ: Mapping[str, str]) -> Literal["grpc", "http/protobuf"]:
-    """The protocol named, or the one that the endpoint's port is registered for."""
-    named = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
-        "OTEL_EXPORTER_OTLP_PROTOCOL"
-    )
-    if named:
-        return "grpc" if named.strip() == "grpc" else "http/protobuf"
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
-    return "http/protobuf" if endpoint.endswith(":4318") else "grpc"
+def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
+    given = environ.get("TAILSPAN_TENANT_HEADER", "").strip().lower()
+    if given and not re.fullmatch(r"[0-9a-z!#$%&'*+.^_`|~\-]+", given):
+        complain(
+            f"TAILSPAN_TENANT_HEADER={given[:100]!r} is not valid; allowed: the name of an HTTP"
+            f" header; using {DEFAULT_TENANT_HEADER}"
+        )
+        given = ""
+    return (given or DEFAULT_TENANT_HEADER).encode()
 
 
-def _traces_endpoint(environ: Mapping[str, str], protocol: str) -> str:
-    """Where spans go, as OpenTelemetry's exporters would read it."""
-    named = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    if named:
-        return named
-    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if protocol == "grpc":
-        return base or "http://localhost:4317"
-    return f"{(base or 'http://localhost:4318').rstrip('/')}/v1/traces"
-
-
-def _positive(text: str | None, default: int) -> int:
-    try:
-        value = int(text) if text else default
-    except ValueError:
+def _positive(environ: Mapping[str, str], name: str, default: int, complain: Complain) -> int:
+    given = environ.get(name, "").strip()
+    if not given:
         return default
-    return value if value > 0 else default
+    try:
+        value = int(given)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        complain(
+            f"{name}={given[:100]!r} is not valid; allowed: a whole number above 0; using {default}"
+        )
+        return default
+    return value

@@ -20,7 +20,7 @@ from opentelemetry.trace.span import TraceState
 from tailspan_vllm import names, phases
 from tailspan_vllm.record import RequestRecord
 
-_SCOPE = InstrumentationScope(names.SCOPE)
+SCOPE: Final = InstrumentationScope(names.SCOPE)
 _UNSET = Status(StatusCode.UNSET)
 _ERROR = Status(StatusCode.ERROR)
 _NO_STATE = TraceState()
@@ -66,7 +66,7 @@ class _Span:
         "status",
     )
     kind = SpanKind.SERVER
-    instrumentation_scope = _SCOPE
+    instrumentation_scope = SCOPE
     links = ()
     dropped_attributes = dropped_events = dropped_links = 0
 

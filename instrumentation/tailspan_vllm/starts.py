@@ -1,4 +1,4 @@
-"""Which engine starts are to be told: each one until it has arrived, and again after an outage.
+"""Sends each engine start until it is accepted or refused, and again after an outage.
 
 At least once. A repeat is the same event to the nanosecond, so that who receives it can tell.
 """
@@ -11,35 +11,39 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm.events import EngineStart, message_of, start_of
 from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.outlet import Backoff
+from tailspan_vllm.transport import Outcome
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Between tries: a backend that takes spans may not take events at all."""
-
-Export = Callable[[ExportLogsServiceRequest], bool]
+Export = Callable[[ExportLogsServiceRequest], Outcome]
 
 
 class Starts:
     """The starts of the engines that one process reports. On the sending thread alone.
 
     Args:
-        export: sends a message and tells whether it arrived.
+        export: sends a message.
         clock_unix_ns: dates a change of configuration.
+        backoff: when to send again what the collector did not take.
     """
 
-    def __init__(self, export: Export, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        export: Export,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        backoff: Backoff | None = None,
+    ) -> None:
         self._export = export
         self._clock_unix_ns = clock_unix_ns
         self._in_force: dict[int, EngineStart] = {}
-        self._untold: set[int] = set()
-        self._pause_s = FIRST_PAUSE_S
-        self._not_before = 0.0
+        self._due: set[int] = set()
+        self._backoff = backoff or Backoff()
 
     def tell_again(self) -> None:
         """The collector is away: whoever comes back may have forgotten, or be another."""
-        self._untold.update(self._in_force)
+        self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Tell what has not been told.
+        """Send the starts that are due.
 
         Args:
             states: the engines as they are.
@@ -48,15 +52,16 @@ class Starts:
         """
         for state in states:
             self._notice(state)
-        if not self._untold or now < self._not_before:
-            return
-        due = [self._in_force[engine] for engine in sorted(self._untold)]
-        if self._export(message_of(due, resource)):
-            self._untold.clear()
-            self._pause_s = FIRST_PAUSE_S
-        else:
-            self._not_before = now + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        for engine in sorted(self._due):
+            if not self._backoff.due(now):
+                return
+            # One by one: an event that the collector refuses takes no other along.
+            outcome = self._export(message_of([self._in_force[engine]], resource))
+            if outcome.retryable:
+                self._backoff.wait(now, outcome.wait_s)
+                return
+            self._backoff.reset()
+            self._due.discard(engine)
 
     def _notice(self, state: EngineState) -> None:
         known = self._in_force.get(state.engine)
@@ -69,4 +74,4 @@ class Starts:
         restarted = known is None or known.started_unix_ns != state.started_unix_ns
         at_unix_ns = state.started_unix_ns if restarted else self._clock_unix_ns()
         self._in_force[state.engine] = start_of(state, state.config, at_unix_ns)
-        self._untold.add(state.engine)
+        self._due.add(state.engine)

@@ -133,7 +133,8 @@ class StepModel:
                 self._residual_square = self._residual_square * FORGET + residual * residual
         self._typical_s += (duration - self._typical_s) / min(self.steps + 1, 200)
         size = max(predicted if self.ready else duration, 0.25 * self._typical_s)
-        self._accumulate(work, duration, huber / (size * size))
+        if size > 0:  # else no step has taken any time yet
+            self._accumulate(work, duration, huber / (size * size))
         self.steps += 1
         every = SOLVE_EVERY if self.steps <= SETTLED_STEPS else SETTLED_SOLVE_EVERY
         if self.steps % every == 0:

@@ -8,13 +8,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
+from tailspan_vllm.bounds import bounded_text
 from tailspan_vllm.enginestats import load_of
-from tailspan_vllm.exchange import Exchange, Facts, Flight
+from tailspan_vllm.exchange import REQUEST_ID, TRACEPARENT, Exchange, Facts, Flight
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
-LABEL_LIMIT = 256
-"""Characters kept of a label that a client can choose."""
+PREEMPTIONS_KEPT = 256
+"""Of one request, with their instants: 20 kB of its span. `preemptions` counts all of them."""
 
 Tell = Callable[[], RequestRecord]
 """Makes the record of a request that is over."""
@@ -83,8 +84,10 @@ class Teller:
         if not sees_engine:
             record.basis = "edge"
             record.first_byte = exchange.first_byte
+        if exchange.unauthenticated:
+            record.tenant = None  # unverified: a client can send any tenant's name
         if outcome == "rejected":
-            record.error_type = exchange.refused or str(status)
+            record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
             # It asked for another one; what a client makes up is no label.
             record.model = None
@@ -106,16 +109,16 @@ class Teller:
             outcome=outcome,
             basis="http",
             operation=exchange.operation,
-            request_id=_label(exchange.header(b"x-request-id")),
+            request_id=exchange.header(REQUEST_ID) or None,
             model=state.model if state else None,
             config=state.config if state else None,
-            tenant=_label(exchange.header(self._tenant_header)),
+            tenant=exchange.header(self._tenant_header) or None,
             first_byte=exchange.first_byte,
             streamed=exchange.streamed,
             http_status=exchange.status,
-            route=_label(exchange.route),
+            route=exchange.route or None,
         )
-        _join_trace(record, exchange.header(b"traceparent"))
+        _join_trace(record, exchange.header(TRACEPARENT))
         return record
 
     def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
@@ -136,7 +139,7 @@ class Teller:
             model=state.model if state else None,
             config=state.config if state else None,
         )
-        _join_trace(record, (flight.trace_headers or {}).get("traceparent"))
+        _join_trace(record, flight.traceparent)
         return record
 
 
@@ -161,18 +164,14 @@ def _tell_instants(
     record.scheduled = _reached(facts.scheduled, shift)
     record.first_token = _reached(facts.first_token, shift)
     record.last_token = _reached(facts.last_token, shift)
-    record.preempted_at = [at + shift for at in flight.preempted_at]
-    record.resumed_at = [at + shift for at in flight.resumed_at]
+    record.preempted_at = [at + shift for at in flight.preempted_at[:PREEMPTIONS_KEPT]]
+    record.resumed_at = [at + shift for at in flight.resumed_at[:PREEMPTIONS_KEPT]]
     last = record.last_token or record.scheduled or record.queued
     record.delivered = max(record.delivered, last)
 
 
 def _reached(instant: float | None, shift: float) -> float | None:
     return instant + shift if instant else None
-
-
-def _label(text: str | None) -> str | None:
-    return text[:LABEL_LIMIT] if text else None
 
 
 def _join_trace(record: RequestRecord, traceparent: str | None) -> None:

@@ -285,6 +285,13 @@ EVENT_ATTRIBUTES: Final = (
         "vLLM's config",
     ),
     Term(
+        names.LOADING,
+        "s",
+        "From the start of the process until the engine was ready; absent where only the"
+        " configuration changed, and where the system does not tell.",
+        "/proc/self/stat",
+    ),
+    Term(
         names.SHAPE,
         "number, boolean or text",
         "Prefix of what the model is built of, from which bytes and FLOPs are modelled.",
@@ -488,20 +495,22 @@ METRICS: Final = (
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",
-        "Requests not told of because the queue was full. A total of the process, told with"
-        " each of its engines.",
+        f"Requests that are not reported, by `{names.DROP_REASON}`. A total of the process, sent"
+        " with each of its engines.",
         _OURSELVES,
     ),
     MetricTerm(
         names.HOOK_FAILURES,
         "sum",
-        f"Exceptions of the instrumentation, none of which reached vLLM; by `{names.HOOK}`.",
+        "Exceptions of the instrumentation, none of which reached vLLM, and what it refused or"
+        f" dropped on its link to the engine core; by `{names.HOOK}`.",
         _OURSELVES,
     ),
     MetricTerm(
         names.ACCOUNTS_DROPPED,
         "sum",
-        "Messages of the engine that no front end took in time.",
+        "Accounts that a front end did not get, summed over the front ends: it read too slowly,"
+        " or the engine core could not follow the request.",
         _OURSELVES,
     ),
 )
@@ -511,6 +520,15 @@ METRIC_ATTRIBUTES: Final = (
     Term(names.REQUEST_MODEL, "text", "The name under which it is served.", "vLLM's config"),
     Term(names.CONFIG, "text", "As on spans.", "vLLM's config"),
     Term(names.HOOK, "text", "Of hook failures: which hook.", _OURSELVES),
+    Term(
+        names.DROP_REASON,
+        "text",
+        "Of dropped spans: `queue_full` (the collector is away or too slow), `refused` (the"
+        " collector refuses this span), `denied` (it refuses this sender), `rejected` (it accepted"
+        " the message without it), `unauthenticated` (the server answered 401 or 403, more than"
+        " once a second), `too_large`, `failed` (the instrumentation failed).",
+        _OURSELVES,
+    ),
 )
 
 _GPU = "GPU sampler"

@@ -73,7 +73,7 @@ _FRONT_END = (
         Method(
             "OutputProcessor",
             "_finish_request",
-            takes=("state",),
+            takes=("req_state",),
             called_on=("self",),
             called_in=OUTPUTS,
         ),
@@ -86,7 +86,7 @@ _FRONT_END = (
         Method(
             "OutputProcessor",
             "_update_stats_from_finished",
-            takes=("state", "reason"),
+            takes=("req_state", "finish_reason"),
             called_on=("self",),
             called_in=OUTPUTS,
         ),
@@ -392,7 +392,7 @@ _ENGINE_CORE = (
             overridden_in="vllm/v1/core/sched",
         ),
         SCHEDULER,
-        "enginecore.py",
+        "scheduler_hooks.py",
     ),
     Hook(
         "Scheduler.add_request",
@@ -404,21 +404,21 @@ _ENGINE_CORE = (
             called_in=("vllm/v1/engine",),
         ),
         SCHEDULER,
-        "enginecore.py",
+        "scheduler_hooks.py",
     ),
     Hook(
         "Scheduler.update_from_output",
         Method(
             "Scheduler",
             "update_from_output",
-            takes=("output",),
+            takes=("scheduler_output",),
             called_on=("scheduler",),
             called_in=("vllm/v1/engine",),
             returns="EngineCoreOutputs]",
             overridden_in="vllm/v1/core/sched",
         ),
         SCHEDULER,
-        "enginecore.py",
+        "scheduler_hooks.py",
     ),
     Hook(
         "Scheduler._free_request",
@@ -431,7 +431,7 @@ _ENGINE_CORE = (
             overridden_in="vllm/v1/core/sched",
         ),
         SCHEDULER,
-        "enginecore.py",
+        "scheduler_hooks.py",
     ),
     Hook(
         "Scheduler._preempt_request",
@@ -444,7 +444,7 @@ _ENGINE_CORE = (
             overridden_in="vllm/v1/core/sched",
         ),
         SCHEDULER,
-        "enginecore.py",
+        "scheduler_hooks.py",
         otherwise="the ledger takes the time of an eviction for decoding",
     ),
     Hook(

@@ -20,8 +20,9 @@ Serve = Callable[..., None]
 START_S = 1_763_634_000
 NS = 10**9
 KEYS = [
-    "from", "to", "simulated", "apportioned", "engines_from", "gaps_s", "total", "usd_per_hour",
-    "rates", "unpriced", "by", "groups", "lines", "managed", "not_compared", "break_even", "energy",
+    "from", "to", "simulated", "apportioned", "engines_from", "gaps_s", "total", "contradicted_s",
+    "usd_per_hour", "mean_engines", "rates", "unpriced", "by", "groups", "lines", "managed",
+    "not_compared", "break_even", "energy",
 ]  # fmt: skip
 
 

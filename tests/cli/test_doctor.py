@@ -453,6 +453,40 @@ def test_a_clock_that_is_not_its_clients_is_named(
     assert (said or "agree with their clients") in found
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_two_servers_with_one_name_fail_and_are_told_apart(
+    url: str, doctor: Callable[..., Result], nowhere: list[str], servers: int
+) -> None:
+    """With their processes and starts, and how to give each a name of its own."""
+    now_unix_ns = time.time_ns()
+    engine = open_database(url)
+    samples = [
+        EngineSample(
+            replica="vllm-0",
+            engine=0,
+            process=process,
+            at_unix_ns=now_unix_ns - ago_s * 10**9,
+            started_unix_ns=now_unix_ns - (1_000 + process) * 10**9,
+            busy_s_total=1.0,
+        )
+        for ago_s in range(0, 120, 5)
+        for process in range(1, servers + 1)
+    ]
+    with Writer(engine) as writer:
+        writer.submit([], samples).result(10)
+    engine.dispose()
+    result = doctor(*nowhere, "--no-explorer")
+    (found,) = [line for line in result.output.splitlines() if "names " in line[:14]]
+    if servers == 1:
+        assert found.startswith("ok")
+    else:
+        assert found.startswith("FAIL")
+        assert "vllm-0: 2 servers send as engine 0" in found
+        assert "process 2, started " in found
+        assert "service.instance.id=NAME" in result.output
+        assert result.exit_code == 1
+
+
 def test_what_was_refused_is_counted_with_what_to_do(stranger: Any, http_answer: Any) -> None:
     """By reason, over all signals; also behind a megabyte of other series."""
     told = "".join(f'other{{number="{n}"}} 1\n' for n in range(70_000)) + (

@@ -202,7 +202,7 @@ def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest
                 "cache.enable_prefix_caching": True,
                 "cache.gpu_memory_utilization": 0.9,
             },
-            "machine": Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}),
+            "machine": Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}, 95.5),
         }
         return message_of([EngineStart(**{**given, **changes})], resource)
 

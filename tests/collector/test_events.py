@@ -49,6 +49,16 @@ def test_a_start_is_told_whole(events_message: Message, now_unix_ns: int) -> Non
     }
     assert (start.device, start.gpus) == ("NVIDIA H100 80GB HBM3", 2)
     assert read(start.shape or "") == {"layers": 32}
+    assert start.loading_s == 95.5
+
+
+def test_a_change_of_configuration_has_loaded_nothing(
+    events_message: Message, now_unix_ns: int
+) -> None:
+    """The engine was there before."""
+    message = events_message(at_unix_ns=now_unix_ns - 10**9)
+    (start,) = normalise_events(message.SerializeToString(), now_unix_ns).starts
+    assert start.loading_s is None
 
 
 def test_an_event_may_bear_its_name_as_an_attribute(

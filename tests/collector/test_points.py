@@ -324,3 +324,18 @@ def test_every_mutated_message_is_accounted_for(
             value = getattr(sample, name)
             if name != "step_model_r_squared":
                 assert not isinstance(value, int | float) or 0 <= value < 2**63
+
+
+def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
+    """Except for clients that a server does not know: none of its users' requests is missing."""
+    message = metrics_message()
+    points = _metric(message, names.SPANS_DROPPED).sum.data_points
+    for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):
+        other = points.add()
+        other.CopyFrom(points[0])
+        other.as_int = count
+        other.attributes.append(
+            KeyValue(key=names.DROP_REASON, value=AnyValue(string_value=reason))
+        )
+    [sample] = normalise_points(message.SerializeToString(), now_unix_ns).samples
+    assert sample.spans_dropped_total == 7

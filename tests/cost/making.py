@@ -1,6 +1,6 @@
 """Accounts made by hand: engines as (replica, samples), requests as cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -119,3 +119,77 @@ def accounts(
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
     """Samples each second of an engine that is busy that share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
+
+
+FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6)
+"""γ, α, κ, β, δ of an engine."""
+
+
+def steady(
+    engines: Mapping[str, tuple[int, int]],
+    from_s: int,
+    to_s: int,
+    rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
+) -> Accounts:
+    """The accounts of engines, each up from one second to another, under traffic of so many
+    requests a second, tokens in and tokens out of each, by the hour.
+
+    Each engine is told of by the minute, whatever the window; requests by the hour.
+    """
+    counts, which, first_s, last_s = [], [], [], []
+    totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}
+    rows = []
+    for replica, (up_s, down_s) in engines.items():
+        counts.append(Count(replica, 0, 1, -(10**15)))
+        total = dict.fromkeys(WORK, 0.0)
+        for hour in range(up_s // 3_600 * 3_600, down_s, 3_600):
+            rate, went_in, came_out = rps(hour)
+            decodes = rate * (came_out - 1)
+            per_s = {
+                "steps_total": 40.0,
+                "scheduled_prefill_tokens_total": rate * went_in,
+                "prefill_attention_total": rate * went_in**2 / 2,
+                "context_tokens_total": decodes * (went_in + came_out / 2),
+                "decodes_total": decodes,
+            }
+            per_s["busy_s_total"] = (
+                FIT[0] * per_s["steps_total"]
+                + FIT[1] * per_s["scheduled_prefill_tokens_total"]
+                + FIT[2] * per_s["prefill_attention_total"]
+                + FIT[3] * per_s["context_tokens_total"]
+                + FIT[4] * per_s["decodes_total"]
+            )
+            begins, ends = max(up_s, hour), min(down_s, hour + 3_600)
+            for minute in range(begins, ends, 60):
+                if not from_s - 60 <= minute < to_s + 60:
+                    continue
+                which.append(len(counts) - 1)
+                until = min(minute + 60, ends)
+                first_s.append(minute)
+                last_s.append(until)
+                for name in WORK:
+                    at = total[name] + (minute - begins) * per_s[name]
+                    totals[name].append((at, at + (until - minute) * per_s[name]))
+            for name in WORK:
+                total[name] += (ends - begins) * per_s[name]
+            inside_s = max(0, min(ends, to_s) - max(begins, from_s))
+            if inside_s:
+                number = round(rate * inside_s)
+                rows.append(
+                    {"replica": replica, "hour": hour, "outcome": "stop", "requests": number,
+                     "billed_s": per_s["busy_s_total"] * inside_s, "wasted_s": 0.0,
+                     "prompt_tokens": number * went_in, "output_tokens": number * came_out}
+                )  # fmt: skip
+    number = len(which)
+    stretches = EngineStretches(
+        counts=counts,
+        regions=[None] * len(counts),
+        which=np.array(which, np.int64),
+        bucket_unix_s=np.array(first_s, np.int64) // 60 * 60,
+        first_unix_ns=np.array(first_s, np.int64) * NS,
+        last_unix_ns=np.array(last_s, np.int64) * NS,
+        first={name: np.array([one for one, _ in each]) for name, each in totals.items()},
+        last={name: np.array([one for _, one in each]) for name, each in totals.items()},
+        coefficients={name: np.full(number, FIT[at]) for at, name in enumerate(COEFFICIENTS)},
+    )
+    return accounts(stretches, cells(*rows), [start(replica) for replica in engines], from_s, to_s)

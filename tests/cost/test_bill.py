@@ -15,7 +15,8 @@ from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, s
 
 def parts(line: Line) -> float:
     """What the bill is the sum of."""
-    return line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0) + line.unbilled_usd
+    known_usd = line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0)
+    return known_usd + line.loading_usd + line.unbilled_usd
 
 
 seconds = st.floats(0, 900, allow_nan=False)

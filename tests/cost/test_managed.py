@@ -1,16 +1,7 @@
-from fractions import Fraction
-
 import pytest
 
-from cost.managed import (
-    Judged,
-    NoManagedPrice,
-    Tokens,
-    break_even,
-    compare,
-    kept_rps,
-    tokens_by_model,
-)
+from cost.capacity import Kept
+from cost.managed import NoManagedPrice, Tokens, break_even, compare, tokens_by_model
 from cost.pricefile import load_prices, parse_prices
 from tests.cost.making import cells
 
@@ -58,7 +49,7 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
     """$3.60 an hour against requests of a cent: a tenth of one a second."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
-    found = break_even(each.usd_per_request * 360, [each], kept_rps=0.2)
+    found = break_even(each.usd_per_request * 360, [each], Kept(1_000, 0.2))
     assert found is not None
     assert found.rps == pytest.approx(0.1)
     assert found.requests_per_month == pytest.approx(0.1 * 730 * 3_600)
@@ -66,11 +57,20 @@ def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
     assert found.reachable is True
 
 
-@pytest.mark.parametrize(("kept", "reachable"), [(0.2, True), (0.05, False), (None, None)])
+@pytest.mark.parametrize(
+    ("kept", "reachable"),
+    [
+        (Kept(48_028, 0.2), True),
+        (Kept(48_028, 0.05), False),
+        (Kept(48_028, None), False),
+        (Kept(99, None), None),
+        (Kept(0, None), None),
+    ],
+)
 def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
-    kept: float | None, reachable: bool | None
+    kept: Kept, reachable: bool | None
 ) -> None:
-    """And nobody knows where nothing was judged."""
+    """Unknown where too few requests were counted; counted and never kept is no."""
     each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], kept)
     assert found is not None
@@ -79,19 +79,7 @@ def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
 
 def test_nothing_compared_breaks_even_nowhere() -> None:
     """There is no volume to tell."""
-    assert break_even(10.0, [], None) is None
-
-
-def test_the_highest_rate_that_kept_all_objectives_counts() -> None:
-    """The faster stretch broke one of two; one with a handful of requests tells nothing."""
-    target = Fraction("0.99")
-    stretches = [
-        [Judged(300, 300, target), Judged(200, 200, target)],
-        [Judged(900, 900, target), Judged(500, 600, target)],
-        [Judged(50, 50, target)],
-    ]
-    assert kept_rps(stretches, 300) == pytest.approx(1.0)
-    assert kept_rps(stretches[1:], 300) is None
+    assert break_even(10.0, [], Kept(0, None)) is None
 
 
 def test_what_was_refused_is_not_part_of_the_mix() -> None:

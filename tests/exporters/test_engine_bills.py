@@ -59,19 +59,69 @@ def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: An
 
 
 def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) -> None:
-    """Each saw a part of its steps; the engine was there once. Idle is ahead by what the second
-    one has yet to tell."""
+    """One of vLLM's API servers sends the totals of its steps, the other sends none."""
     now = clock.unix_ns
     found = billed(
         [
-            sample_row(process=process, at_unix_ns=now + at * NS, busy_s_total=at * 0.25)
+            sample_row(
+                process=process,
+                at_unix_ns=now + at * NS,
+                busy_s_total=at * 0.5 if process == 1 else None,
+            )
             for at in range(11)
             for process in (1, 2)
         ],
         clock,
     )
     assert found.up_s == pytest.approx(10)
-    assert found.idle_s == pytest.approx(5, abs=0.26)
+    assert found.idle_s == pytest.approx(5)
+
+
+@pytest.mark.parametrize("process", [1, 2])
+def test_two_servers_with_one_name_are_each_billed_their_time(
+    sample_row: Sample, clock: Any, process: int
+) -> None:
+    """Whether their process ids differ or not, as in containers; the second began later."""
+    now = clock.unix_ns
+    first = [(at, 1, -100, 0.8) for at in range(61)]
+    second = [(at, process, 20, 0.8) for at in range(20, 61)]
+    found = billed(
+        [
+            sample_row(
+                process=pid,
+                started_unix_ns=now + began * NS,
+                at_unix_ns=now + at * NS,
+                busy_s_total=(at - began) * share,
+            )
+            for at, pid, began, share in sorted(first + second)
+        ],
+        clock,
+    )
+    assert found.up_s == pytest.approx(100)
+    assert found.idle_s == pytest.approx(20)
+
+
+@pytest.mark.parametrize("process", [1, 2])
+def test_a_server_that_starts_again_is_one_server(
+    sample_row: Sample, clock: Any, process: int
+) -> None:
+    """What the old one sent last may come after the first sample of the new one."""
+    now = clock.unix_ns
+    rows = [(at, 1, 0) for at in range(30)] + [(at, process, 50) for at in range(50, 80)]
+    rows[29], rows[30] = rows[30], rows[29]
+    found = billed(
+        [
+            sample_row(
+                process=pid,
+                started_unix_ns=now + began * NS,
+                at_unix_ns=now + at * NS,
+                busy_s_total=float(at - began),
+            )
+            for at, pid, began in rows
+        ],
+        clock,
+    )
+    assert found.up_s == pytest.approx(79)
 
 
 def test_without_a_price_there_are_seconds_and_no_dollars(sample_row: Sample, clock: Any) -> None:
@@ -131,3 +181,29 @@ def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) ->
     found = billed([ahead, *present], clock)
     assert found.up_s == pytest.approx(10, abs=1)
     assert found.usd == pytest.approx(5, abs=0.5)
+
+
+def test_made_up_processes_are_bounded(sample_row: Sample, clock: Any) -> None:
+    """Each of them seems to be a server of its own, beside the one that came before it."""
+    bills = EngineBills(clock, lambda replica, engine: None)
+
+    def tell(process: int, second: int) -> None:
+        at_unix_ns = clock.unix_ns + second * NS + process
+        started_unix_ns = clock.unix_ns - 60 * NS
+        bills.add(
+            sample_row(
+                process=process,
+                started_unix_ns=started_unix_ns,
+                at_unix_ns=at_unix_ns,
+                steps_total=second,
+                busy_s_total=0.0,
+            )
+        )
+
+    for process in range(1, 500):
+        tell(process, 1)
+        tell(process, 2)
+        tell(process - 1, 3)
+    (engine,) = bills._engines.values()
+    assert len(engine.servers) <= 64
+    assert len(engine.processes) <= 64

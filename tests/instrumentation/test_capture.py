@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tailspan_vllm.bounds import TEXT_LIMIT, bounded_id
 from tailspan_vllm.capture import Capture
 from tailspan_vllm.exchange import Exchange, current
 from tailspan_vllm.metrics import EngineState
@@ -49,7 +50,7 @@ class Server:
     def __init__(self) -> None:
         self.capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.told: list[Any] = []
-        setattr(self.capture.sender, "submit", self.told.append)  # noqa: B010  # a method is replaced
+        setattr(self.capture.sender, "submit", lambda tell, *_: self.told.append(tell))  # noqa: B010  # a method is replaced
 
     @property
     def records(self) -> list[RequestRecord]:
@@ -75,7 +76,7 @@ def exchange() -> Iterator[Exchange]:
 
 def answered(exchange: Exchange) -> None:
     """The server has written the answer."""
-    exchange.answer = {"type": "http.response.start", "status": 200, "headers": []}
+    exchange.answered({"type": "http.response.start", "status": 200, "headers": []})
     exchange.first_byte = exchange.delivered = time.monotonic()
 
 
@@ -119,7 +120,7 @@ def test_a_request_refused_after_the_engine_took_it_is_no_second_row(
     flight = server.capture.flight_began(None)
     exchange.delivered = time.monotonic()
     server.capture.flight_ended(flight, a_state(), "error")
-    exchange.answer = {"type": "http.response.start", "status": 500, "headers": []}
+    exchange.answered({"type": "http.response.start", "status": 500, "headers": []})
     server.capture.exchange_ended(exchange)
     assert [(record.outcome, record.http_status) for record in server.records] == [("error", 500)]
 
@@ -186,3 +187,30 @@ def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -
         assert not exchange.flights  # nor is there a circle of the two
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("given", ["x" * 1_100_000, "a\ud800b"])
+def test_an_id_of_any_length_is_bounded_and_still_joins(server: Server, given: str) -> None:
+    """The engine core shortens its account's id by the same function."""
+    flight = server.capture.flight_began({"traceparent": given})
+    state = a_state(external_req_id=given, request_id=f"{given}-0", lora_name=given)
+    server.capture.flight_ended(flight, state, "stop")
+    (record,) = server.records
+    assert record.engine_request_id == bounded_id(f"{given}-0")
+    for text in (record.request_id, record.engine_request_id, record.lora, flight.traceparent):
+        assert text is not None
+        assert len(text) <= TEXT_LIMIT
+        text.encode()
+
+
+def test_ten_thousand_prompts_of_one_call_take_no_quadratic_time(
+    server: Server, exchange: Exchange
+) -> None:
+    """The client leaves, and the engine gives them up in whatever order."""
+    flights = [server.capture.flight_began(None) for _ in range(10_000)]
+    exchange.delivered = time.monotonic()
+    server.capture.exchange_ended(exchange)
+    for flight in reversed(flights):
+        server.capture.flight_ended(flight, a_state(), "abort")
+    assert len(server.told) == 10_000
+    assert not exchange.flights

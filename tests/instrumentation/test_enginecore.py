@@ -1,14 +1,22 @@
 """What the observer notes of a scheduler's steps becomes accounts of its requests."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tailspan_vllm import guard, names
-from tailspan_vllm.enginecore import CATCH_UP_S, IDLE_SAMPLE_S, EngineObserver
-from tailspan_vllm.ledger import Account
-from tailspan_vllm.link import EngineEnd, Settled, decode
+from tailspan_vllm.enginecore import (
+    CATCH_UP_S,
+    IDLE_SAMPLE_S,
+    STEPS_UNDER_WAY,
+    UNSEEN_ENDS,
+    EngineObserver,
+)
+from tailspan_vllm.ledger import Account, Track
+from tailspan_vllm.link import EngineEnd
+from tailspan_vllm.messages import Settled, decode
 from tailspan_vllm.parts import QueueParts
 
 
@@ -99,7 +107,7 @@ class Server:
         for name in leaving:
             self.free(name)
         self.now += 0.01
-        self.observer.update_began()
+        self.observer.in_update = True
         for name in ending:
             self.free(name)
         results = {0: SimpleNamespace(timestamp=self.now)}
@@ -223,7 +231,7 @@ def test_a_step_scheduled_ahead_is_paid_for_by_who_was_in_it(server: Server) -> 
         outputs.append(output)
     for output, ending in zip(outputs, ("one", "other"), strict=True):
         server.now += 0.01
-        server.observer.update_began()
+        server.observer.in_update = True
         server.free(ending)
         server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
     assert billed(server) == pytest.approx(0.03)
@@ -347,7 +355,164 @@ def test_requests_that_wait_for_an_adapter_are_counted_with_each_sample() -> Non
     for adapters in (False, True):
         server.observer._adapters = adapters
         server.front.told.clear()
-        server.observer._sample(server.scheduler, server.now)
+        server.observer._sample(server.scheduler)
         (sample,) = server.front.told
         assert sample["gauges"].get(names.WAITING_LORAS) == (2 if adapters else None)
         assert sample["state"][names.WAITING] == 3
+
+
+def held_by(observer: EngineObserver) -> int:
+    """How many requests it holds anything of."""
+    queue = observer._queue
+    kept = (
+        *(observer._tracks, observer._prefilling, observer._untracked, observer._freed),
+        *(observer._leaving, observer._unsettled),
+    )
+    return sum(map(len, kept)) + (0 if queue is None else len(queue) + len(queue._new))
+
+
+def test_a_hundred_thousand_ids_leave_nothing_behind(server: Server) -> None:
+    """Sent and given up in the queue, again and again, some of them twice."""
+    server.add("stays", 100)
+    server.step()
+    for number in range(100_000):
+        for _ in range(1 + number % 2):
+            server.observer.queued(f"id-{number % 50_000}")
+        server.observer.freed(f"id-{number % 50_000}")
+    server.step()
+    assert held_by(server.observer) == 1
+    assert server.observer._no_account == 0
+
+
+def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
+    """Before vLLM gave each request an id of its own, a client's X-Request-Id was it."""
+    server.observer.queued("twice")
+    server.add("twice", 100)
+    server.step()
+    server.observer.queued("twice")
+    server.new.append("twice")
+    server.requests["twice"].num_computed_tokens = 0
+    server.step()
+    server.step(ending=["twice"])
+    server.observer.freed("twice")
+    assert "twice" in server.front.accounts
+    assert held_by(server.observer) == 0
+
+
+def test_requests_whose_end_is_not_seen_are_forgotten_and_counted(server: Server) -> None:
+    """What the scheduler no longer has is gone: those that come after them are followed."""
+    before = guard.failures["unseen_ends"]
+    server.add("stays", 100)
+    for number in range(20):
+        for each in range(200):
+            server.observer.queued(f"waited-{number}-{each}")
+            server.add(f"ran-{number}-{each}", 10)
+        server.step()
+        for each in range(200):
+            del server.requests[f"ran-{number}-{each}"]
+        for _ in range(101):  # a second
+            server.step()
+        assert held_by(server.observer) < 2 * (UNSEEN_ENDS + 500)
+    assert server.observer._no_account > 20 * 200 - UNSEEN_ENDS - 500
+    assert guard.failures["unseen_ends"] > before
+    server.add("late", 10)
+    server.step()
+    server.step(ending=["late"])
+    for _ in range(12):
+        server.step()
+    assert "late" in server.front.accounts
+    totals = next(told for told in reversed(server.front.told) if isinstance(told, dict))["totals"]
+    assert totals[names.ACCOUNTS_DROPPED] == server.observer._no_account
+
+
+def test_more_requests_than_are_followed_are_counted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that comes back from an eviction gets no account that begins there."""
+    monkeypatch.setattr("tailspan_vllm.enginecore.TRACK_LIMIT", 2)
+    everybody = {"one", "two", "three"}
+    for name in everybody:
+        server.add(name, 10)
+    server.step()
+    assert server.observer._no_account == 1
+    (beyond,) = server.observer._untracked
+    first, second = everybody - {beyond}
+    server.observer.preempted(beyond)
+    server.new.append(beyond)
+    server.step(ending=[first])
+    server.step(ending=[beyond])
+    server.step(ending=[second])
+    assert set(server.front.accounts) == {first, second}
+    assert held_by(server.observer) == 0
+
+
+def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
+    """They hold what vLLM scheduled; here the failure is what its wrapper counts."""
+    server.add("one", 10)
+    output = SimpleNamespace(
+        num_scheduled_tokens={"one": 1},
+        total_num_scheduled_tokens=1,
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[1], resumed_req_ids=set()),
+    )
+    for _ in range(STEPS_UNDER_WAY):
+        server.observer.scheduled(server.scheduler, output, server.now)
+    with pytest.raises(RuntimeError, match="ends were not seen"):
+        server.observer.scheduled(server.scheduler, output, server.now)
+    server.observer.lose_track()
+    assert not server.observer._planned
+
+
+def test_a_request_that_cannot_be_settled_costs_no_other_its_account(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure and the account are counted."""
+    before = guard.failures["settle"]
+    for name in ("odd", "other"):
+        server.add(name, 10)
+    server.step()
+    settle = server.observer.ledger.settle
+
+    def settle_but_one(track: Track, *last: Any) -> Account | None:
+        if track.request_id == "odd":
+            raise ZeroDivisionError
+        return settle(track, *last)
+
+    monkeypatch.setattr(server.observer.ledger, "settle", settle_but_one)
+    server.step(ending=["odd", "other"])
+    assert set(server.front.accounts) == {"other"}
+    assert (guard.failures["settle"], server.observer._no_account) == (before + 1, 1)
+
+
+def test_a_step_that_cannot_be_entered_costs_those_in_the_engine_their_accounts(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of the later steps would not be those that their tracks have."""
+    for name in ("one", "two", "three"):
+        server.add(name, 10)
+    server.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(server.observer.ledger, "end_step", lambda *_: 1 / 0)
+        with suppress(ZeroDivisionError):
+            for _ in range(12):
+                server.step()
+            pytest.fail("no step was entered")
+    assert (server.observer._no_account, len(server.observer._tracks)) == (3, 0)
+    server.add("new", 10)
+    server.step()
+    for _ in range(12):
+        server.step()
+    server.step(ending=["new", "one", "two", "three"])
+    assert set(server.front.accounts) == {"new"}
+
+
+def test_a_sample_that_fails_costs_no_account(server: Server) -> None:
+    """Once a second it is counted, and everything else goes on."""
+    before = guard.failures["sample"]
+    server.scheduler.running = None
+    server.add("one", 10)
+    for _ in range(310):
+        server.step()
+    server.step(ending=["one"])
+    assert 3 <= guard.failures["sample"] - before <= 5
+    assert set(server.front.accounts) == {"one"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import pickle
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,13 +11,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
+from tailspan_vllm import capture as capture_module
 from tailspan_vllm import guard
 from tailspan_vllm.capture import Capture
-from tailspan_vllm.exchange import current
+from tailspan_vllm.exchange import Exchange, current
 from tailspan_vllm.http import Message, TimingMiddleware
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import settings_from
+from tailspan_vllm.telling import Tell
 
 from collector.hosting import AsgiHost
 
@@ -27,7 +30,12 @@ class _Recording(Capture):
     def __init__(self) -> None:
         super().__init__(settings_from({"OTEL_SDK_DISABLED": "true"}))
         self.records: list[RequestRecord] = []
-        setattr(self.sender, "submit", lambda tell: self.records.append(tell()))  # noqa: B010  # a method is replaced
+        setattr(self.sender, "submit", self._submit)  # noqa: B010  # a method is replaced
+        self.kinds: list[str] = []
+
+    def _submit(self, tell: Tell, kind: str = "served") -> None:
+        self.records.append(tell())
+        self.kinds.append(kind)
 
 
 async def _refuse(request: Request) -> JSONResponse:
@@ -58,8 +66,13 @@ def _post(port: int, path: str) -> bytes:
     return answer
 
 
+async def _know_no_key(request: Request) -> JSONResponse:
+    return JSONResponse({"error": "Unauthorized"}, status_code=401)
+
+
 APP = Starlette(
     routes=[
+        Route("/v1/messages", _know_no_key, methods=["POST"]),
         Route("/v1/completions", _refuse, methods=["POST"]),
         Route("/v1/chat/completions", _stream, methods=["POST"]),
         Route("/v1/embeddings", _break, methods=["POST"]),
@@ -236,3 +249,93 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
     )
     assert capture.records[0].trace_id is None
     assert len(capture.records[0].tenant or "") <= 256
+
+
+def test_a_client_that_the_server_does_not_know_has_no_tenant() -> None:
+    """Anybody may claim any; such requests have a small allowance of their own."""
+    capture = _Recording()
+    tenant = [(b"x-tenant-id", b"acme")]
+    asyncio.run(_call(capture, "/v1/messages", tenant))
+    asyncio.run(_call(capture, "/v1/completions", tenant))
+    asyncio.run(_call(capture, "/generate", tenant))
+    assert [record.tenant for record in capture.records] == [None, "acme", "acme"]
+    assert [record.http_status for record in capture.records] == [401, 400, 404]
+    assert capture.kinds == ["unauthenticated", "refused", "refused"]
+
+
+def test_no_header_and_no_path_is_kept_whole() -> None:
+    """An exchange may wait for long; megabytes of headers must not wait with it."""
+    capture = _Recording()
+    exchanges: list[Exchange] = []
+    ended = capture.exchange_ended
+
+    def keep(exchange: Exchange) -> None:
+        exchanges.append(exchange)
+        ended(exchange)
+
+    capture.exchange_ended = keep  # type: ignore[method-assign]  # looked at on the way
+    huge = b"x" * 2_000_000
+    names = (b"x-tenant-id", b"traceparent", b"tracestate", b"x-request-id", b"cookie")
+    headers = [(name, huge) for name in names]
+    asyncio.run(_call(capture, "/v1/completions", headers))
+    asyncio.run(_call(capture, "/v1/" + "y" * 100_000, headers))
+    assert all(len(pickle.dumps(_kept(exchange))) < 4096 for exchange in exchanges)
+    (record,) = capture.records
+    assert (record.tenant, record.request_id) == ("x" * 256, "x" * 256)
+
+
+def _kept(exchange: Exchange) -> list[Any]:
+    return [getattr(exchange, name) for name in Exchange.__slots__]
+
+
+@pytest.mark.parametrize("broken", ["Exchange", "nothing", "Capture.exchange_ended"])
+def test_whatever_of_ours_raises_the_answer_is_the_applications(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the beginning of a request, at its end, or in what a message of it looks like."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200})
+        await send({"of": "another type"})
+        await send({"type": "http.response.body", "body": b"answer"})
+
+    async def receive() -> Any:
+        return {"no": "type"}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    def boom(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    capture, before = _Recording(), sum(guard.failures.values())
+    if broken == "Exchange":
+        monkeypatch.setattr("tailspan_vllm.http.Exchange", boom)
+    elif broken == "Capture.exchange_ended":
+        monkeypatch.setattr(capture, "exchange_ended", boom)
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    asyncio.run(TimingMiddleware(application, capture)(scope, receive, send))
+    assert [message.get("body") for message in sent] == [None, None, b"answer"]
+    assert sum(guard.failures.values()) > before
+    asyncio.run(TimingMiddleware(application, capture)({}, receive, send))  # it has no type
+    assert len(sent) == 6
+
+
+def test_named_by_hand_and_disabled_it_passes_everything_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is captured, and nothing is made to capture with."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setattr("tailspan_vllm.capture._capture", None)
+    seen: list[Any] = []
+
+    async def application(*given: Any) -> None:
+        seen.append((given, current.get()))
+
+    scope, receive, send = {"type": "http"}, object(), object()
+    asyncio.run(TimingMiddleware(application)(scope, receive, send))  # type: ignore[arg-type]
+    assert seen == [((scope, receive, send), None)]
+    assert capture_module._capture is None

@@ -1,10 +1,12 @@
 """What an engine runs on is told where vLLM says so, and harms nobody where it does not."""
 
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tailspan_vllm import machine
 from tailspan_vllm.machine import machine_of
 
 
@@ -32,8 +34,8 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_an_engine_has_the_gpus_of_all_its_ranks(platform: SimpleNamespace) -> None:
     """Tensor-parallel by pipeline-parallel."""
-    machine = machine_of(a_config())
-    assert (machine.device, machine.gpus) == ("NVIDIA H100 80GB HBM3", 8)
+    found = machine_of(a_config())
+    assert (found.device, found.gpus) == ("NVIDIA H100 80GB HBM3", 8)
 
 
 def test_a_cpu_has_no_gpus(platform: SimpleNamespace) -> None:
@@ -54,14 +56,14 @@ def test_a_vllm_that_does_not_say_is_left_alone(platform: SimpleNamespace) -> No
         raise RuntimeError("no device")
 
     platform.get_device_name = refuse
-    machine = machine_of(a_config())
-    assert (machine.device, machine.gpus) == (None, 8)
-    assert machine.shape
+    found = machine_of(a_config())
+    assert (found.device, found.gpus) == (None, 8)
+    assert found.shape
 
 
 def test_a_config_of_another_form_harms_nobody(platform: SimpleNamespace) -> None:
     """None of its parts is where it was."""
-    assert machine_of(SimpleNamespace()) == ("NVIDIA H100 80GB HBM3", None, {})
+    assert machine_of(SimpleNamespace())[:3] == ("NVIDIA H100 80GB HBM3", None, {})
 
 
 def test_a_platform_that_would_start_cuda_is_not_asked(
@@ -76,3 +78,15 @@ def test_a_platform_that_would_start_cuda_is_not_asked(
     module = sys.modules["vllm.platforms"]
     monkeypatch.setattr(module, "current_platform", NonNvmlCudaPlatform())
     assert machine_of(a_config())[:2] == (None, 8)
+
+
+def test_loading_is_from_the_start_of_the_process_until_the_engine_was_ready(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What passed since is not part of it, and a long life before an engine is no loading."""
+    age_s = [300.0]
+    monkeypatch.setattr(machine, "own_age_s", lambda: age_s[0])
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000 * 10**9)
+    assert machine_of(a_config(), 940 * 10**9).loading_s == pytest.approx(240.0)
+    age_s[0] = machine.MOST_LOADING_S + 61.0
+    assert machine_of(a_config(), 940 * 10**9).loading_s is None

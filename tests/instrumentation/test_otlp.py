@@ -1,14 +1,13 @@
 """Our encoder makes what OpenTelemetry's makes."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from google.protobuf.wrappers_pb2 import BytesValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -16,7 +15,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.names import UNITS
-from tailspan_vllm.otlp import Batch, encode, encode_numbers, quicken
+from tailspan_vllm.otlp import encode, encode_numbers
 
 RESOURCE = Resource({"service.name": "vllm", "process.pid": 7, "tailspan.simulated": True})
 SCOPE = InstrumentationScope("tailspan_vllm")
@@ -65,9 +64,9 @@ def test_the_message_is_the_sdks(given: list[ReadableSpan]) -> None:
     assert in_order(traces(encode(given))) == in_order(encode_spans(given))
 
 
-def traces(told: BytesValue) -> ExportTraceServiceRequest:
+def traces(message: bytes) -> ExportTraceServiceRequest:
     """What the other end reads."""
-    return ExportTraceServiceRequest.FromString(told.SerializeToString())
+    return ExportTraceServiceRequest.FromString(message)
 
 
 def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
@@ -90,28 +89,6 @@ def test_half_a_character_is_replaced(hostile: str) -> None:
     message = traces(encode([span]))
     (told,) = message.resource_spans[0].scope_spans[0].spans[0].attributes
     assert set(told.value.string_value) == {"?"}
-
-
-def test_only_our_batches_are_encoded_our_way() -> None:
-    """vLLM's own tracing shares the exporter's module; quickened twice is quickened once."""
-    asked: list[Any] = []
-    module: Any = SimpleNamespace(encode_spans=lambda spans: asked.append(spans))
-    quicken(module)
-    quicken(module)
-    span = ReadableSpan(
-        "chat", SpanContext(1, 2, False), resource=RESOURCE, instrumentation_scope=SCOPE
-    )
-    module.encode_spans([span])
-    assert asked == [[span]]
-    assert module.encode_spans(Batch([span])) == encode([span])
-    assert len(asked) == 1
-
-
-def test_an_exporter_without_the_seam_is_left_alone() -> None:
-    """Another OpenTelemetry may have no such name; then it encodes as it always did."""
-    module: Any = SimpleNamespace()
-    quicken(module)
-    assert not hasattr(module, "encode_spans")
 
 
 def test_nothing_is_not_a_batch() -> None:
@@ -146,4 +123,4 @@ def samples(draw: st.DrawFn) -> list[Sample]:
 def test_the_metrics_are_the_sdks(given: list[Sample]) -> None:
     """Point for point, whatever the numbers."""
     data = metrics_of(given, RESOURCE)
-    assert encode_numbers(data) == encode_metrics(data)
+    assert ExportMetricsServiceRequest.FromString(encode_numbers(data)) == encode_metrics(data)

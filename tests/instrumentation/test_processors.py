@@ -2,11 +2,12 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tailspan_vllm import names
-from tailspan_vllm.processors import Processors
+from tailspan_vllm.processors import Processors, own_age_s
 
 TICKS = os.sysconf("SC_CLK_TCK")
 CORE = "77 (VLLM::EngineCore) S) S 1 1 1 0 -1 4194304 9 0 0 0 {user} {system} 5 5 20 0 9 0 1 2 3\n"
@@ -64,3 +65,17 @@ def test_the_real_files_read_as_expected() -> None:
     told = seen.host() | seen.core(os.getpid())
     assert told[names.HOST_BUSY_TIME] > 0
     assert told[names.CORE_CPU_TIME] == pytest.approx(told[names.PROCESS_CPU_TIME], abs=0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
+def test_the_age_of_a_process_is_since_the_system_started_it(tmp_path: Path) -> None:
+    """Not since its first line ran; unknown where there is no such file, or it says less."""
+    assert 0 <= (own_age_s() or -1.0) < time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert own_age_s(tmp_path) is None
+    (tmp_path / "self").mkdir()
+    begun = round((time.clock_gettime(time.CLOCK_BOOTTIME) - 100) * TICKS)
+    fields = " ".join(["S", *["0"] * 18, str(begun), "0"])
+    (tmp_path / "self" / "stat").write_text(f"7 (a ) name) {fields}\n")
+    assert own_age_s(tmp_path) == pytest.approx(100, abs=10)
+    (tmp_path / "self" / "stat").write_text("7 (x) S 0\n")
+    assert own_age_s(tmp_path) is None

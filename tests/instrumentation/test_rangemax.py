@@ -1,8 +1,9 @@
 """Stretches of a series have the greatest value that going through them finds."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tailspan_vllm.rangemax import RangeMax
+from tailspan_vllm.rangemax import BLOCK, RangeMax
 
 
 @given(st.data())
@@ -22,3 +23,13 @@ def test_the_greatest_of_a_stretch_is_that_of_its_values(data: st.DataObject) ->
     begin = data.draw(st.integers(0, len(kept) - 1))
     end = data.draw(st.integers(begin + 1, len(kept)))
     assert series.greatest(begin, end) == max(kept[begin:end])
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_stretch_of_whole_blocks_alone(blocks: int) -> None:
+    """One block, with nothing before or after it, is a single value to compare."""
+    series = RangeMax()
+    for value in range(3 * BLOCK):
+        series.append(value)
+    end = (1 + blocks) * BLOCK
+    assert series.greatest(BLOCK, end) == end - 1

@@ -31,8 +31,8 @@ def test_the_protocol_is_the_one_named_or_the_ports_own(
 @pytest.mark.parametrize(
     ("environ", "endpoint"),
     [
-        ({}, "http://localhost:4317"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317"}, "http://h:4317"),
+        ({}, "localhost:4317"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317"}, "h:4317"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318/"}, "http://h:4318/v1/traces"),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "http://localhost:4318/v1/traces"),
         (
@@ -46,7 +46,7 @@ def test_the_protocol_is_the_one_named_or_the_ports_own(
 )
 def test_spans_go_where_the_standard_says(environ: dict[str, str], endpoint: str) -> None:
     """The variable for traces as it is, the general one with the path of its protocol."""
-    assert settings_from(environ).traces_endpoint == endpoint
+    assert settings_from(environ).destinations["traces"].endpoint == endpoint
 
 
 @pytest.mark.parametrize("nonsense", ["", "-5", "0", "many", "1e3"])

@@ -5,10 +5,13 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
+from tailspan_vllm.backlog import SPAN_BYTES
+from tailspan_vllm.bounds import TEXT_LIMIT
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.otlp import encode
+from tailspan_vllm.otlp import encode, encode_span
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
+from tailspan_vllm.telling import PREEMPTIONS_KEPT
 
 RESOURCE = Resource({"service.name": "vllm"})
 
@@ -72,7 +75,7 @@ def test_a_parent_is_kept_and_an_orphan_is_a_root() -> None:
 def test_what_is_encoded_is_valid_otlp() -> None:
     """The SDK's own encoders take what we build."""
     span = span_of(a_record(), RESOURCE)
-    ours = ExportTraceServiceRequest.FromString(encode([span]).SerializeToString())
+    ours = ExportTraceServiceRequest.FromString(encode([span]))
     theirs = encode_spans([span])
     for message in (ours, theirs):
         message.resource_spans[0].scope_spans[0].spans[0].attributes.sort(key=lambda each: each.key)
@@ -117,4 +120,16 @@ def test_every_metric_has_a_unit() -> None:
             ("tailspan.engine.", "tailspan.process.", "tailspan.host.", "tailspan.instr")
         )
     }
-    assert metrics - {names.ENGINE_STARTED, names.ENGINE_VERSION} == set(names.UNITS)
+    assert metrics - {names.ENGINE_STARTED, names.ENGINE_VERSION, names.LOADING} == set(names.UNITS)
+
+
+def test_a_span_at_every_limit_fits_in_the_queue() -> None:
+    """Texts of 256 characters of four bytes each, and as many preemptions as are kept."""
+    text = "\U0001f600" * TEXT_LIMIT
+    instants = [100.3] * PREEMPTIONS_KEPT
+    record = a_record(
+        **dict.fromkeys(("request_id", "lora", "route", "tenant", "error_type", "config"), text),
+        preempted_at=instants,
+        resumed_at=instants,
+    )
+    assert len(encode_span(span_of(record, RESOURCE))) <= SPAN_BYTES

@@ -6,7 +6,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.starts import FIRST_PAUSE_S, Starts
+from tailspan_vllm.outlet import FIRST_PAUSE_S, Backoff
+from tailspan_vllm.starts import Starts
+from tailspan_vllm.transport import Outcome, Verdict
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})
 
@@ -14,14 +16,14 @@ RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})
 class Collector:
     """Takes events, or does not."""
 
-    def __init__(self, *answers: bool) -> None:
+    def __init__(self, *answers: Verdict) -> None:
         self._answers = list(answers)
         self.told: list[Any] = []
 
-    def __call__(self, message: ExportLogsServiceRequest) -> bool:
+    def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
         """Take one message."""
         self.told.append(message.resource_logs[0].scope_logs[0].log_records)
-        return self._answers.pop(0) if self._answers else True
+        return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
 
 
 def a_state(config: str | None = "c0ffee00", **changes: Any) -> EngineState:
@@ -43,12 +45,21 @@ def test_a_start_is_told_once_where_it_arrives() -> None:
 
 def test_it_is_told_again_until_it_arrives_at_growing_intervals() -> None:
     """A backend that takes no events is not asked each second for ever."""
-    collector = Collector(False, False)
-    starts = Starts(collector)
+    collector = Collector(Verdict.UNREACHABLE, Verdict.UNREACHABLE)
+    starts = Starts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
         starts.send([a_state()], RESOURCE, now)
     assert len(collector.told) == 3
     assert len({record[0].SerializeToString() for record in collector.told}) == 1
+
+
+def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() -> None:
+    """What a collector refuses once it refuses for ever."""
+    collector = Collector(Verdict.REFUSED)
+    starts = Starts(collector)
+    for second in range(3):
+        starts.send([a_state(), a_state(engine=1)], RESOURCE, float(second))
+    assert len(collector.told) == 2
 
 
 def test_after_an_outage_it_is_told_again_and_is_the_same() -> None:

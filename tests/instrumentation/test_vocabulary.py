@@ -9,7 +9,7 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 from tailspan_vllm.spans import span_of
 
-NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM}
+NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
 """Strings of names.py that are values."""
 
 FULL = RequestRecord(

@@ -95,7 +95,7 @@ def test_the_bill_is_price_times_the_time_it_was_up(
     prices.write_text(f"devices: [{{match: cpu, usd_per_hour: {USD_PER_HOUR}}}]")
     done = tailspan.run("cost", "--last", "1h", "--format", "json", "--prices", str(prices))
     total = json.loads(done.stdout)["total"]
-    parts = ("requests_usd", "wasted_usd", "idle_usd", "unbilled_usd")
+    parts = ("requests_usd", "wasted_usd", "idle_usd", "loading_usd", "unbilled_usd")
     assert sum(total[part] for part in parts) == pytest.approx(total["bill_usd"], rel=1e-9)
     assert total["bill_usd"] == pytest.approx(total["wall_s"] * USD_PER_HOUR / 3_600, rel=1e-9)
     assert total["unbilled_usd"] == pytest.approx(0, abs=1e-6 * total["bill_usd"])

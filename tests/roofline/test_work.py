@@ -23,13 +23,20 @@ def of(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def test_the_published_step_of_llama_3_8b() -> None:
-    """32 sequences of 8,192: 34.4 GB of KV and 16 GB of weights, 15.0 ms at 3.35 TB/s."""
+    """32 sequences of 8,192: 34.4 GB of KV and 15.0 GB of weights, 14.7 ms at 3.35 TB/s.
+
+    By hand: 32 layers of 4,096·(2·32 + 2·8)·128 + 3·4,096·14,336 elements and the last layer's
+    128,256·4,096, in two bytes. The table of input embeddings has as many: 6.5 % of all."""
     work = work_of(LLAMA, step(context_tokens=32 * 8192, decodes=32))
     assert of(work.kv_read_bytes) == 32 * 8192 * 128 * 1024
     assert of(work.kv_read_bytes) == pytest.approx(34.4e9, rel=2e-3)
-    assert of(work.weight_bytes + work.table_bytes) == pytest.approx(16.06e9, rel=1e-3)
-    assert of(work.bytes) == pytest.approx(50.4e9, rel=1e-3)
-    assert of(work.bytes) / 3.35e12 == pytest.approx(15.05e-3, rel=1e-3)
+    layers = 32 * (4_096 * (2 * 32 + 2 * 8) * 128 + 3 * 4_096 * 14_336)
+    assert of(work.weight_bytes) == 2 * (layers + 128_256 * 4_096)
+    assert of(work.weight_bytes) == pytest.approx(15.01e9, rel=1e-3)
+    assert of(work.table_bytes) == 32 * 4_096 * 2
+    assert 128_256 * 4_096 / (layers + 2 * 128_256 * 4_096) == pytest.approx(0.065, abs=5e-4)
+    assert of(work.bytes) == pytest.approx(49.37e9, rel=1e-3)
+    assert of(work.bytes) / 3.35e12 == pytest.approx(14.74e-3, rel=1e-3)
     assert of(work.kv_write_bytes) == 32 * 128 * 1024
 
 
@@ -48,17 +55,22 @@ def test_a_prompt_costs_two_flops_a_weight_and_token_and_its_attention() -> None
 def test_tied_tables_are_read_once() -> None:
     """They are the last layer's matrix, which every step reads."""
     tied = work_of(shape_of(configs.llama_3_8b(tie_word_embeddings=True)), step(decodes=1))
-    assert of(tied.table_bytes) == 0.0
-    assert of(tied.bytes) == pytest.approx(16.06e9 - 2 * 128256 * 4096, rel=1e-3)
+    apart = work_of(LLAMA, step(decodes=1))
+    assert of(tied.bytes) == of(apart.bytes) == pytest.approx(15.01e9, rel=1e-3)
 
 
-def test_what_is_seen_leaves_out_tables_and_has_activations() -> None:
-    """A row a token is gathered of a table; layers hand results on through memory."""
+def test_a_row_a_token_is_gathered_of_a_table() -> None:
+    """Of learnt positions another one; each lies on one rank of several."""
+    assert of(work_of(LLAMA, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2
+    divided = shape_of(configs.llama_3_8b(tensor_parallel_size=4))
+    assert of(work_of(divided, step(prefill_tokens=8_192)).table_bytes) == 8_192 * 4_096 * 2 / 4
+
+
+def test_what_is_seen_has_activations() -> None:
+    """Layers hand results on through memory."""
     work = work_of(LLAMA, step(prefill_tokens=8192, prefill_attention=8192**2 / 2))
     moved = of(work.traffic_bytes)
-    assert moved == pytest.approx(
-        of(work.bytes) - of(work.table_bytes) + of(work.activation_bytes), rel=1e-9
-    )
+    assert moved == pytest.approx(of(work.bytes) + of(work.activation_bytes), rel=1e-9)
     # Some 30 vectors of the hidden size a layer and token, in two bytes.
     assert of(work.activation_bytes) / (8192 * 32 * 4096 * 2) == pytest.approx(40, abs=10)
 

@@ -1,10 +1,12 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from cost.bill import Bill, bill
-from cost.pricefile import load_prices
+from cost.groups import Group
+from cost.pricefile import load_prices, parse_prices
 from simulator.dataset import run
 from simulator.faults import Fault
 from simulator.fleet_config import FleetConfig
@@ -16,6 +18,7 @@ from store.retention import forget_older
 from store.rollup_marks import SAMPLED
 from store.settling import settle
 from store.writer import Writer
+from telemetry.accounts import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline
 
@@ -23,6 +26,7 @@ Requests = Callable[..., RequestTimeline]
 NS = 10**9
 HOUR_S = 490_000 * 3_600
 """A whole hour."""
+H100 = parse_prices("replicas: [{match: 'r', usd_per_hour: 3.6}]", "mine")
 
 
 def keep(engine: Engine, *rows: RequestTimeline, samples: list[EngineSample] | None = None) -> None:
@@ -102,7 +106,8 @@ def fleets_bill(engine: Engine, cause: str) -> Bill:
     found = bill(accounts(engine, Window(0, last + 1), ["tenant"]), load_prices())
     for line in [*found.lines, *([found.total] if found.total else [])]:
         assert line.idle_usd is not None
-        parts = line.requests_usd + line.wasted_usd + line.idle_usd + line.unbilled_usd
+        parts = line.requests_usd + line.wasted_usd + line.idle_usd
+        parts += line.loading_usd + line.unbilled_usd
         assert parts == pytest.approx(line.bill_usd, rel=1e-9)
     return found
 
@@ -125,3 +130,140 @@ def test_work_for_requests_that_died_with_their_engine_is_nobodys(sqlite: Engine
     total = fleets_bill(sqlite, "config_change").total
     assert total is not None
     assert 0 < total.unbilled_usd < 0.15 * total.bill_usd
+    assert 0 < total.loading_usd < 0.5 * total.bill_usd
+
+
+HOURS: tuple[tuple[int, float, int, int], ...] = (
+    (0, 1.0, 1_500, 60),
+    (25, 2.0, 200, 400),
+    (62, 0.5, 4_000, 200),
+)
+"""Begun so many hours after HOUR_S: requests a second for 20 minutes, tokens in, tokens out."""
+
+
+def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -> tuple[Any, Any]:
+    """Three stretches of traffic, each of another mix, by an engine that restarts in between."""
+    requests: list[RequestTimeline] = []
+    samples: list[EngineSample] = []
+    for hour, rate, prompt, output in HOURS:
+        begun_s = HOUR_S + hour * 3_600
+        decodes = rate * (output - 1)
+        per_s = {
+            "busy_s_total": 0.2 + rate * 0.3,
+            "steps_total": 40.0,
+            "scheduled_prefill_tokens_total": rate * prompt,
+            "prefill_attention_total": rate * prompt**2 / 2,
+            "context_tokens_total": decodes * prompt,
+            "decodes_total": decodes,
+        }
+        for at in range(0, 1_201, 10):
+            totals = {name: at * each for name, each in per_s.items()}
+            whole = {
+                name: value if name in ("busy_s_total", "prefill_attention_total") else int(value)
+                for name, value in totals.items()
+            }
+            fit = dict(zip(COEFFICIENTS, (0.004, 3e-5, 1e-9, 2e-8, 5e-5), strict=True))
+            samples.append(
+                sample_row(
+                    replica="r",
+                    started_unix_ns=begun_s * NS,
+                    at_unix_ns=(begun_s + at) * NS,
+                    **whole,
+                    **fit,
+                )
+            )
+        for at in range(int(1_200 * rate)):
+            requests.append(
+                request_row(
+                    len(requests),
+                    received_unix_ns=begun_s * NS + int(at / rate * NS),
+                    replica="r",
+                    frontend_s=0.0,
+                    queue_s=0.1,
+                    prefill_s=0.2,
+                    decode_s=1.0,
+                    e2e_s=1.3,
+                    billed_s=0.3,
+                    wasted_s=0.0,
+                    prompt_tokens=prompt,
+                    cached_tokens=0,
+                    output_tokens=output,
+                )
+            )
+    return requests, samples
+
+
+def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
+    sqlite: Engine, request_row: Requests, sample_row: Callable[..., EngineSample]
+) -> None:
+    """Dollars in and out of three days of mixed traffic: of the rows, of the hours' rollups, and
+    of the minutes' rollups day by day, added up; to 1e-9."""
+    requests, samples = three_days(request_row, sample_row)
+    keep(sqlite, *requests, samples=samples)
+    end_s = HOUR_S + 72 * 3_600
+
+    def billed(from_s: int, to_s: int) -> Sequence[Group]:
+        return bill(accounts(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
+
+    (of_rows,) = billed(HOUR_S, end_s)
+    settle(sqlite, end_s + 7_200)
+    (of_hours,) = billed(HOUR_S, end_s)
+    of_minutes = [
+        group
+        for day in range(3)
+        for group in billed(HOUR_S + day * 86_400, HOUR_S + (day + 1) * 86_400)
+    ]
+    assert of_rows.in_usd > 0
+    for name in ("usd", "in_usd", "out_usd"):
+        whole = getattr(of_rows, name)
+        assert getattr(of_hours, name) == pytest.approx(whole, rel=1e-9)
+        assert sum(getattr(each, name) for each in of_minutes) == pytest.approx(whole, rel=1e-9)
+    assert of_hours.usd_per_1k_in == pytest.approx(of_rows.usd_per_1k_in, rel=1e-9)
+    # By the hour the mixes differ: what is equal is not all alike.
+    shares = [each.in_usd / ((each.in_usd + each.out_usd) or 1.0) for each in of_minutes]
+    assert max(shares) > 2 * min(shares)
+
+
+def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
+    sqlite: Engine,
+) -> None:
+    """A simulation beside another, 1.5 s apart: the bill is of four engines, not of two."""
+    one, other = (
+        run(
+            FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))
+        )
+        for seed, began_s in ((1, HOUR_S), (2, HOUR_S + 1.5))
+    )
+    with Writer(sqlite) as writer:
+        for case in (one, other):
+            writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+    found = bill(accounts(sqlite, Window(HOUR_S * NS, (HOUR_S + 120) * NS)), load_prices())
+    assert found.total is not None
+    assert found.total.wall_s == pytest.approx(4 * 64, rel=0.05)
+    assert found.engines == pytest.approx(4, rel=0.05)
+    for line in [*found.lines, found.total]:
+        assert line.idle_usd is not None
+        assert line.idle_usd >= 0
+        assert line.requests_usd <= line.bill_usd
+    assert found.seen.contradicted_s == 0
+
+
+def test_no_minute_of_a_fleet_has_idle_time_below_zero_and_minutes_sum_to_the_whole(
+    sqlite: Engine,
+) -> None:
+    """A step that ends in the next minute was busy time of this one: at the edges of short windows
+    idle time was below zero by a fraction of a cent. What is read beside a window is a minute: the
+    sums agree to a step's time at each edge."""
+    case = run(FleetConfig(duration_s=300.0, replicas=4, seed=5, started_unix_ns=HOUR_S * NS))
+    with Writer(sqlite) as writer:
+        writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
+
+    def idle_usd(from_s: int, to_s: int) -> list[float]:
+        window = Window((HOUR_S + from_s) * NS, (HOUR_S + to_s) * NS)
+        return [
+            line.idle_usd or 0.0 for line in bill(accounts(sqlite, window), load_prices()).lines
+        ]
+
+    minutes = [each for at in range(0, 300, 60) for each in idle_usd(at, at + 60)]
+    assert min(minutes) >= 0
+    assert sum(minutes) == pytest.approx(sum(idle_usd(0, 300)), rel=0.01)

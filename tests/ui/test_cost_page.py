@@ -83,9 +83,9 @@ def test_the_bill_is_told_in_one_sentence_and_drawn(page: Open, priced: Any) -> 
     said = markup(test)
     assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in said
     assert "<b>40 %</b> <abbr" in said
-    assert "2 engines, $7.98 an hour together" in said
+    assert "2 engines at a time, $7.98 an hour" in said
     assert "Priced at H100" in said
-    assert "One’s own engines pay from" in said
+    assert "Self-hosting becomes cheaper at" in said
     assert len(test.get("plotly_chart")) == 4
 
 
@@ -110,7 +110,7 @@ def test_filters_say_whose_part_of_the_bill_is_in_view(page: Open, priced: Any) 
     assert ">acme</a>" not in said
     alone = markup(page(priced(), **RANGE, replica="r1"))
     assert "Serving on <b>r1</b> cost <b>$0.665</b>" in alone
-    assert "1 engine," in alone
+    assert "1 engine at a time," in alone
 
 
 def test_what_has_no_price_is_never_free(page: Open, priced: Any) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tailspan_vllm.fingerprint import _ARGUMENTS
+from tailspan_vllm.plugin import TESTED
 
 from collector.normalise.native import VLLM
 from collector.scrape.series import NAMES
@@ -86,28 +87,50 @@ def test_what_may_be_missing_is_looked_for_first(hook: Hook) -> None:
 METHODS = [hook for hook in HOOKS if isinstance(hook.need, Method)]
 
 
+IMPLEMENTED = "statlogger.py"
+
+
 @pytest.mark.parametrize("hook", METHODS, ids=lambda hook: hook.what)
 def test_our_own_parameters_are_named_as_the_contract_says(hook: Hook) -> None:
-    """They decide which of vLLM's calls by keyword would raise."""
+    """What we implement by its signature; what we wrap by the arguments that are looked for,
+    each at the position that it has in the contract."""
     assert isinstance(hook.need, Method)
-    need = hook.need
-    ours = [
+    need, module = hook.need, _parsed(hook)
+    functions = [
         node
-        for node in ast.walk(_parsed(hook))
+        for node in ast.walk(module)
         if isinstance(node, ast.FunctionDef)
-        and (node.name if need.name.startswith("__") else node.name.strip("_"))
-        == (need.name if need.name.startswith("__") else need.name.strip("_"))
+        and node.name.strip("_") in (need.name.strip("_"), _OURS.get(need.name))
     ]
-    watched = [
-        inner
-        for node in ours
-        for inner in node.body
-        if isinstance(inner, ast.FunctionDef) and inner.name == "watched"
-    ]
-    signatures = [
-        tuple(argument.arg for argument in node.args.args[1:]) for node in watched or ours
-    ]
-    assert any(signature[: len(need.takes)] == need.takes for signature in signatures), signatures
+    assert functions, "a row that nothing reads"
+    if hook.read_by == IMPLEMENTED:
+        signatures = [tuple(each.arg for each in node.args.args[1:]) for node in functions]
+        assert any(signature[: len(need.takes)] == need.takes for signature in signatures)
+        return
+    looked_for = {
+        (position.value, name.value)
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "guard.argument"
+        for position, name in [node.args[1:3]]
+        if isinstance(position, ast.Constant) and isinstance(name, ast.Constant)
+    }
+    assert looked_for <= {(index, name) for index, name in enumerate(need.takes, 1)}
+    assert looked_for or not need.takes
+
+
+_OURS = {
+    "_update_stats_from_finished": "finished",
+    "_finish_request": "finish",
+    "update_from_events": "events",
+    "record_admission_rejection": "refused",
+}
+"""What our function is called that wraps one of another name."""
+
+
+def test_the_plugin_knows_which_versions_were_read() -> None:
+    """It says so where it meets another one."""
+    assert TESTED == (FIRST, LAST)
 
 
 def test_the_fingerprints_arguments_are_those_of_the_fingerprint() -> None:

@@ -1,0 +1,58 @@
+"""Bills of one traffic over windows of an hour, a day and a month, and of a rolling deploy.
+
+    python benchmarks/bills.py
+
+Two requests a second on one H100 at $3.60 an hour, made up and steady: the dollars grow with the
+window, the rates may not. Then the same day with pod-b in the place of pod-a from noon on.
+Nothing is stored.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from cost.bill import bill  # noqa: E402
+from telemetry.accounts import Accounts  # noqa: E402
+from tests.cost.making import PRICES, steady  # noqa: E402
+
+HOUR_S = 3_600
+DAY_S = 24 * HOUR_S
+MONTH_S = 30 * DAY_S
+
+
+def cases() -> dict[str, Accounts]:
+    """What is billed."""
+    one = {"pod-a": (0, MONTH_S)}
+    rolled = {"pod-a": (0, DAY_S // 2), "pod-b": (DAY_S // 2, DAY_S)}
+    return {
+        "1 h": steady(one, 0, HOUR_S),
+        "24 h": steady(one, 0, DAY_S),
+        "30 d": steady(one, 0, MONTH_S),
+        "24 h, pod-b replaces pod-a": steady(rolled, 0, DAY_S),
+    }
+
+
+def main() -> None:
+    """Print a line for each."""
+    head = ("bill", "requests", "idle", "engines", "an hour", "1M in", "1M out", "in")
+    print(f"{'':<28}" + "".join(f"{name:>11}" for name in head))
+    for name, accounts in cases().items():
+        found = bill(accounts, PRICES)
+        total, (group,) = found.total, found.groups
+        assert total is not None
+        per_in, per_out = group.usd_per_1k_in or 0.0, group.usd_per_1k_out or 0.0
+        usd = (total.bill_usd, total.requests_usd, total.idle_usd or 0.0)
+        rates = (found.usd_per_hour, per_in * 1_000, per_out * 1_000)
+        print(
+            f"{name:<28}"
+            + "".join(f"{each:>11,.2f}" for each in usd)
+            + f"{found.engines:>11.2f}"
+            + "".join(f"{each:>11.4f}" for each in rates)
+            + f"{group.in_usd / (group.in_usd + group.out_usd):>11.1%}"
+        )
+
+
+if __name__ == "__main__":
+    main()

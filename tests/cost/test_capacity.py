@@ -1,0 +1,97 @@
+"""The highest rate that keeps the objectives, held against simulated traffic whose capacity is
+known."""
+
+import numpy as np
+import pytest
+
+from cost.capacity import LEAST_JUDGED, Judged, Kept, kept_rate
+from telemetry.accounts import IntArray
+
+LENGTH_S = 300.0
+TARGET = 0.99
+
+
+def counted(
+    stretches: int, capacity_rps: float, load: tuple[float, float], unsteady: float, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Good requests and all of them in stretches of random load, as shares of the capacity.
+
+    At the capacity 1 % of the requests are bad, beyond it more, by e⁸ for each whole capacity.
+    Arrivals are Poisson's; the share of bad requests varies besides, by a gamma distribution.
+    """
+    chance = np.random.default_rng(seed)
+    rates = chance.uniform(*load, stretches)
+    every = chance.poisson(rates * capacity_rps * LENGTH_S)
+    bad = (1 - TARGET) * np.exp(8 * (rates - 1))
+    if unsteady:
+        bad = bad * chance.gamma(1 / unsteady, unsteady, stretches)
+    return chance.binomial(every, 1 - np.clip(bad, 0, 1)), every
+
+
+def best_stretch(good: IntArray, every: IntArray) -> float:
+    """The rate of the quickest stretch that kept the objective: a maximum over noise."""
+    kept = (every >= LEAST_JUDGED) & (good >= TARGET * every)
+    return float(every[kept].max()) / LENGTH_S
+
+
+@pytest.mark.parametrize("capacity_rps", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("unsteady", [0.0, 1.0])
+@pytest.mark.parametrize("load", [(0.3, 1.5), (0.95, 0.95)])
+def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
+    capacity_rps: float, unsteady: float, load: tuple[float, float]
+) -> None:
+    """From a day to a month of stretches: at most 8 % above the truth in each of 20 months, and
+    at most 2 % on average; nor far below it. The best stretch grows with their number."""
+    for stretches in (288, 8_640):
+        found, best = [], []
+        for seed in range(20):
+            good, every = counted(stretches, capacity_rps, load, unsteady, seed)
+            rps = kept_rate([Judged(TARGET, good, every)], LENGTH_S).rps
+            assert rps is not None
+            found.append(rps / capacity_rps)
+            best.append(best_stretch(good, every) / capacity_rps)
+        assert max(found) < 1.08
+        assert 0.85 < np.mean(found) < 1.02
+    if capacity_rps < 10 or unsteady:
+        assert float(np.mean(best)) > min(1.02, float(np.mean(found)) + 0.01)
+
+
+@pytest.mark.parametrize("stretches", [12, 288, 8_640])
+def test_engines_that_are_always_overloaded_keep_no_rate(stretches: int) -> None:
+    """A fifth beyond their capacity, whatever single stretches show: of the counted requests none
+    tell that they were kept."""
+    for seed in range(20):
+        good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
+        assert kept_rate([Judged(TARGET, good, every)], LENGTH_S) == Kept(int(every.sum()), None)
+
+
+def test_the_rate_that_keeps_all_objectives_counts() -> None:
+    """The second objective is broken from half of the first one's capacity on."""
+    good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
+    strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
+    first, second = Judged(TARGET, good, every), Judged(TARGET, strict, every)
+    both = kept_rate([first, second], LENGTH_S).rps
+    assert both == pytest.approx(5.0, rel=0.1)
+    assert both == kept_rate([second], LENGTH_S).rps
+    assert (kept_rate([first], LENGTH_S).rps or 0.0) > 9.0
+
+
+def test_too_few_requests_are_told_from_none_and_from_a_rate_that_was_not_kept() -> None:
+    """What was counted is reported in each case."""
+    zeros = np.zeros(12, np.int64)
+    assert kept_rate([], LENGTH_S) == Kept(0, None)
+    assert kept_rate([Judged(TARGET, zeros, zeros)], LENGTH_S) == Kept(0, None)
+    few = np.array([LEAST_JUDGED - 1, 0])
+    assert kept_rate([Judged(TARGET, few, few)], LENGTH_S) == Kept(99, None)
+    assert not Kept(99, None).known
+    many = np.full(12, 4_002)
+    broken = kept_rate([Judged(TARGET, many // 2, many)], LENGTH_S)
+    assert broken == Kept(48_024, None)
+    assert broken.known
+
+
+def test_the_same_counts_give_the_same_rate() -> None:
+    """The halves are drawn at random, by a seed of their own."""
+    good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
+    judged = [Judged(TARGET, good, every)]
+    assert kept_rate(judged, LENGTH_S) == kept_rate(judged, LENGTH_S)

@@ -1,0 +1,228 @@
+"""The guard, and that nothing of ours runs inside vLLM's calls without it."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tailspan_vllm import guard
+from tailspan_vllm.guard import Hooks, argument
+
+OURS = Path(guard.__file__).parent
+
+WRAPPER = """
+seen = enter(args, kwargs)
+result = original(*args, **kwargs)
+leave(seen, result, args, kwargs)
+return result
+"""
+CHANGING = """
+result = original(*args, **kwargs)
+other = changed(None, result, args, kwargs)
+return result if other is _FAILED else other
+"""
+
+
+EDGE = """
+capture = self.capture
+exchange = _begin(capture, scope)
+if exchange is None or capture is None:
+    await self.app(scope, receive, send)
+    return
+token = current.set(exchange)
+try:
+    await self.app(scope, _watched_receive(receive, exchange), _timed_send(send, exchange))
+finally:
+    _end(capture, exchange, token)
+"""
+RECEIVE = """
+message = await receive()
+note(message)
+return message
+"""
+
+
+def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function of a module of ours, inner ones too."""
+    tree = ast.parse((OURS / module).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def test_a_wrapper_holds_the_call_of_the_original_and_guarded_steps_alone() -> None:
+    """Its body is these lines: what could raise beside the original is within a guard."""
+    bodies = [
+        "\n".join(map(ast.unparse, node.body))
+        for node in functions("guard.py")
+        if node.name == "wrapper"
+    ]
+    assert bodies == [WRAPPER.strip(), CHANGING.strip()]
+    guards = [node for node in functions("guard.py") if node.name == "guarded"]
+    assert len(guards) == 2
+    for guarded in guards:
+        _nonlocal, look, attempt, *rest = guarded.body
+        assert isinstance(look, ast.If)
+        assert isinstance(attempt, ast.Try)
+        assert [ast.unparse(each.type or look) for each in attempt.handlers] == ["Exception"]
+        unguarded = [node for each in (look, *rest) for node in ast.walk(each)]
+        assert not any(isinstance(node, ast.Call) for node in unguarded)
+
+
+@pytest.mark.parametrize("module", ["hooks.py", "scheduler_hooks.py", "plugin.py"])
+def test_what_is_put_in_the_place_of_a_method_is_made_by_the_guard(module: str) -> None:
+    """No module that wraps calls the original itself, nor defines what takes its place."""
+    tree = ast.parse((OURS / module).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) not in ("original", "functools.wraps", "wraps"), module
+    for function in functions(module):
+        parameters = [each.arg for each in function.args.args]
+        if "original" not in parameters:
+            continue
+        *_, last = function.body
+        assert isinstance(last, ast.Return), function.name
+        made = ast.unparse(last.value or last)
+        assert made.startswith(("hooks.around(original", "self._hooks.around(original")), made
+    assigned = [
+        ast.unparse(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("FastAPI.")
+    ]
+    assert all(value.startswith("guard.Hooks(") and ".changing(" in value for value in assigned)
+    assert bool(assigned) == (module == "plugin.py")
+
+
+def test_the_http_layer_holds_the_application_and_guarded_steps_alone() -> None:
+    """Of what runs for each request and each message of it."""
+    inside = {node.name: node for node in functions("http.py")}
+    for name, body in (("__call__", EDGE), ("watched", RECEIVE)):
+        lines = [each for each in inside[name].body if not is_docstring(each)]
+        assert "\n".join(map(ast.unparse, lines)) == body.strip()
+    for name in ("_end", "_give_up", "note"):
+        assert [ast.unparse(each)[:15] for each in inside[name].decorator_list] == [
+            "guard.harmless("
+        ]
+    for name in ("_begin", "_enabled_capture"):
+        (attempt,) = (each for each in inside[name].body if not is_docstring(each))
+        assert isinstance(attempt, ast.Try)
+    look, last = inside["timed"].body
+    assert ast.unparse(last) == "return send(message)"
+    assert isinstance(look, ast.If)
+    assert ast.unparse(look.test) == "exchange.first_byte is None"
+    assert all(isinstance(each, ast.Try) for each in look.body)
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    """Whether it is a text by itself."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
+    """The stat logger's and the plugin's: decorated, or empty but for a docstring."""
+    tree = ast.parse((OURS / "statlogger.py").read_text())
+    (logger,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    methods = [node for node in logger.body if isinstance(node, ast.FunctionDef)]
+    (install,) = (node for node in functions("plugin.py") if node.name == "install")
+    for method in (*methods, install):
+        decorators = [ast.unparse(each) for each in method.decorator_list]
+        empty = len(method.body) == 1 and ast.get_docstring(method) is not None
+        assert empty or any(each.startswith("guard.harmless(") for each in decorators), method.name
+
+
+def test_the_original_is_called_once_with_exactly_what_was_given() -> None:
+    """By position and by keyword, and its result is passed on."""
+    seen: list[Any] = []
+
+    def original(*args: Any, **kwargs: Any) -> Any:
+        seen.append((args, kwargs))
+        return seen
+
+    wrapped = Hooks("test").around(original, "h", before=lambda *_: 7, after=lambda *_: None)
+    first, second = object(), object()
+    assert wrapped(first, key=second) is seen
+    (((given,), named),) = seen
+    assert given is first
+    assert named["key"] is second
+
+
+@pytest.mark.parametrize("where", ["before", "after", "change"])
+def test_hooks_that_fail_on_and_on_are_switched_off_together(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a hundred in a row; two lines are logged, however often it fails."""
+    ran: list[str] = []
+
+    def failing(*_: Any) -> None:
+        ran.append("failing")
+        raise ZeroDivisionError
+
+    hook = f"test.{where}"
+    hooks = Hooks("test", switched_off=lambda: ran.append("off"))
+    if where == "change":
+        fails = hooks.changing(lambda: 3, hook, failing)
+    else:
+        fails = hooks.around(lambda: 3, hook, **{where: failing})
+    works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
+    caplog.set_level("WARNING", "vllm.tailspan")
+    for _ in range(guard.LIMIT - 1):
+        assert (fails(), works()) == (3, 4)  # that another hook works does not help this one
+    assert [hooks.off] == [False]
+    for _ in range(200):
+        assert (fails(), works()) == (3, 4)
+    assert [hooks.off] == [True]
+    assert ran.count("failing") == guard.failures[hook] == guard.LIMIT
+    assert ran.count("working") == guard.LIMIT - 1
+    assert ran.count("off") == 1
+    assert len(caplog.records) == 2
+
+
+def test_failures_now_and_then_switch_nothing_off() -> None:
+    """One that works in between begins the count anew."""
+    calls = 0
+
+    def odd(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % guard.LIMIT:
+            raise ZeroDivisionError
+
+    hooks = Hooks("test")
+    wrapped = hooks.around(lambda: 3, "now_and_then", before=odd)
+    for _ in range(10 * guard.LIMIT):
+        wrapped()
+    assert not hooks.off
+
+
+def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are our own handlers of failures."""
+
+    def failing(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    hooks = Hooks("test", switched_off=failing)
+    wrapped = hooks.around(lambda: 3, "log_raises", before=failing, failed=failing)
+    for name in ("exception", "warning"):
+        monkeypatch.setattr(guard.logger, name, failing)
+    for _ in range(2 * guard.LIMIT):
+        assert wrapped() == 3
+    guard.count("log_raises_too", "text")
+    assert hooks.off
+
+
+def test_an_argument_is_found_however_it_is_given() -> None:
+    """By its name wherever it stands, else by its place; with its default where it is left out."""
+
+    def positional(self: Any, other: Any, request: Any = 5) -> None:
+        """As vLLM may have it."""
+
+    def keyword(self: Any, *, new: Any = 1, request: Any) -> None:
+        """As it may have it, too."""
+
+    read = argument(positional, 1, "request")
+    assert read((0, 1, 2), {}) == 2
+    assert read((0, 1), {"request": 3}) == 3
+    assert read((0, 1), {}) == 5
+    assert argument(positional, 1, "gone")((0, 1), {}) == 1
+    assert argument(keyword, 1, "request")((0,), {"request": 4, "new": 9}) == 4
+    with pytest.raises(TypeError, match=r"positional takes \['self', 'other', 'request'\]"):
+        argument(positional, 3, "gone")

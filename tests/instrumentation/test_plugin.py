@@ -1,0 +1,156 @@
+"""What is loaded in a process of vLLM's, and that nothing is where it is disabled."""
+
+import os
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import capture as capture_module
+from tailspan_vllm import guard, plugin
+from tailspan_vllm.http import TimingMiddleware
+from tailspan_vllm.link import TOKEN_VARIABLE
+
+from tests.instrumentation import fake_vllm as fake
+
+
+class Vllm:
+    """The classes of a vLLM, as they are and as they were."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = fake.Calls()
+        self.scheduler = fake.scheduler_class(self.calls)
+        self.processor = fake.output_processor_class(self.calls)
+        self.stats = fake.iteration_stats_class(self.calls)
+        self.manager = fake.stat_logger_manager_class(self.calls)
+        calls = self.calls
+
+        class FastAPI:
+            def __init__(self) -> None:
+                self.state = SimpleNamespace(args=SimpleNamespace(port=8123))
+
+            def build_middleware_stack(self) -> Any:
+                return calls.note("build_middleware_stack", self)
+
+        self.app = FastAPI
+        self.classes = (self.scheduler, self.processor, self.stats, self.manager, self.app)
+        self.before = [dict(vars(each)) for each in self.classes]
+        fake.modules(
+            monkeypatch,
+            vllm__v1__core__sched__scheduler={"Scheduler": self.scheduler},
+            vllm__v1__engine__output_processor={"OutputProcessor": self.processor},
+            vllm__v1__metrics__loggers={"StatLoggerManager": self.manager},
+            vllm__v1__metrics__stats={"IterationStats": self.stats},
+            fastapi={"FastAPI": FastAPI},
+        )
+
+    @property
+    def untouched(self) -> bool:
+        """Whether every class is as it was."""
+        return self.before == [dict(vars(each)) for each in self.classes]
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
+    """A vLLM in a process in which nothing of ours is loaded."""
+    monkeypatch.setattr(plugin, "_installed", False)
+    monkeypatch.setattr(capture_module, "_capture", None)
+    # Set first, so that it is removed again whoever sets it.
+    monkeypatch.setenv(TOKEN_VARIABLE, "t")
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
+    return Vllm(monkeypatch)
+
+
+def test_disabled_nothing_of_ours_is_there(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hook, no token, no capture, no thread, no socket."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", " True ")
+    monkeypatch.setattr(socket, "socket", fake.raising([], "socket"))
+    threads = threading.active_count()
+    plugin.install()
+    plugin.install()
+    assert vllm.untouched
+    assert TOKEN_VARIABLE not in os.environ
+    assert capture_module._capture is None
+    assert threading.active_count() == threads
+
+
+def test_enabled_every_part_is_wrapped_once(
+    vllm: Vllm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that was read says nothing."""
+    plugin.install()
+    assert not vllm.untouched
+    wrapped = [dict(vars(each)) for each in vllm.classes]
+    plugin.install()
+    assert wrapped == [dict(vars(each)) for each in vllm.classes]
+    assert caplog.records == []
+    assert os.environ[TOKEN_VARIABLE]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("0.33.1", 0), ("0.34.0rc1", 1), ("1.2", 1), ("0.11.0", 1), ("dev", 0)],
+)
+def test_another_version_than_those_read_is_named_in_one_line(
+    vllm: Vllm,
+    version: str,
+    said: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And captured as far as it fits."""
+    monkeypatch.setattr("vllm.__version__", version)
+    plugin.install()
+    assert [f"vLLM {version} was not tested" in each.message for each in caplog.records] == [
+        True
+    ] * said
+    assert not vllm.untouched
+
+
+def test_a_method_that_is_gone_is_named_and_the_rest_is_wrapped(
+    vllm: Vllm, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for each side."""
+    del vllm.scheduler.schedule
+    del vllm.processor.abort_requests
+    plugin.install()
+    lines = [each.message for each in caplog.records]
+    assert [line.partition(" (")[0] for line in lines] == [
+        "tailspan: this vLLM lacks Scheduler.schedule",
+        "tailspan: this vLLM lacks OutputProcessor.abort_requests",
+    ]
+    assert hasattr(vllm.processor.add_request, "__wrapped__")
+    assert not hasattr(vllm.scheduler.add_request, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    "name", ["settings_from", "make_token", "_install_in_engine", "_install_in_front_end"]
+)
+def test_whichever_part_raises_the_process_starts(
+    vllm: Vllm, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says so."""
+    guard.failures.pop("install", None)
+    boom = fake.raising([], name)
+    boom.__name__ = name
+    monkeypatch.setattr(plugin, name, boom)
+    plugin.install()
+    assert len(caplog.records) == 1
+
+
+def test_an_application_is_timed_and_where_that_fails_it_is_as_it_was(
+    vllm: Vllm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stack that FastAPI built is what is served."""
+    plugin.install()
+    stack = vllm.calls.answers["build_middleware_stack"] = object()
+    timed = vllm.app().build_middleware_stack()
+    assert isinstance(timed, TimingMiddleware)
+    assert timed.app is stack
+    bare = vllm.app()
+    del bare.state
+    assert bare.build_middleware_stack() is stack
+    monkeypatch.setattr("tailspan_vllm.http.TimingMiddleware.__init__", fake.raising([], "init"))
+    assert vllm.app().build_middleware_stack() is stack

@@ -1,0 +1,162 @@
+"""The stat logger keeps little, adds up exactly, and raises nothing into the server's loop."""
+
+import importlib
+import sys
+import threading
+from abc import ABC, abstractmethod
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tailspan_vllm import capture as capture_module
+from tailspan_vllm import guard, names
+from tailspan_vllm.capture import Capture
+from tailspan_vllm.sender import Sender
+from tailspan_vllm.settings import settings_from
+
+from tests.instrumentation import fake_vllm as fake
+
+
+class StatLoggerBase(ABC):
+    """vLLM's, of a later version that asks for more."""
+
+    @abstractmethod
+    def __init__(self, vllm_config: Any, engine_index: int = 0) -> None: ...
+
+    @abstractmethod
+    def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
+        """As it is."""
+
+    @abstractmethod
+    def record_something_new(self, what: Any) -> None:
+        """As it may come to be."""
+
+
+CONFIG = SimpleNamespace(model_config=SimpleNamespace(served_model_name=["m"]))
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, in a process with a capture of its own that starts no thread."""
+    fake.modules(monkeypatch, vllm__v1__metrics__loggers={"StatLoggerBase": StatLoggerBase})
+    monkeypatch.delitem(sys.modules, "tailspan_vllm.statlogger", raising=False)
+    monkeypatch.setattr(capture_module, "_capture", None)
+    monkeypatch.setattr(Sender, "start", lambda _: None)
+    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
+    made = importlib.import_module("tailspan_vllm.statlogger")
+    monkeypatch.setattr(made, "machine_of", lambda _: None)
+    yield made
+    sys.modules.pop("tailspan_vllm.statlogger", None)
+
+
+def a_step() -> tuple[Any, Any]:
+    """Two tokens decoded."""
+    of_scheduler = SimpleNamespace(
+        num_running_reqs=2, num_waiting_reqs=1, kv_cache_usage=0.5, prefix_cache_stats=None
+    )
+    of_iteration = SimpleNamespace(
+        num_generation_tokens=2, num_prompt_tokens=0, num_preempted_reqs=0
+    )
+    return of_scheduler, of_iteration
+
+
+def state_of(engine: int = 0) -> Any:
+    """What is known of an engine."""
+    return capture_module.process_capture().engines[engine]
+
+
+def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> None:
+    """An abstract method that we do not know would raise as the server makes its stat loggers."""
+    logger = module.TailspanStatLogger(CONFIG, 3, something="new")
+    logger.record(*a_step(), None, engine_idx=3, more=1)
+    logger.record(iteration_stats=None, scheduler_stats=None)
+    assert logger.record_something_new(1) is None
+    logger.log(1, new=2)
+    logger.log_engine_initialized()
+    state = state_of(3)
+    state.catch_up()
+    assert (state.model, state.totals[names.DECODE_TOKENS]) == ("m", 2)
+
+
+def test_disabled_it_keeps_nothing(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No steps, no state, no capture, no thread."""
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    threads = threading.active_count()
+    logger = module.TailspanStatLogger(CONFIG, 0)
+    for _ in range(100):
+        logger.record(*a_step())
+    assert vars(logger) == {}
+    assert capture_module._capture is None
+    assert threading.active_count() == threads
+
+
+def test_steps_are_bounded_and_counted_exactly_where_no_thread_takes_them(module: Any) -> None:
+    """The sending thread may be gone for good."""
+    logger = module.TailspanStatLogger(CONFIG)
+    for _ in range(5 * module.STEPS_WAITING + 7):
+        logger.record(*a_step())
+        assert len(logger._steps) < module.STEPS_WAITING
+    state = state_of()
+    state.catch_up()
+    assert state.totals[names.DECODE_TOKENS] == 2 * (5 * module.STEPS_WAITING + 7)
+
+
+def test_a_thread_stopped_in_the_midst_of_adding_up_costs_steps_that_are_counted(
+    module: Any,
+) -> None:
+    """The loop does not wait for it."""
+    logger, before = module.TailspanStatLogger(CONFIG), guard.failures["steps_dropped"]
+    with logger._adding:
+        for _ in range(module.STEPS_LIMIT + 5):
+            logger.record(*a_step())
+    assert len(logger._steps) == module.STEPS_LIMIT
+    assert guard.failures["steps_dropped"] == before + 5
+
+
+@pytest.mark.parametrize("lacking", ["num_running_reqs", "num_generation_tokens"])
+def test_statistics_that_do_not_fit_are_no_zeros(
+    module: Any, lacking: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Totals that stand still would look like an idle engine's: they are absent, and it is said."""
+    guard.failures.pop("add_steps", None)
+    logger = module.TailspanStatLogger(CONFIG)
+    for _ in range(3):
+        step = a_step()
+        for part in step:
+            vars(part).pop(lacking, None)
+        logger.record(*step)
+        state_of().catch_up()
+    assert state_of().totals == {}
+    assert not logger._steps
+    (line,) = [each.message for each in caplog.records]
+    assert f"no SimpleNamespace.{lacking}" in line
+
+
+@pytest.mark.parametrize("given", [(), (None,), (3, "text"), (object(), object(), object())])
+def test_whatever_it_is_given_nothing_is_raised(module: Any, given: tuple[Any, ...]) -> None:
+    """Its own making included."""
+    for arguments in (given, (CONFIG, 0)):
+        logger = module.TailspanStatLogger(*arguments)
+        for _ in range(2):
+            logger.record(*given)
+            for state in capture_module.process_capture().engines.values():
+                state.catch_up()
+
+
+def test_whichever_of_our_functions_raises_the_loop_goes_on(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is made, and while it records."""
+    for name in ("arguments_of", "fingerprint", "process_capture", "settings_from", "EngineState"):
+        before = guard.failures["stat_logger"]
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, fake.raising([], name))
+            module.TailspanStatLogger(CONFIG).record(*a_step())
+        assert guard.failures["stat_logger"] == before + 1
+    logger, before = module.TailspanStatLogger(CONFIG), guard.failures["add_steps"]
+    monkeypatch.setattr(module, "add_steps", fake.raising([], "add_steps"))
+    for _ in range(2 * module.STEPS_WAITING):
+        logger.record(*a_step())
+    assert guard.failures["add_steps"] == before + 2
+    assert isinstance(capture_module.process_capture(), Capture)
+    assert settings_from({}).enabled

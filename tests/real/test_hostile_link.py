@@ -1,0 +1,163 @@
+"""The link inside a real vLLM, against clients and local processes that mean it ill."""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.load import Call, Timed, mixed, send, send_all
+from rig.serve import engine_cores
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+NOBODY = 65534
+
+PROBE = """
+import json, os, sys, threading, time
+
+made = []
+
+def begin():
+    threading.Thread(target=look, name="probe", daemon=True).start()
+
+def remember(cls):
+    original = cls.__init__
+    def init(self, *args, **kwargs):
+        made.append(self)
+        original(self, *args, **kwargs)
+    cls.__init__ = init
+
+def look():
+    until, watched = time.monotonic() + 120, False
+    while time.monotonic() < until:
+        time.sleep(0.2)
+        # It is imported some seconds before it is made: the engine core starts in between.
+        cls = getattr(sys.modules.get("tailspan_vllm.statlogger"), "TailspanStatLogger", None)
+        if cls is not None and not watched:
+            watched = True
+            remember(cls)
+        wrapped = []
+        for module, name in (
+            ("vllm.v1.core.sched.scheduler", "Scheduler"),
+            ("vllm.v1.engine.output_processor", "OutputProcessor"),
+            ("fastapi", "FastAPI"),
+        ):
+            owner = getattr(sys.modules.get(module), name, None)
+            for key, value in (vars(owner) if owner else {}).items():
+                if "tailspan" in (getattr(getattr(value, "__code__", None), "co_filename", "")):
+                    wrapped.append(key)
+        told = {
+            "threads": [each.name for each in threading.enumerate()],
+            "loggers": [sorted(vars(each)) for each in made],
+            "wrapped": wrapped,
+        }
+        path = os.environ["PROBE_INTO"] + f"/{os.getpid()}"
+        with open(path + ".new", "w") as file:
+            json.dump(told, file)
+        os.rename(path + ".new", path)
+"""
+
+
+def links(pid: int) -> list[str]:
+    """The links at which an engine core listens."""
+    lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    names = {line.partition("@tailspan-")[2] for line in lines if "@tailspan-" in line}
+    return [f"tailspan-{name}" for name in names if name.endswith(f"-{pid}")]
+
+
+def assert_parts(tailspan: Any, seen: list[Timed], patience_s: float = 20) -> None:
+    """Every request has a row, with the engine's half of it."""
+    rows = tailspan.rows({timed.trace_id for timed in seen}, patience_s)
+    assert len(rows) == len(seen)
+    without = [row["request_id"][:40] for row in rows.values() if row["others_prefill_s"] is None]
+    assert without == []
+
+
+def a_foreign_connection(name: str, served: Callable[[], None]) -> bytes:
+    """What a process of another user is sent on an engine's link while requests are served."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as foreign:
+        foreign.settimeout(20)
+        mine = os.geteuid()
+        os.seteuid(NOBODY)  # the kernel notes who connects as it connects
+        try:
+            foreign.connect("\0" + name)
+        finally:
+            os.seteuid(mine)
+        served()
+        try:
+            return foreign.recv(1 << 20)
+        except ConnectionResetError:
+            return b""
+
+
+def test_an_id_of_300_kilobytes_and_another_users_process_cost_nobody_an_account(
+    start_vllm: Callable[..., Any], tailspan: Any
+) -> None:
+    """The ids come again and again while a well-behaved client is served."""
+    server = start_vllm()
+    send_all(server.port, mixed(80, seed=1), concurrency=8)  # the step model learns from these
+    before = send_all(server.port, mixed(20, seed=2), concurrency=8)
+    done = threading.Event()
+    hostile: list[Timed] = []
+
+    def attack() -> None:
+        while not done.is_set() and len(hostile) < 20:
+            name = f"{len(hostile)}-" + "x" * 300_000
+            hostile.append(send(server.port, Call(max_tokens=8, body={"request_id": name})))
+
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    during = send_all(server.port, mixed(60, seed=3), concurrency=4)
+    done.set()
+    attacker.join()
+    assert {timed.status for timed in (*hostile, *during)} == {200}
+    assert_parts(tailspan, before)
+    assert_parts(tailspan, during)
+    assert_parts(tailspan, hostile)
+
+    if os.geteuid() == 0:
+        (core,) = engine_cores(server.process)
+        (name,) = links(core)
+        after: list[Timed] = []
+        for _ in range(20):  # more than may wait at its door
+            got = a_foreign_connection(
+                name, lambda: after.append(send(server.port, Call(max_tokens=4)))
+            )
+            assert got == b""
+        assert_parts(tailspan, after)
+        log = server.log.read_text()
+        assert log.count("refused a connection to the engine's link") == 1
+    assert "failed; serving goes on" not in server.log.read_text()
+
+
+def test_disabled_nothing_of_ours_runs_while_it_serves(
+    start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
+) -> None:
+    """No thread, no hook, no link, no line; the stat logger that vLLM insists on is empty."""
+    (tmp_path / "probe.py").write_text(PROBE)
+    about = tmp_path / "probe-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[vllm.general_plugins]\nprobe = probe:begin\n")
+    into = tmp_path / "told"
+    into.mkdir()
+    server = start_vllm(PYTHONPATH=str(tmp_path), PROBE_INTO=str(into), OTEL_SDK_DISABLED="true")
+    seen = send_all(server.port, mixed(60, seed=4), concurrency=8)
+    assert all(timed.status == 200 for timed in seen)
+    time.sleep(3)
+    (core,) = engine_cores(server.process)
+    told = {int(file.name): json.loads(file.read_text()) for file in into.glob("*[0-9]")}
+    assert {server.process.pid, core} <= told.keys()
+    for process in told.values():
+        assert [name for name in process["threads"] if "tailspan" in name] == []
+        assert process["wrapped"] == []
+    assert told[server.process.pid]["loggers"] == [[]]
+    assert links(core) == []
+    assert "tailspan: " not in server.log.read_text()  # vLLM itself names its plugins
+    assert tailspan.rows({timed.trace_id for timed in seen}, patience_s=3) == {}

@@ -1,0 +1,206 @@
+"""A real vLLM with hostile clients: a well-behaved one loses no row and no part of a row."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from collector.server import Collector
+from collector.testing import MemorySink, running
+from rig.load import Call, Timed, mixed, send_all
+from rig.ports import free_port
+from telemetry.requests import RequestTimeline
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+KEY = "a-key-for-this-test"
+KNOWN = {"authorization": f"Bearer {KEY}"}
+PATIENCE_S = 60
+
+
+class Receiver:
+    """A collector that can be taken away and brought back on the same port."""
+
+    def __init__(self) -> None:
+        self.sink = MemorySink()
+        self.port = free_port()
+        self._running = ExitStack()
+
+    def start(self) -> None:
+        """Listen."""
+        collector = Collector(self.sink, grpc_port=self.port, http_port=0)
+        self._running.enter_context(running(collector))
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._running.close()
+
+    def rows(self, wanted: Iterable[Timed]) -> list[RequestTimeline]:
+        """The rows of these calls, once they are all there, or time is up."""
+        traces = {timed.trace_id for timed in wanted}
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            rows = [row for row in self.sink.requests if row.trace_id in traces]
+            if {row.trace_id for row in rows} == traces or time.monotonic() > deadline:
+                return rows
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """One that listens."""
+    made = Receiver()
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def server(start_vllm: Callable[..., Any], receiver: Receiver) -> Any:
+    """With keys, a malformed time limit, and a replica that is named by its port."""
+    return start_vllm(
+        *("--api-key", KEY),
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{receiver.port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
+        OTEL_EXPORTER_OTLP_TIMEOUT="10s",
+        OTEL_BSP_SCHEDULE_DELAY="1000",
+        OTEL_RESOURCE_ATTRIBUTES="cloud.region=here",
+    )
+
+
+def well_behaved(port: int, count: int, seed: int, during: Callable[[], None]) -> list[Timed]:
+    """Send ordinary requests while something else happens."""
+    calls = [
+        Call(
+            call.chat, call.stream, call.prompt, call.max_tokens, headers={**KNOWN, **call.headers}
+        )
+        for call in mixed(count, seed=seed)
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        happening = pool.submit(during)
+        seen = send_all(port, calls, concurrency=4)
+        happening.result()
+    assert all(timed.status == 200 for timed in seen)
+    return seen
+
+
+def post(port: int, path: str, body: Any, headers: dict[str, str]) -> int:
+    """Send one request and return its status."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", path, text, {"content-type": "application/json", **headers})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
+
+
+def assert_complete(rows: list[RequestTimeline], seen: list[Timed]) -> None:
+    """Each call has one row, with the engine's half of it."""
+    assert sorted(row.trace_id for row in rows) == sorted(timed.trace_id for timed in seen)
+    first = min(row.received_unix_ns for row in rows)
+    assert [
+        (row.request_id, (row.received_unix_ns - first) / 1e9, row.e2e_s, row.prefill_s)
+        for row in rows
+        if row.prefill_own_s is None
+    ] == []
+    assert {row.outcome for row in rows} <= {"stop", "length"}
+
+
+def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
+    server: Any, receiver: Receiver
+) -> None:
+    """Both are known before the first request."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not receiver.sink.samples and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert {sample.replica.rpartition(":")[2] for sample in receiver.sink.samples} == {
+        str(server.port)
+    }
+    assert server.log.read_text().count("OTEL_EXPORTER_OTLP_TIMEOUT='10s' is not valid") == 1
+
+
+def test_ids_of_any_size_cost_no_row(server: Any, receiver: Receiver) -> None:
+    """One of 1.1 MB, 300 of 60 kB, one of half characters, in headers and bodies."""
+    ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
+    statuses: list[int] = []
+
+    def attack() -> None:
+        def send(request_id: str, **headers: str) -> None:
+            body = {"model": "tiny", "prompt": "a", "max_tokens": 1, "request_id": request_id}
+            statuses.append(post(server.port, "/v1/completions", body, {**KNOWN, **headers}))
+
+        send("y" * 1_100_000)
+        for request_id in ids:
+            send(request_id)
+        send("z", tracestate="t" * 30_000, **{"x-tenant-id": "u" * 30_000})
+        prompts = {"model": "tiny", "prompt": ["a"] * 200, "max_tokens": 1}
+        statuses.append(post(server.port, "/v1/completions", prompts, KNOWN))
+
+    seen = well_behaved(server.port, 60, 41, attack)
+    assert set(statuses) == {200}
+    assert_complete(receiver.rows(seen), seen)
+    deadline = time.monotonic() + PATIENCE_S
+    long: dict[str, RequestTimeline] = {}
+    while len(long) < 301 and time.monotonic() < deadline:
+        time.sleep(0.2)
+        long = {
+            row.request_id: row
+            for row in receiver.sink.requests
+            if row.request_id is not None and len(row.request_id) > 100
+        }
+    assert len(long) == 301  # each has a row of its own
+    assert max(map(len, long)) <= 256
+    assert all(row.prefill_own_s is not None for row in long.values())
+    assert max(len(row.tenant or "") for row in receiver.sink.requests) == 256
+    assert receiver.sink.samples[-1].spans_dropped_total == 0
+
+
+def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver: Receiver) -> None:
+    """1,000 requests that the server turns away, each under another tenant's name."""
+    before = len(receiver.sink.requests)
+    begun = time.monotonic()
+
+    def attack() -> None:
+        for number in range(1000):
+            headers = {"x-tenant-id": f"stolen-{number}", "authorization": "Bearer wrong"}
+            assert post(server.port, "/v1/completions", b"{}", headers) == 401
+
+    seen = well_behaved(server.port, 60, 42, attack)
+    assert_complete(receiver.rows(seen), seen)
+    time.sleep(3)  # three rounds more: rows that should not come would have come
+    new = receiver.sink.requests[before:]
+    unknown = [row for row in new if row.http_status == 401]
+    assert 1 <= len(unknown) <= 60 + 1 + (time.monotonic() - begun)
+    assert {row.tenant for row in unknown} == {None}
+    assert not any((row.tenant or "").startswith("stolen") for row in new)
+    assert receiver.sink.samples[-1].spans_dropped_total == 0
+
+
+def test_an_outage_costs_no_row_and_no_part(server: Any, receiver: Receiver) -> None:
+    """The engine's accounts are read meanwhile; the log has one line for each end of it."""
+    stopped = threading.Event()
+
+    def outage() -> None:
+        receiver.stop()
+        stopped.set()
+
+    seen = well_behaved(server.port, 400, 43, outage)
+    assert stopped.is_set()
+    log = server.log.read_text()
+    assert log.count("tailspan: no collector") == 1
+    receiver.start()
+    assert_complete(receiver.rows(seen), seen)
+    deadline = time.monotonic() + PATIENCE_S
+    while "is back" not in server.log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert server.log.read_text().count("is back") == 1
+    assert receiver.sink.samples[-1].accounts_dropped_total == 0
