@@ -91,6 +91,8 @@ class CorroboratedClock:
         self._follows_system = True
         self._at_start = False
         """Whether the doubt is about the clock that we started with."""
+        self._newest_unix_ns = 0
+        """At the start: no sender whose clock is right sends anything older."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -130,6 +132,7 @@ class CorroboratedClock:
             )
             if newest_unix_ns is not None and not self._continues(newest_unix_ns):
                 self._held_ns = newest_unix_ns - self._looked_ns
+                self._newest_unix_ns = newest_unix_ns - BEHIND_NS
                 self._at_start = True
 
     def hear(self, sender: str, newest_unix_ns: int) -> None:
@@ -220,12 +223,15 @@ class CorroboratedClock:
         for each in self._senders.values():
             if not each.since_jump or self._looked_ns - each.heard_ns > WITNESS_NS:
                 continue
+            if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
+                continue  # it does not continue from what is stored: its clock is behind
             if self._at_start or (each.before_ns is not None and not self._moved(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)
                 if to_held_ns <= abs(each.offset_ns - self._system_ns):
                     against.append(each.offset_ns)
-        if against and 2 * len(against) >= witnesses:
+        # At the start the system clock has the benefit of the doubt, after a jump it has not.
+        if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
             if self._at_start:  # only they know how long it was from the newest row until now
                 self._held_ns = median_low(against)

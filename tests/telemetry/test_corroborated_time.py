@@ -188,6 +188,17 @@ def test_at_the_start_a_long_downtime_is_believed(down_ns: int) -> None:
     assert world.off_ns == 0
 
 
+def test_at_the_start_one_slow_sender_moves_nobody() -> None:
+    """Not one that is behind what is stored, nor one against one."""
+    world = World()
+    world.clock.begin(START_NS - 120 * MINUTE_NS, None)
+    world.clock.hear("slow", START_NS - 8 * 60 * MINUTE_NS)
+    assert world.off_ns == 0
+    world.clock.hear("replays", START_NS - 119 * MINUTE_NS)
+    world.right("a")
+    assert world.off_ns == 0
+
+
 def test_deleting_follows_the_present_where_nothing_jumps() -> None:
     """Also after a short downtime, which it catches up with."""
     world = World()
