@@ -174,6 +174,14 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         if oldest_s is None:
             return
         kept = Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+    elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine)) is not None:
+        # Counted by a clock that was ahead, so what was still to come is counted as nothing. What
+        # ended before the oldest request that is left cannot be counted again.
+        whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
+        again_s = max(until_s, whole_s)
+        if again_s < kept.until_unix_s:
+            kept = Counted(min(kept.from_unix_s, again_s), again_s)
+            keep_counts(engine, goodput.digest, [], kept)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
         counts = (count or count_requests)(

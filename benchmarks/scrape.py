@@ -187,7 +187,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         usd_per_s=lambda replica, engine: USD_PER_S,
     )
     starts = [start(replica) for replica in range(fleet)]
-    rooflines = RooflineMetrics(lambda: starts, lambda: now_unix_ns)
+    rooflines = RooflineMetrics(lambda _: starts, lambda: now_unix_ns)
     recent = RecentLatencies()
     adding_s = counting_s = 0.0
     batches: list[RequestRows] = []

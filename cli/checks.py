@@ -283,6 +283,8 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 _REFUSED_MENDS = {
     "in_the_future": "a sender's clock is more than a day ahead: set it by NTP; its log says so",
     "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log says so",
+    "too_many_starts": "more engine starts than engines make: one restarts in a loop, or a sender"
+    " makes them up; its log says so",
     "too_old": "a sender's clock is far behind, or it tells of long ago; --keep-rows is the limit",
 }
 

@@ -1,5 +1,5 @@
-"""Whose clock is off: by what a running Tailspan tells of it on /metrics, and by the requests in
-the database that a client told of, too."""
+"""Clocks that are off: by what a running Tailspan reports on /metrics of its own clock and of its
+senders', and by the requests in the database that both a server and its client reported."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,12 @@ from cli.told import told
 
 LATE_S = 60.0
 """Exporters send every few seconds: what is older on arrival waited, or its clock is behind."""
+RETENTION_BEHIND_S = 3_600.0
+"""After an ordinary restart deleting catches up within as long as the restart took."""
 _MOST_NAMED = 20
+SLO_LATE_S = 300.0
+"""As `exporters.slo.LATE_NS`."""
+_LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
 _LOOKED_AT_NS = 300 * 10**9
 _APART_S = 1.0
 
@@ -21,17 +26,26 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether those who send agree with the collector on what time it is; nothing where none do."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
-    for sample in told(host, port, access, "tailspan_clock_"):
+    own_s: dict[str, float] = {}
+    for sample in told(host, port, access, ("tailspan_clock_", "tailspan_retention_")):
+        if sample.name in ("tailspan_clock_jump_seconds", "tailspan_retention_behind_seconds"):
+            own_s[sample.name] = sample.value
         source = sample.labels.get("source", "")
         if sample.name == "tailspan_clock_lead_seconds":
             leads_s[source] = sample.value
         elif sample.name == "tailspan_clock_ahead_seconds" and sample.value > 0:
             ahead_s[source] = sample.value
+    yield from _own(
+        own_s.get("tailspan_clock_jump_seconds", 0.0),
+        own_s.get("tailspan_retention_behind_seconds", 0.0),
+    )
     if not leads_s:
         return
     # One's own clock is behind, where everybody else's is ahead.
     ours = " (all are: look at the clock of the collector's machine first)"
     whose = ours if 1 < len(leads_s) == len(ahead_s) else ""
+    behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
+    theirs = ours if 1 < len(leads_s) == len(behind) else ""
     for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
         yield Finding(
             "clocks",
@@ -45,12 +59,37 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         yield Finding(
             "clocks",
             None,
-            f"{_shown(source)}: what it tells is {length(seconds)} old when it comes",
-            "its clock is behind (NTP), or telemetry waits on the way, as in a gateway's queue",
+            f"{_shown(source)}: its telemetry is {length(seconds)} old when it arrives;"
+            f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts see it that much later",
+            "its clock is behind (NTP), or telemetry waits on the way, as in a gateway's queue"
+            + theirs,
         )
     if not ahead_s and not late:
         number = f"{len(leads_s)} senders" if len(leads_s) > 1 else "one sender"
         yield Finding("clocks", True, f"{number}, none with a clock ahead of the collector's")
+
+
+def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
+    """Whether Tailspan's own clock is followed."""
+    if jump_s:
+        way = "ahead of" if jump_s > 0 else "behind"
+        yield Finding(
+            "clocks",
+            False,
+            f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
+            " retention follow: it jumped, or was wrong at the start, and its senders do not"
+            " confirm it",
+            "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
+            " accepted after 5 min",
+        )
+    if behind_s > RETENTION_BEHIND_S:
+        yield Finding(
+            "retention",
+            None,
+            f"deleting is {length(behind_s)} behind: Tailspan was down that long, or its clock"
+            " jumped; rows are kept for that much longer",
+            f"nothing, if the clock is right: it catches up within {length(behind_s)}",
+        )
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:

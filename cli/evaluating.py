@@ -1,7 +1,6 @@
 """Evaluating objectives while Tailspan runs: a line when one burns, and another when it is over."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -17,11 +16,18 @@ class Evaluating:
 
     Args:
         evaluator: what does it.
+        clock_unix_ns: the present.
         evaluated: called after each evaluation.
     """
 
-    def __init__(self, evaluator: Evaluator, evaluated: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        clock_unix_ns: Callable[[], int],
+        evaluated: Callable[[], None] = lambda: None,
+    ) -> None:
         self._evaluator = evaluator
+        self._clock_unix_ns = clock_unix_ns
         self._evaluated = evaluated
         self._told: set[tuple[str, str, int, bool]] = set()
 
@@ -31,7 +37,8 @@ class Evaluating:
         Raises:
             StoreError: the database does not answer; the next step goes on.
         """
-        for incident in await asyncio.to_thread(self._evaluator.evaluate, int(time.time())):
+        now_s = self._clock_unix_ns() // 10**9
+        for incident in await asyncio.to_thread(self._evaluator.evaluate, now_s):
             over = incident.ended_s is not None
             key = (incident.slo, incident.severity, incident.fired_s, over)
             if key not in self._told:

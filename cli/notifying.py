@@ -39,6 +39,7 @@ class Notifying:
         explorer_url: tells where links lead; None for no link.
         simulated: whether the data are.
         say: tells the terminal; the second argument is whether something is wrong.
+        clock_unix_ns: the present.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Notifying:
         explorer_url: Callable[[], str | None],
         simulated: Callable[[], bool],
         say: Callable[[str, bool], None],
+        clock_unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._notifier = Notifier(
             engine,
@@ -60,11 +62,18 @@ class Notifying:
             likely_cause=LikelyCauses(engine),
         )
         self._say = say
+        self._clock_unix_ns = clock_unix_ns
         self._begun = False
         self._stop = threading.Event()
         self._evaluated = threading.Event()
         self._couriers = [
-            Courier(engine, channel, Sender(channel), newest=self._notifier.newest)
+            Courier(
+                engine,
+                channel,
+                Sender(channel),
+                newest=self._notifier.newest,
+                clock_s=lambda: clock_unix_ns() / 1e9,
+            )
             for channel in channels
         ]
         self._wakes = [threading.Event() for _ in channels]
@@ -120,7 +129,7 @@ class Notifying:
         if not self._begun:
             self._notifier.begin()
             self._begun = True
-        self._notifier.enqueue(int(time.time()))
+        self._notifier.enqueue(self._clock_unix_ns() // 10**9)
 
     def _run(self, courier: Courier, wake: threading.Event) -> None:
         def deliver() -> None:

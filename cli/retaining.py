@@ -1,7 +1,6 @@
 """Rolling requests up, and forgetting what is old, while Tailspan runs."""
 
 import asyncio
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,10 +13,15 @@ from store.retention import (
     KEEP_HOURS_NS,
     KEEP_MINUTES_NS,
     KEEP_ROWS_NS,
+    deleted_until_unix_ns,
     forget_older,
     forget_older_rollups,
+    keep_deleted_until,
+    newest_unix_ns,
 )
 from store.settling import settle
+from store.starts import forget_starts
+from telemetry.corroborated_time import CorroboratedClock
 
 EVERY_S = 60.0
 
@@ -40,17 +44,28 @@ class Keep:
     hours_ns: int | None = KEEP_HOURS_NS
 
 
+def begin(engine: Engine, clock: CorroboratedClock) -> None:
+    """Tell a clock what is stored, before anything is deleted.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+    clock.begin(newest_unix_ns(engine), deleted_until_unix_ns(engine))
+
+
 class Retaining:
     """Rolls up and forgets.
 
     Args:
         engine: from `open_database`.
         keep: how long.
+        clock: what the present is, and up to when it is safe to delete.
     """
 
-    def __init__(self, engine: Engine, keep: Keep) -> None:
+    def __init__(self, engine: Engine, keep: Keep, clock: CorroboratedClock) -> None:
         self._engine = engine
         self._keep = keep
+        self._clock = clock
         self._told = False
         self._begun = False
 
@@ -64,32 +79,46 @@ class Retaining:
             # First of all what is there is counted, by who evaluates objectives.
             self._begun = True
             await asyncio.sleep(EVERY_S)
-        await self._settle()
-        now = time.time_ns()
-        forgotten = 0
-        if self._keep.rows_ns is not None:
-            forgotten = await asyncio.to_thread(forget_older, self._engine, self._keep.rows_ns, now)
-        await asyncio.to_thread(
-            forget_older_rollups, self._engine, self._keep.minutes_ns, self._keep.hours_ns, now
-        )
-        await asyncio.to_thread(forget_told, self._engine, now // 10**9 - KEEP_TOLD_S)
+        forgotten = await retain(self._engine, self._keep, self._clock)
         if forgotten and not self._told and self._keep.rows_ns is not None:
             self._told = True
             _say(f"Rows older than {times.length(self._keep.rows_ns)} are removed (--keep-rows).")
-
-    async def _settle(self) -> None:
-        """Make what is marked, in slices: who stops waits for one of them at most."""
-        made, told_at = 0, TOLD_EVERY
-        while True:
-            done = await asyncio.to_thread(settle, self._engine, int(time.time()), AT_ONCE)
-            made += done.made
-            if made >= told_at:
-                told_at += TOLD_EVERY
-                _say(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
-            if not done.left:
-                return
 
 
 def _say(text: str) -> None:
     with suppress(OSError):  # the terminal is gone
         click.echo(text)
+
+
+async def retain(engine: Engine, keep: Keep, clock: CorroboratedClock) -> int:
+    """Roll up and forget once.
+
+    Returns:
+        How many requests and samples were deleted.
+
+    Raises:
+        StoreUnavailable: the database cannot be used; what went before is done.
+    """
+    await _settle(engine, clock() // 10**9)
+    now = clock.deletable_unix_ns
+    forgotten = 0
+    if keep.rows_ns is not None:
+        forgotten = await asyncio.to_thread(forget_older, engine, keep.rows_ns, now)
+        await asyncio.to_thread(forget_starts, engine, keep.rows_ns, keep.hours_ns, now)
+    await asyncio.to_thread(forget_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
+    await asyncio.to_thread(forget_told, engine, now // 10**9 - KEEP_TOLD_S)
+    await asyncio.to_thread(keep_deleted_until, engine, now)
+    return forgotten
+
+
+async def _settle(engine: Engine, now_s: int) -> None:
+    """Make what is marked, in slices: who stops waits for one of them at most."""
+    made, told_at = 0, TOLD_EVERY
+    while True:
+        done = await asyncio.to_thread(settle, engine, now_s, AT_ONCE)
+        made += done.made
+        if made >= told_at:
+            told_at += TOLD_EVERY
+            _say(f"Rolling up what came before: {made:,} minutes done, {done.left:,} to go.")
+        if not done.left:
+            return

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -25,7 +25,7 @@ from cli.evaluating import Evaluating
 from cli.gpu_options import GpuSetup
 from cli.notifying import Notifying
 from cli.retaining import EVERY_S as RETAIN_EVERY_S
-from cli.retaining import Keep, Retaining
+from cli.retaining import Keep, Retaining, begin
 from cli.scrape_options import ScrapeSetup
 from cli.supervision import ChildEnded, Supervisor
 from collector.bearer import BearerGate
@@ -54,6 +54,7 @@ from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.starts import in_force
 from store.writer import Writer
+from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
@@ -136,6 +137,7 @@ class Stack:
         peaks: what GPUs can do at best, before what is known of them (`roofline.peakfile`).
         sign_in: how the explorer's readers sign in, and the file that says it; None for not at all.
         base_path: under which a proxy serves the explorer, without slashes around it.
+        clock: the present, in place of the system clock as far as it is corroborated.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class Stack:
         peaks: Mapping[str, Any] = MappingProxyType({}),
         sign_in: tuple[Path, SignIn] | None = None,
         base_path: str = "",
+        clock: CorroboratedClock | None = None,
     ) -> None:
         self.database = shown(engine)
         self.host = host
@@ -179,6 +182,7 @@ class Stack:
         self._explorer_port = ports.explorer
         self._logs = folder(engine)
         self._writer = Writer(engine)
+        self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
         counters = Counters()
         self.arrivals = Arrivals()
@@ -198,15 +202,19 @@ class Stack:
                 ),
                 simulated=lambda: self.arrivals.simulated,
                 say=_say_if_read,
+                clock_unix_ns=self.clock,
             )
         self._exporter = exporter = PrometheusExporter(
             counters.report,
+            clock_unix_ns=self.clock,
             objectives=counted(tuple(objectives)),
             targets={each.name: float(each.target) for each in objectives},
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
         )
-        rooflines = RooflineMetrics(lambda: in_force(engine), time.time_ns, peaks)
+        rooflines = RooflineMetrics(
+            lambda replicas: in_force(engine, replicas=replicas), self.clock, peaks
+        )
         self._keep = keep
         self.supervisor = Supervisor()
         self.child_ends: asyncio.Queue[tuple[Child, int]] = asyncio.Queue()
@@ -219,7 +227,11 @@ class Stack:
         ]
         if scrape.places:
             self.scraper = Scraper(
-                scrape.places, self._writer, [exporter, self.arrivals], every_s=scrape.every_s
+                scrape.places,
+                self._writer,
+                [exporter, self.arrivals],
+                every_s=scrape.every_s,
+                clock_unix_ns=self.clock,
             )
             told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
         listeners: list[Listener] = [exporter, rooflines, self.arrivals]
@@ -247,8 +259,10 @@ class Stack:
             gpu_listeners=[exporter],
             pricing=self._pricing,
             keep_ns=keep.rows_ns,
+            clock=self.clock,
         )
-        told.append(ClockMetrics(self.collector.clocks.report))
+        clocks = self.collector.clocks
+        told.append(ClockMetrics(clocks.report, self.clock, lambda: clocks.overflows))
         scraped: ASGIApp = metrics_app(
             Exposition(told),
             lambda: self.collector.ready,
@@ -275,6 +289,7 @@ class Stack:
             listen(self.host, 0, "--host").close()
             if self._with_explorer:
                 self._find_explorer_port()
+            await asyncio.to_thread(begin, self._engine, self.clock)
             # Engines that started before us do not say again what they run on.
             self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
             await self.collector.start()
@@ -292,12 +307,12 @@ class Stack:
             evaluated = self._notifying.evaluated if self._notifying else lambda: None
             self.supervisor.start(
                 Task("evaluator", quiet_s=EVALUATION_QUIET_S),
-                Evaluating(self._evaluator, evaluated).step,
+                Evaluating(self._evaluator, self.clock, evaluated).step,
                 every_s=EVALUATION_S,
             )
             self.supervisor.start(
                 Task("retention", quiet_s=RETENTION_QUIET_S),
-                Retaining(self._engine, self._keep).step,
+                Retaining(self._engine, self._keep, self.clock).step,
                 every_s=RETAIN_EVERY_S,
             )
             if self.scraper is not None:
@@ -321,6 +336,11 @@ class Stack:
         await self._stop()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
+        if ahead_ns := self.clock.ahead_ns:  # they were dated by the system clock
+            samples = [
+                replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+                for each in samples
+            ]
         await asyncio.wrap_future(self._writer.submit([], [], (), samples))
         self._exporter.on_gpus_stored(samples)
         self._pricing.hear(gpus=samples)

@@ -14,8 +14,9 @@ MOST_BYTES: Final = 64 * 2**20
 """A thousand replicas tell some 40 MB, and what is asked for here comes last."""
 
 
-def told(host: str, port: int, access: Access, prefix: str) -> "list[Sample]":
-    """The samples of names that begin so; none where nobody listens, or another program does."""
+def told(host: str, port: int, access: Access, prefix: str | tuple[str, ...]) -> "list[Sample]":
+    """The samples of names with one of these prefixes; none where nobody listens, or another
+    program does."""
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"

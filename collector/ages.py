@@ -21,19 +21,22 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Refuses what is too old of a message's rows. Engine starts are kept for ever, and pass.
+    """Refuses what is too old of a message's rows. Engine starts are kept for longer, and pass.
 
     Attributes:
         keep_ns: how long rows are kept; None is for ever.
+        deletable_unix_ns: up to which present rows are deleted; None is up to their arrival.
     """
 
     keep_ns: int | None
+    deletable_unix_ns: Callable[[], int] | None = None
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
         """Take away the rows that are too old, and count their items as refused."""
         if self.keep_ns is None:
             return
-        horizon = -(-(arrived_unix_ns - self.keep_ns) // MINUTE_NS) * MINUTE_NS
+        present = arrived_unix_ns if self.deletable_unix_ns is None else self.deletable_unix_ns()
+        horizon = -(-(present - self.keep_ns) // MINUTE_NS) * MINUTE_NS
         oldest = min(
             min((row[_RECEIVED] for row in batch.requests.rows), default=horizon),
             min((row.at_unix_ns for row in batch.samples), default=horizon),

@@ -1,46 +1,58 @@
-"""Whose clock is off: who tells of what has not been yet.
+"""Senders whose clock is ahead: their instants are set back.
 
 Nothing is sent before it has happened. An instant later than its arrival was read on a clock
 that is ahead of ours by at least as much: the lead. A clock that is behind shows no such
-contradiction, for what it tells might as well have waited on the way; that is told, not mended.
+contradiction, because what it sends may as well have waited on the way. It is reported, not
+corrected.
 
-A sender's lead is the middle one of its last messages', so that neither one broken span nor one
-message that was late counts for all. Where it is above `TOLERANCE_NS`, all instants of the sender
-are set back by it, and the rows say by how much: told = kept + `clock_ahead_s`. The amount
-stays as it is while it is about right, because what totals count since is an instant too, and
-another one would be another count.
+A sender is a replica. The lead of its message is that of the newest rows that lie together, so
+that one malformed row does not count; the sender's lead is the middle one of its last messages',
+so that one late message does not count either.
 
-What is told again, because an answer was missed, is set back by as much as the first time, so
-that it is known for the same: instants are part of what rows are told apart by.
+- Rows that lie ahead of their arrival are set back by their message's lead.
+- After `FEWEST` messages whose middle is above `TOLERANCE_NS`, all rows of the sender are set back,
+  also those that do not lie ahead by themselves. The amount stays while it is about right, because
+  the instant since when totals count is set back, too, and another amount would be another count.
+- A row further ahead than those beside it is wrong by itself. A request is set back by itself, a
+  sample or start is refused: several of them would fall on the same instant.
+- A row without a name may be anybody's, as all clients' are. It is judged by itself, and never
+  moves another row.
+
+The rows say by how much: sent = kept + `clock_ahead_s`. What is sent again, because an answer was
+missed, is set back by as much as the first time: instants are part of the key of rows.
+
+Where our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with
+it. Their rows are moved by that jump, forwards or backwards.
 
 Pure but for what it remembers; called on one event loop.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
-from statistics import median_high
-from typing import Any, Final
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from statistics import median_high, median_low
+from typing import Final
 
+from collector.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
 from collector.normalise.batch import Batch
-from telemetry.request_rows import PLACE, RequestRows, Row
+from telemetry.corroborated_time import CorroboratedClock
 
-TOLERANCE_NS: Final = 10**9
-"""NTP keeps clocks within milliseconds, and no question here is about less than a second."""
 REMEMBERED: Final = 16
 """Messages of a sender. A server sends every second or so."""
+FEWEST: Final = 3
+"""Messages that must agree before rows are moved that are not ahead by themselves: the middle of
+two is one of them, the middle of three has another beside it."""
+SPREAD_NS: Final = 600 * 10**9
+"""Rows of a message that lie together: an exporter's queue holds minutes, not hours."""
 MOST_SOURCES: Final = 1_000
-"""Senders told apart; of more, the longest silent begins anew."""
+"""Senders told apart, as many as engines on /metrics. Others are judged by each message."""
 SILENT_NS: Final = 600 * 10**9
-"""Of who has said nothing for so long nothing is reported."""
+"""A sender silent for so long is not reported, and makes way for a new one."""
 MOST_REPEATS: Final = 100_000
-"""Rows that were set back and would be by as much again; some 20 MB, if a clock is that fast."""
+"""Rows that were set back and would be by as much again; about 20 MB, if a clock is that fast."""
 UNNAMED: Final = "unnamed"
-"""Who gives no replica's name, as all clients: several clocks, so each message is on its own."""
-
-_REPLICA, _RECEIVED = PLACE["replica"], PLACE["received_unix_ns"]
-_TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
-_E2E, _AHEAD = PLACE["e2e_s"], PLACE["clock_ahead_s"]
+OTHER: Final = "other"
+"""Senders beyond `MOST_SOURCES`."""
 
 
 @dataclass(slots=True)
@@ -52,7 +64,7 @@ class Source:
     ahead_ns: int = 0
     """By how much its instants are set back."""
     rows: int = 0
-    """That were set back, all told."""
+    """How many were."""
     heard_unix_ns: int = 0
 
     @property
@@ -65,10 +77,15 @@ class Source:
         """The same as `ahead_ns`."""
         return self.ahead_ns / 1e9
 
+    @property
+    def proven_ns(self) -> int:
+        """By how much rows are set back that are not ahead by themselves."""
+        return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
+
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
         """Take note of a message's lead."""
         self.heard_unix_ns = at_unix_ns
-        if self.name == UNNAMED:
+        if self.name in (UNNAMED, OTHER):
             self.leads_ns.clear()
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
@@ -80,87 +97,82 @@ class Source:
 
 
 class Clocks:
-    """Sets right what senders with a fast clock tell, and remembers whose are."""
+    """Sets back the instants of senders with a fast clock, and remembers which are.
 
-    def __init__(self) -> None:
+    Args:
+        own: our own clock, which hears what named senders say; None for one that never jumps.
+    """
+
+    def __init__(self, own: CorroboratedClock | None = None) -> None:
+        self._own = own
         self._sources: OrderedDict[str, Source] = OrderedDict()
+        self._unnamed, self._other = Source(UNNAMED), Source(OTHER)
         self._now_unix_ns = 0
         self._set_back: OrderedDict[Hashable, int] = OrderedDict()
+        self.overflows = 0
+        """Messages of senders that there was no room for."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
         """Look at a message's rows, and set back those that are ahead."""
         self._now_unix_ns = arrived_unix_ns
-        newest: dict[str | None, int] = {}
+        ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:
-            end_unix_ns, replica = _end_unix_ns(row), row[_REPLICA]
-            if end_unix_ns > newest.get(replica, 0):
-                newest[replica] = end_unix_ns
+            ends[sender_of(row)].append(end_unix_ns(row))
         for rows in (batch.samples, batch.starts, batch.gpus):
             for each in rows:
-                if each.at_unix_ns > newest.get(each.replica, 0):
-                    newest[each.replica] = each.at_unix_ns
-        off: dict[str | None, Source] = {}
-        for replica, newest_unix_ns in newest.items():
-            source = self._source(replica or UNNAMED)
-            lead_ns = newest_unix_ns - arrived_unix_ns
-            source.learn(lead_ns, arrived_unix_ns)
-            if source.ahead_ns or lead_ns > TOLERANCE_NS:
-                off[replica] = source
-        if off or self._set_back:
-            self._set_right(batch, off, arrived_unix_ns)
+                ends[each.replica].append(each.at_unix_ns)
+        own_ns = 0 if self._own is None else self._own.ahead_ns
+        leads: dict[str | None, Lead] = {}
+        for sender, several in ends.items():
+            lead = self._lead(sender, several, arrived_unix_ns, own_ns)
+            if lead.moves or max(several) - arrived_unix_ns > TOLERANCE_NS:
+                leads[sender] = lead
+        if leads or self._set_back:
+            correction = Correction(leads, self._set_back, arrived_unix_ns, own_ns)
+            correction.apply(batch)
+            for sender, moved in correction.rows.items():
+                self._source_of(sender).rows += moved
+            while len(self._set_back) > MOST_REPEATS:
+                self._set_back.popitem(last=False)
 
     def report(self) -> list[Source]:
         """The senders that were heard lately, by name."""
         since = self._now_unix_ns - SILENT_NS
-        found = [each for each in list(self._sources.values()) if each.heard_unix_ns >= since]
+        all_ = (*list(self._sources.values()), self._unnamed, self._other)
+        found = [each for each in all_ if each.heard_unix_ns and each.heard_unix_ns >= since]
         return sorted(found, key=lambda source: source.name)
 
-    def _source(self, name: str) -> Source:
-        source = self._sources.pop(name, None) or Source(name)
-        self._sources[name] = source
-        if len(self._sources) > MOST_SOURCES:
+    def _lead(
+        self, sender: str | None, ends: Sequence[int], arrived_unix_ns: int, own_ns: int
+    ) -> Lead:
+        if sender is None:
+            self._unnamed.learn(max(ends) - arrived_unix_ns, arrived_unix_ns)
+            return Lead()
+        latest = median_low(ends) + SPREAD_NS
+        newest_unix_ns = max(each for each in ends if each <= latest)
+        lead_ns = newest_unix_ns - arrived_unix_ns
+        source = self._source(sender, arrived_unix_ns)
+        if self._own is not None:
+            self._own.hear(sender, newest_unix_ns)
+            # One that is new since the jump cannot be seen to have jumped.
+            new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
+            if own_ns and (self._own.shares(sender) or new):
+                source.heard_unix_ns = arrived_unix_ns
+                return Lead(lead_ns, shared_ns=own_ns)
+        source.learn(lead_ns, arrived_unix_ns)
+        return Lead(lead_ns, source.ahead_ns, source.proven_ns)
+
+    def _source_of(self, sender: str | None) -> Source:
+        return self._unnamed if sender is None else self._sources.get(sender, self._other)
+
+    def _source(self, name: str, now_unix_ns: int) -> Source:
+        source = self._sources.pop(name, None)
+        if source is None and len(self._sources) >= MOST_SOURCES:
+            longest_silent = next(iter(self._sources.values()))
+            if now_unix_ns - longest_silent.heard_unix_ns < SILENT_NS:
+                self.overflows += 1
+                return self._other
             self._sources.popitem(last=False)
+        source = source or Source(name)
+        self._sources[name] = source
         return source
-
-    def _set_right(self, batch: Batch, off: dict[str | None, Source], arrived_unix_ns: int) -> None:
-        def ahead_of(told: Hashable, replica: str | None, newest_unix_ns: int) -> int:
-            known = self._set_back.get(told)
-            source = off.get(replica)
-            if known is not None or source is None:
-                return known or 0
-            lead_ns, ahead_ns = newest_unix_ns - arrived_unix_ns, source.ahead_ns
-            if lead_ns - ahead_ns > TOLERANCE_NS:
-                ahead_ns = lead_ns  # further ahead than its like: this one by itself
-            if ahead_ns:
-                source.rows += 1
-                self._set_back[told] = ahead_ns
-                if len(self._set_back) > MOST_REPEATS:
-                    self._set_back.popitem(last=False)
-            return ahead_ns
-
-        def right_request(row: Row) -> Row:
-            told = (row[_TRACE], row[_SPAN], row[_RECEIVED])
-            ahead_ns = ahead_of(told, row[_REPLICA], _end_unix_ns(row))
-            if not ahead_ns:
-                return row
-            values = list(row)
-            values[_RECEIVED] -= ahead_ns
-            values[_AHEAD] = ahead_ns / 1e9
-            return tuple(values)
-
-        def right(row: Any, *instants: str) -> Any:
-            told = (row.replica, row.at_unix_ns)
-            ahead_ns = ahead_of(told, row.replica, row.at_unix_ns)
-            if not ahead_ns:
-                return row
-            earlier = {name: getattr(row, name) - ahead_ns for name in instants}
-            return replace(row, **earlier, clock_ahead_s=ahead_ns / 1e9)
-
-        batch.requests = RequestRows([right_request(row) for row in batch.requests.rows])
-        batch.samples = [right(row, "at_unix_ns", "started_unix_ns") for row in batch.samples]
-        batch.starts = [right(row, "at_unix_ns") for row in batch.starts]
-        batch.gpus = [right(row, "at_unix_ns") for row in batch.gpus]
-
-
-def _end_unix_ns(row: Row) -> int:
-    return int(row[_RECEIVED] + int(row[_E2E] * 1e9))

@@ -50,6 +50,8 @@ class Intake:
         gpu_listeners: hear of samples of GPUs once they are kept.
         steps: what each message's rows go through, in this order. One that fails is counted, and
             the rows are kept as it left them.
+        ahead_ns: by how much the system clock is ahead of `clock_unix_ns`: a sender that reads
+            the same clock is not refused for it.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class Intake:
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         steps: Sequence[Step] = (),
+        ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._steps = steps
         self.enriching = Task("enrichment")
+        self._ahead_ns = ahead_ns
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
@@ -127,7 +131,12 @@ class Intake:
             arrived_unix_ns = self._clock_unix_ns()
             # A large message takes long to read, and the loop has others to answer.
             batch = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._reading.read, signal, body, json, arrived_unix_ns
+                self._thread,
+                self._reading.read,
+                signal,
+                body,
+                json,
+                arrived_unix_ns + self._ahead_ns(),
             )
             self._enrich(batch, arrived_unix_ns)
             if not batch.empty:

@@ -31,13 +31,16 @@ class Refusal(StrEnum):
     MISSING_CONFIG = "missing_config"
     """The start of an engine that does not say with which configuration."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
+    TOO_MANY_STARTS = "too_many_starts"
+    """More engine starts than real engines can make (`collector/start_limits.py`)."""
     MISSING_START = "missing_start"
     """A total that does not say since when it counts."""
     MISSING_VALUE = "missing_value"
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """Before 2020, when there was no vLLM."""
     IN_THE_FUTURE = "in_the_future"
-    """More than a day ahead of this machine's clock: no time zone explains it."""
+    """More than a day ahead of this machine's clock: no time zone explains it. Or a sample or start
+    far ahead of what its sender sent beside it."""
     TOO_OLD = "too_old"
     """Longer ago than rows are kept."""
     ENDS_BEFORE_START = "ends_before_start"
@@ -52,7 +55,8 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """The phases differ from end − start by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of prefill or decode differ from it by more than that, or some are missing."""
+    """The parts of prefill or decode differ from it by more than that, or some are missing; or
+    the time to first token, or between two, is longer than the request."""
     NOT_CUMULATIVE = "not_cumulative"
     """A sum that is not monotonic and cumulative: a lost export would lose counts."""
 

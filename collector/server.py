@@ -1,6 +1,5 @@
 """The collector as a whole: both OTLP receivers before one sink."""
 
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -17,8 +16,10 @@ from collector.otlp_http import http_app
 from collector.priced import Priced
 from collector.reading import Reading, ReadingApart, ReadingHere
 from collector.sink import Forward, GpuListener, Listener, Sink
+from collector.start_limits import StartLimits
 from collector.tls import Tls
 from cost.pricing import Pricing
+from telemetry.corroborated_time import CorroboratedClock
 from telemetry.tasks import Task
 
 GRPC_PORT: Final = 4317
@@ -40,7 +41,8 @@ class Collector:
         tokens: who may send; None for anybody.
         tls: of both receivers; None for plaintext.
         reading: how messages are read; None for in this process.
-        clock_unix_ns: the present.
+        clock: the present; the system clock, as far as it is corroborated, where none is given.
+        clock_unix_ns: in its place, a clock that never jumps.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
         pricing: gives requests their cost; None for none.
@@ -60,13 +62,18 @@ class Collector:
         tokens: Tokens | None = None,
         tls: Tls | None = None,
         reading: Reading | None = None,
-        clock_unix_ns: Callable[[], int] = time.time_ns,
+        clock: CorroboratedClock | None = None,
+        clock_unix_ns: Callable[[], int] | None = None,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
         pricing: Pricing | None = None,
         keep_ns: int | None = None,
     ) -> None:
-        self.clocks = Clocks()
+        if clock is None:
+            several = () if clock_unix_ns is None else (clock_unix_ns, clock_unix_ns)
+            clock = CorroboratedClock(*several)
+        own = clock
+        self.clocks = Clocks(own)
         self.counters = counters or Counters()
         self._listening = False
         self._reading = reading or ReadingHere()
@@ -74,14 +81,16 @@ class Collector:
             sink,
             listeners,
             self.counters,
-            clock_unix_ns,
+            own,
             limits,
             self._reading,
             forward=forward,
             gpu_listeners=gpu_listeners,
+            ahead_ns=lambda: max(0, own.ahead_ns),
             steps=[
                 self.clocks,
-                Ages(keep_ns),
+                Ages(keep_ns, lambda: own.deletable_unix_ns),
+                StartLimits(),
                 *([] if pricing is None else [Priced(pricing)]),
             ],
         )

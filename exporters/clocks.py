@@ -1,4 +1,4 @@
-"""Whose clocks are off, as Prometheus metrics."""
+"""Clocks that are off, the senders' and our own, as Prometheus metrics."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -24,6 +24,20 @@ ROWS: Final = Series(
     "Rows of a sender whose instants were set back.",
     ("source",),
 )
+OVERFLOWS: Final = Series(
+    "tailspan_clock_untracked_messages_total",
+    "Messages of senders beyond the 1,000 whose clocks are remembered: each was judged by itself.",
+)
+JUMP: Final = Series(
+    "tailspan_clock_jump_seconds",
+    "By how much Tailspan's own clock is ahead of the time that alerts and retention follow: 0"
+    " unless it jumped, or was wrong at the start, and nothing confirms it.",
+)
+BEHIND: Final = Series(
+    "tailspan_retention_behind_seconds",
+    "How far deleting is behind the time that alerts follow: it catches up at twice the speed of"
+    " time after Tailspan was down, or its clock jumped ahead.",
+)
 
 
 class Sender(Protocol):
@@ -46,14 +60,45 @@ class Sender(Protocol):
         """That were."""
 
 
-class ClockMetrics(Families):
-    """Tells of the senders that were heard lately."""
+class OwnClock(Protocol):
+    """Our own clock; `telemetry.corroborated_time.CorroboratedClock` answers."""
 
-    def __init__(self, report: Callable[[], Sequence[Sender]]) -> None:
+    def __call__(self) -> int:
+        """The present, in unix nanoseconds."""
+
+    @property
+    def ahead_ns(self) -> int:
+        """By how much the system clock is ahead of it."""
+
+    @property
+    def deletable_unix_ns(self) -> int:
+        """The present for deleting."""
+
+
+class ClockMetrics(Families):
+    """Reports the senders that were heard lately, and our own clock.
+
+    Args:
+        report: the senders.
+        own: our own clock.
+        overflows: how many messages came from senders that there was no room for.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[], Sequence[Sender]],
+        own: OwnClock,
+        overflows: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._report = report
+        self._own = own
+        self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now; none where nobody was heard."""
+        """Every series as of now; of senders none where none was heard."""
+        yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
+        yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
+        yield counter(OVERFLOWS, {(): self._overflows()})
         senders = self._report()
         if not senders:
             return

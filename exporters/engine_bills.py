@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from exporters.engines import STALE_NS, EngineKey
+from exporters.engines import AHEAD_NS, STALE_NS, EngineKey
 from telemetry.accounts import GAP_S
 from telemetry.engines import EngineSample
 
@@ -102,6 +102,8 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
+        if len(self.servers) >= MOST_PROCESSES:  # a sender may make processes up
+            return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1
 
@@ -150,8 +152,12 @@ class EngineBills:
             # What it did before its first sample is ours if it started just then.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
         told = engine.processes.get(process)
-        if told is not None and at <= told.at_unix_ns:
+        latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
+        if told is not None and at <= told.at_unix_ns <= latest_unix_ns:
             return
+        for each in engine.servers:
+            if each.newest_unix_ns > latest_unix_ns:
+                each.newest_unix_ns = at
         engine.model = sample.model or engine.model
         engine.usd_per_s = self._usd_per_s(*key)
         before = told or _Told(sample.started_unix_ns, 0.0, at)

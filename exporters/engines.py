@@ -23,6 +23,9 @@ STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
 """A process that was silent this long before another started did not live beside it:
 no server loads a model in less."""
+AHEAD_NS: Final = 600 * 10**9
+"""No sample is kept that lies ahead of its arrival by more than a second. One that lies so far
+ahead of now is of our clock when it was ahead, and does not keep newer ones out."""
 MAX_PROCESSES: Final = 64
 """Of one engine; beyond it the longest silent one is settled."""
 
@@ -89,14 +92,17 @@ class EngineTotals:
         """Take a sample; one older than what is known changes nothing."""
         engine = self._engines.setdefault((sample.replica, sample.engine), _Engine())
         known = engine.processes.get(sample.process)
-        if known is not None and sample.at_unix_ns <= known.newest.at_unix_ns:
+        now_unix_ns = self._clock_unix_ns()
+        if known is not None and (
+            sample.at_unix_ns <= known.newest.at_unix_ns <= now_unix_ns + AHEAD_NS
+        ):
             return
         if known is not None and known.started_unix_ns is not None and _counts(sample):
             if sample.started_unix_ns < known.started_unix_ns:
                 return
             if sample.started_unix_ns > known.started_unix_ns:
                 known = None
-        heard_unix_ns = min(sample.at_unix_ns, self._clock_unix_ns())
+        heard_unix_ns = min(sample.at_unix_ns, now_unix_ns)
         if known is None:
             self._begin(engine, sample)
             known = engine.processes[sample.process] = _Process(sample, heard_unix_ns)

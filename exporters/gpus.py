@@ -8,6 +8,7 @@ new replica, and ten seconds longer under the old: summed for a minute it would 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from exporters.engines import AHEAD_NS
 from exporters.families import counter, gauge
 from exporters.gpu_series import ENERGY, GPU_GAUGES, LAST_SAMPLE, THROTTLE_REASON, THROTTLED
 from exporters.kinds import OTHER
@@ -36,7 +37,8 @@ class GpuTotals:
         """Take a sample; one older than what is known changes nothing."""
         key = sample.replica, sample.gpu
         known = self._latest.get(key)
-        if known is None or sample.at_unix_ns > known.at_unix_ns:
+        latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
+        if known is None or not sample.at_unix_ns <= known.at_unix_ns <= latest_unix_ns:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:

@@ -114,11 +114,12 @@ class SlidingCounts:
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Forget the slices before this one."""
-        if oldest <= self.oldest:
+        """Forget the slices before this one; and those after the window, by a clock that was
+        ahead."""
+        if oldest == self.oldest:
             return
         self.oldest = oldest
-        gone = [each for each in self._slices if each < oldest]
+        gone = [each for each in self._slices if not oldest <= each < oldest + SLICES]
         if not gone:
             return
         self._settle()

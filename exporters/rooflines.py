@@ -9,7 +9,7 @@ import logging
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from typing import Any, Final
@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from exporters.engine_series import ROOFLINES
-from exporters.families import gauge
+from exporters.families import counter, gauge
+from exporters.kinds import Series
 from exporters.text import Families, Family
 from roofline.chunks import Chunks, read_chunks
 from roofline.peaks import Device, device_named
@@ -32,9 +33,20 @@ from telemetry.starts import EngineStart
 
 SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
+SWEEP_NS: Final = 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
 """How long it is not asked again what engines were started with."""
 MOST_ENGINES: Final = 1000
+MOST_ROWS: Final = 4_096
+"""Of one engine: a minute of 64 processes that sample each second. Samples may come in any order,
+and often, so their instants do not bound their number."""
+
+LEFT_OUT: Final = Series(
+    "tailspan_roofline_left_out_samples_total",
+    "Samples that rooflines leave out: of an engine beyond 1,000 (engine), or of one engine beyond"
+    " 4,096 in a minute (sample).",
+    ("of",),
+)
 
 _TOTALS: Final = (
     "steps_total",
@@ -65,9 +77,15 @@ class _Engine:
     totals: "array[float]" = field(default_factory=lambda: array("d"))
     """Those of each row, one row after another; NaN where unknown."""
 
-    def add(self, row: _Row, totals: list[float]) -> None:
+    def add(self, row: _Row, totals: list[float]) -> bool:
+        """Add a sample; whether the oldest had to make way."""
         self.rows.append(row)
         self.totals.extend(totals)
+        if len(self.rows) <= MOST_ROWS:
+            return False
+        self.rows.popleft()
+        del self.totals[: len(_TOTALS)]
+        return True
 
     def forget(self, before_unix_ns: int) -> None:
         gone = 0
@@ -84,14 +102,14 @@ class RooflineMetrics(Families):
     """Keeps the last minute of every engine, and tells what it comes to.
 
     Args:
-        starts: what engines were last started with, the newest of each.
+        starts: what the engines of some replicas were last started with, the newest of each.
         clock_unix_ns: the present.
         peaks: of devices, by a configuration (`roofline.peaks.device_named`).
     """
 
     def __init__(
         self,
-        starts: Callable[[], Sequence[EngineStart]],
+        starts: Callable[[Collection[str]], Sequence[EngineStart]],
         clock_unix_ns: Callable[[], int],
         peaks: Mapping[str, Any] | None = None,
     ) -> None:
@@ -101,6 +119,8 @@ class RooflineMetrics(Families):
         self._engines: dict[EngineKey, _Engine] = {}
         self._starts: dict[EngineKey, EngineStart] = {}
         self._asked_unix_ns: int | None = None
+        self._swept_ns = 0
+        self._overflows = {"engine": 0, "sample": 0}
         self._lock = threading.Lock()
 
     def on_stored(
@@ -117,7 +137,8 @@ class RooflineMetrics(Families):
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        starts = self._in_force(now_unix_ns) if engines else {}
+        # Only of these: anybody may have made up starts of others.
+        starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
             if key in starts and len(each.rows) > 1:
@@ -135,34 +156,47 @@ class RooflineMetrics(Families):
         for name, values in told.items():
             if values:
                 yield gauge(ROOFLINES[name], values)
+        if any(self._overflows.values()):
+            yield counter(LEFT_OUT, {(what,): number for what, number in self._overflows.items()})
 
     def _add(self, sample: EngineSample) -> None:
         key = sample.replica, sample.engine
         engine = self._engines.get(key)
         if engine is None:
+            now_unix_ns = self._clock_unix_ns()
+            if len(self._engines) >= MOST_ENGINES and now_unix_ns - self._swept_ns >= SWEEP_NS:
+                self._forget(now_unix_ns - SPAN_NS)
             if len(self._engines) >= MOST_ENGINES:
+                self._overflows["engine"] += 1
                 return
             engine = self._engines[key] = _Engine(sample.model)
         engine.model = sample.model or engine.model
         told = (getattr(sample, name) for name in _TOTALS)
-        engine.add(
+        self._overflows["sample"] += engine.add(
             (sample.at_unix_ns, sample.process, sample.started_unix_ns),
             [nan if value is None else value for value in told],
         )
         engine.forget(sample.at_unix_ns - SPAN_NS)
 
     def _forget(self, before_unix_ns: int) -> None:
+        self._swept_ns = before_unix_ns + SPAN_NS
         for key, engine in list(self._engines.items()):
             engine.forget(before_unix_ns)
             if not engine.rows:
                 del self._engines[key]
 
-    def _in_force(self, now_unix_ns: int) -> Mapping[EngineKey, EngineStart]:
+    def _in_force(
+        self, now_unix_ns: int, replicas: Collection[str]
+    ) -> Mapping[EngineKey, EngineStart]:
+        if not replicas:
+            return {}
         asked = self._asked_unix_ns
         if asked is None or not 0 <= now_unix_ns - asked < STARTS_KEPT_NS:
             self._asked_unix_ns = now_unix_ns
             try:
-                self._starts = {(start.replica, start.engine): start for start in self._ask()}
+                self._starts = {
+                    (start.replica, start.engine): start for start in self._ask(replicas)
+                }
             except Exception:  # a scrape must not fail for it; what was known still holds
                 _log.warning("engine starts could not be read", exc_info=True)
         return self._starts

@@ -10,12 +10,26 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Engine, Select, Table, Text, and_, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    Text,
+    and_,
+    or_,
+    select,
+)
 
 from store import dialects
 from store.incidents import INCIDENTS
 from store.reaching import reading, writing
 from store.schema import METADATA
+
+AHEAD_S: Final = 60
+"""What was added so long after the present was added by a clock that was ahead."""
 
 
 class Delivery(StrEnum):
@@ -106,7 +120,13 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    due = _read(engine, of_channel.where(rows.next_unix_s <= now_s))
+    # What was put here by a clock that was ahead would wait until then.
+    ahead = and_(
+        rows.state == Delivery.PENDING.value,
+        rows.created_unix_s > now_s + AHEAD_S,
+        rows.next_unix_s.is_not(None),
+    )
+    due = _read(engine, of_channel.where(or_(rows.next_unix_s <= now_s, ahead)))
     if not due:
         return []
     fired = {row.fired_unix_s for row in due}

@@ -4,6 +4,9 @@ In small batches, each a transaction of its own, with pauses between: whoever wr
 one batch at most. A database that can forget by itself (ClickHouse) is told so instead.
 Rollups of them are made first, and are kept for longer. Counts per objective and incidents are
 few, and stay.
+
+What is deleted is gone, so the present that all of this rests on is not the system clock's
+(`telemetry.corroborated_time`). How far deleting has come is kept, for the next start.
 """
 
 import time
@@ -16,7 +19,7 @@ from store import dialects
 from store.label_sets import ALIVE_S
 from store.reaching import reading, writing
 from store.rollup_marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
-from store.rollup_tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS
+from store.rollup_tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
 from store.schema import GPUS, REQUESTS, SAMPLES
 from store.settling import LAG_S, settle
 from store.stretch_tables import KINDS
@@ -30,12 +33,36 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
+_DELETED: Final = 0
+"""The row of `STATE` that says up to which present things were deleted: no bucket is so wide."""
 
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
     (SAMPLES, SAMPLES.c.at_unix_ns),
     (GPUS, GPUS.c.at_unix_ns),
 )
+
+
+def newest_unix_ns(engine: Engine) -> int | None:
+    """The newest instant of all rows that are kept; None where there are none."""
+    with reading(engine) as connection:
+        newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
+    return max((each for each in newest if each), default=None)
+
+
+def deleted_until_unix_ns(engine: Engine) -> int | None:
+    """The present of the last deletion; None where nothing was ever deleted."""
+    statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
+    with reading(engine) as connection:
+        found: int | None = connection.scalar(statement)
+    return None if found is None else found * SECOND_NS
+
+
+def keep_deleted_until(engine: Engine, now_unix_ns: int) -> None:
+    """Keep the present of a deletion."""
+    row = {"width_s": _DELETED, "whole_from_unix_s": now_unix_ns // SECOND_NS}
+    with writing(engine) as connection:
+        dialects.of(engine).put(connection, STATE, [row])
 
 
 def forget_older(

@@ -11,7 +11,7 @@ from secrets import randbits
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, select
+from sqlalchemy import BigInteger, Column, Connection, Engine, Table, Text, and_, select, true
 
 from store import dialects
 from store.reaching import reading
@@ -84,18 +84,28 @@ def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
         dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
 
 
-def read_marks(engine: Engine, transactions: int) -> list[Mark]:
-    """All marks of up to so many transactions; none where no request is left to be counted."""
-    tokens = select(MARKS.c.token).distinct().limit(transactions)
+def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
+    """All marks of up to so many transactions; none where no request is left to be counted.
+
+    Args:
+        engine: from `open_database`.
+        transactions: at most so many.
+        from_s: leaves out the marks of steps that ended before; None for none.
+    """
+    wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
+    tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
     columns = [MARKS.c[name] for name in Mark._fields]
     with reading(engine) as connection:
-        rows = connection.execute(select(*columns).where(MARKS.c.token.in_(tokens)))
+        rows = connection.execute(select(*columns).where(MARKS.c.token.in_(tokens), wanted))
         return [Mark(*row) for row in rows]
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks: all those of their transactions."""
+    """Delete the marks of these transactions, but for steps before the first of these."""
+    if not marks:
+        return
     tokens = sorted({each.token for each in marks})
+    later = MARKS.c.until_unix_s >= min(each.until_unix_s for each in marks)
     for first in range(0, len(tokens), _AT_ONCE):
-        some = MARKS.c.token.in_(tokens[first : first + _AT_ONCE])
+        some = and_(MARKS.c.token.in_(tokens[first : first + _AT_ONCE]), later)
         dialects.of(connection.engine).remove(connection, MARKS, some)

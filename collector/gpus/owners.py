@@ -7,6 +7,7 @@ a replica's name unless somebody gave it another. A GPU of nobody is told of und
 name, so that an idle one stays in sight.
 """
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -27,6 +28,8 @@ from telemetry.requests import RequestTimeline, Source
 MOST_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
 """An engine that lives tells every second; after this its process id may be another's."""
+
+_log = logging.getLogger(__name__)
 
 
 class Owners(Listener):
@@ -56,6 +59,7 @@ class Owners(Listener):
         self._clock_unix_ns = clock_unix_ns
         self._heard: dict[tuple[str, int], tuple[Known, int]] = {}
         self._lock = threading.Lock()
+        self._left_out = 0
         self._unseen = set(claims.by_gpu) - {ALL}
 
     @property
@@ -69,14 +73,22 @@ class Owners(Listener):
         """Note the processes of engines. A scrape knows of none, a simulation has none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
+            # Once a message: senders may make up names, and each look takes as long as there are.
+            if len(self._heard) >= MOST_KNOWN:
+                self._forget(now_unix_ns)
             for each in samples:
                 if each.simulated or each.source is Source.SCRAPE or each.process <= 0:
                     continue
                 key = each.replica, each.process
                 if key not in self._heard and len(self._heard) >= MOST_KNOWN:
-                    self._forget(now_unix_ns)
-                    if len(self._heard) >= MOST_KNOWN:
-                        continue
+                    if not self._left_out:
+                        _log.warning(
+                            "gpus: more than %d processes of engines: GPUs of the rest are not"
+                            " assigned by process",
+                            MOST_KNOWN,
+                        )
+                    self._left_out += 1
+                    continue
                 # With gauges alone its start is the sample's own instant, and says nothing.
                 counts = each.started_unix_ns != each.at_unix_ns
                 known = Known(*key, each.started_unix_ns if counts else None)

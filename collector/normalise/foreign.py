@@ -157,6 +157,8 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
+    # What is sent has happened, by whichever of the two.
+    instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     known = [
         latencies[phase]
         for phase in ("queue_s", "prefill_s", "decode_s")

@@ -21,7 +21,7 @@ from collector.normalise.values import (
     MAX_TOTAL_S,
     RefusalError,
     count,
-    finite,
+    number,
     ratio,
     seconds,
 )
@@ -78,13 +78,14 @@ def value_of(point: NumberDataPoint, target: Field) -> float:
     if not math.isfinite(value):
         raise RefusalError(Refusal.NOT_FINITE)
     if target.quantity == "score":
+        number(abs(value))
         return float(value)
     if target.quantity == "count":
         if value != int(value):
             raise RefusalError(Refusal.WRONG_TYPE)
         return count(int(value), MAX_TOTAL)
     if target.quantity == "number":
-        return float(finite(value))
+        return float(number(value))
     if target.quantity == "ratio":
         return float(ratio(value))
     return float(seconds(value, MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S))

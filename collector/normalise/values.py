@@ -20,6 +20,9 @@ MAX_TOTAL: Final = 2**63 - 1
 """Of a running total: what a database's integer holds."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 """Of a running total of seconds: an engine runs for months, none for a century."""
+MAX_NUMBER: Final = 1e30
+"""Of any other number. The FLOPs of a century at an exaflop a second are 3e27; sums of
+what is near the largest float are infinite."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
 """2020-01-01, before there was a vLLM: an earlier instant is an unset clock."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9
@@ -74,6 +77,13 @@ def count(value: int, most: int = MAX_COUNT) -> int:
     if value < 0:
         raise RefusalError(Refusal.NEGATIVE)
     if value > most:
+        raise RefusalError(Refusal.OUT_OF_RANGE)
+    return value
+
+
+def number(value: float) -> float:
+    """A number from zero to `MAX_NUMBER`, or a refusal."""
+    if finite(value) > MAX_NUMBER:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return value
 

@@ -105,9 +105,10 @@ class Scraper(Listener):
     ) -> None:
         """Note whom the instrumentation tells of: its samples say more than a scrape's."""
         now_unix_ns = self._clock_unix_ns()
-        for sample in samples:
-            if sample.source is not Source.SCRAPE:
-                self._ours_unix_ns[sample.replica] = now_unix_ns
+        ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
+        # Only targets: senders may make up names without end.
+        for replica in ours & {target.replica for target in self._states}:
+            self._ours_unix_ns[replica] = now_unix_ns
 
     def discoveries(self) -> dict[str, bool]:
         """Whether each discovery last told its targets; those that were asked."""

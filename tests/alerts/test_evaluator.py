@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
-from alerts.counting import read_tally
+from alerts.counting import count_requests, read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput, Objective
 from store.database import open_database
 from store.forgetting import forget_simulated
-from store.incidents import IncidentRow, evaluated_until, read_incidents
+from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.retention import forget_older
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
@@ -213,4 +213,99 @@ def test_a_request_that_comes_after_its_time_does_not_undo_what_was_counted_of_t
         writer.submit(late, []).result(10)
     evaluator.evaluate(now_s + 15)
     assert read_tally(engine, goodput, 0, now_s).history.counts(0, now_s) == before
+    engine.dispose()
+
+
+@pytest.mark.parametrize("ahead_s", [1800, 8 * 86_400])
+def test_an_evaluation_in_the_future_mutes_nothing(
+    store: Callable[[str], Engine], objective: Callable[..., Objective], ahead_s: int
+) -> None:
+    """The clock was ahead once, before the burn: the page fires at the instant it would have."""
+    pages = {}
+    until_s = BEGAN_S + 750
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    for name, instants in {
+        "never-ahead": range(BEGAN_S - 60, until_s, 15),
+        "ahead": [BEGAN_S - 60, BEGAN_S - 60 + ahead_s, *range(BEGAN_S - 45, until_s, 15)],
+    }.items():
+        engine = store(name)
+        for at_s in instants:
+            Evaluator(engine, [objective()]).evaluate(at_s)
+        pages[name] = [row for row in read_incidents(engine, "chat") if row.severity == "page"]
+        assert evaluated_until(engine, "chat") == (instants[-1] - 15) // 15 * 15
+        # Nothing is counted twice, and nothing is skipped.
+        kept = read_tally(engine, goodput, 0, END_S).history
+        recounted = {
+            each.until_unix_s: (each.bad, each.good)
+            for each in count_requests(engine, goodput, 0, END_S, 15)
+        }
+        for each_s in range(START_S // 15 * 15, END_S, 15):
+            bad, good = recounted.get(each_s, (0, 0))
+            assert kept.counts(each_s - 15, each_s) == Counts(bad, bad + good)
+        engine.dispose()
+    assert len(pages["ahead"]) == 1
+    assert pages["ahead"] == pages["never-ahead"]
+
+
+def test_an_incident_that_only_began_in_the_future_ends(
+    store: Callable[[str], Engine], objective: Callable[..., Objective]
+) -> None:
+    """And one that is going on stays, as of the present."""
+    engine = store("ghosts")
+    at_s = BEGAN_S + 1500
+    now_s = (at_s - 15) // 15 * 15
+    real = IncidentRow("chat", "page", BEGAN_S + 300, BEGAN_S, at_s + 900, None, BEGAN_S, "9", None)
+    ghost = IncidentRow(
+        "chat", "ticket", at_s + 600, at_s + 60, at_s + 900, None, at_s + 700, "9", None
+    )
+    keep_evaluation(engine, "chat", at_s + 900, [real, ghost])
+    Evaluator(engine, [objective()]).evaluate(at_s)
+    found = {(row.severity, row.fired_unix_s): row for row in read_incidents(engine, "chat")}
+    kept = found["page", real.fired_unix_s]
+    assert (kept.ended_unix_s, kept.last_unix_s) == (None, now_s)
+    assert found["ticket", ghost.fired_unix_s].ended_unix_s == ghost.last_unix_s
+    engine.dispose()
+
+
+def test_a_clock_behind_does_not_undo_counts_of_requests_that_are_gone(
+    store: Callable[[str], Engine], objective: Callable[..., Objective]
+) -> None:
+    """They could not be counted again."""
+    engine = store("behind")
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    evaluator = Evaluator(engine, [objective()])
+    evaluator.evaluate(END_S)
+    before = read_tally(engine, goodput, 0, END_S).history.counts(0, END_S)
+    forget_older(engine, 2 * HOUR_S * S, END_S * S, pause=lambda: None)
+    evaluator.evaluate(START_S + 60)
+    evaluator.evaluate(END_S)
+    assert read_tally(engine, goodput, 0, END_S).history.counts(0, END_S) == before
+    engine.dispose()
+
+
+def test_counting_old_requests_again_takes_a_share_of_the_time(
+    store: Callable[[str], Engine],
+    objective: Callable[..., Objective],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """One that says something of hours ago each second does not keep the rest waiting; what it
+    said is counted later."""
+    engine = store("slow")
+    elapsed = iter([0.0, *[float(20 * number) for number in range(1, 200)]])
+    goodput = objective().indicator
+    assert isinstance(goodput, Goodput)
+    Evaluator(engine, [objective()]).evaluate(END_S)
+    evaluator = Evaluator(engine, [objective()], elapsed_s=lambda: next(elapsed))
+    counted = [read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events]
+    for number in range(8):
+        late = [request_row(trace_id=f"{10**9 + number:032x}", received_unix_ns=START_S * S)]
+        with Writer(engine) as writer:
+            writer.submit(late, []).result(10)
+        evaluator.evaluate(END_S + 15 * (number + 1))
+        counted.append(read_tally(engine, goodput, 0, END_S).history.counts(0, END_S).events)
+    assert counted[1] == counted[0] + 1
+    assert counted[2:5] == [counted[1]] * 3
+    assert counted[-1] > counted[4] + 3
     engine.dispose()

@@ -370,6 +370,43 @@ def test_a_clock_that_is_off_is_named_with_what_to_do(stranger: Any, http_answer
     assert "\x1b" not in late.detail
 
 
+@pytest.mark.parametrize(("jump_s", "way"), [(691_200.0, "ahead of"), (-1800.0, "behind")])
+def test_our_own_clock_that_jumped_is_named(
+    stranger: Any, http_answer: Any, jump_s: float, way: str
+) -> None:
+    """With how long it takes; deleting that is behind says when it has caught up."""
+    server = stranger(
+        http_answer(
+            body=f"tailspan_clock_jump_seconds {jump_s}\ntailspan_retention_behind_seconds 691200\n"
+        )
+    )
+    host, port = server.removeprefix("http://").split(":")
+    jumped, behind = clock_checks.clocks(host, int(port.rstrip("/")))
+    assert jumped.ok is False
+    assert f"{way} the time that alerts and retention follow" in jumped.detail
+    assert "accepted after 5 min" in str(jumped.mend)
+    assert behind.ok is None
+    assert "deleting is" in behind.detail
+    assert "catches up within" in str(behind.mend)
+
+
+def test_where_all_that_comes_is_late_alerts_are_said_to_be(
+    stranger: Any, http_answer: Any
+) -> None:
+    """And our own clock is looked at first."""
+    server = stranger(
+        http_answer(
+            body='tailspan_clock_lead_seconds{source="a"} -360.0\n'
+            'tailspan_clock_lead_seconds{source="b"} -361.0\n'
+        )
+    )
+    host, port = server.removeprefix("http://").split(":")
+    for finding in clock_checks.clocks(host, int(port.rstrip("/"))):
+        assert finding.ok is None
+        assert "tailspan_slo_* leaves its requests out as late" in finding.detail
+        assert "look at the clock of the collector's machine first" in str(finding.mend)
+
+
 def test_where_all_clocks_are_ahead_ours_is_looked_at_first(
     stranger: Any, http_answer: Any
 ) -> None:

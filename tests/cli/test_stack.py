@@ -1,4 +1,5 @@
 import asyncio
+import re
 import socket
 import time
 import urllib.request
@@ -20,6 +21,7 @@ from collector.errors import ListenError
 from store.database import open_database
 from store.notifications import read_notifications
 from store.queries import Window, request_count
+from telemetry.corroborated_time import CorroboratedClock
 from telemetry.requests import RequestTimeline, Source
 
 FREE = Ports(0, 0, 0, 0)
@@ -48,6 +50,25 @@ def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) ->
 
     for port in asyncio.run(run()):
         socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: str) -> None:
+    """By all parts: there is one clock."""
+    jump_ns = 0
+    clock = CorroboratedClock(lambda: time.time_ns() + jump_ns)
+
+    async def run() -> str:
+        nonlocal jump_ns
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, clock=clock) as stack:
+            jump_ns = 8 * 86_400 * 10**9
+            answer = await asyncio.to_thread(urllib.request.urlopen, stack.metrics_url, timeout=20)
+            with answer:
+                return str(answer.read(), "utf-8")
+
+    text = asyncio.run(run())
+    (jumped,) = re.findall(r"^tailspan_clock_jump_seconds (.+)$", text, re.MULTILINE)
+    assert float(jumped) == pytest.approx(691_200, abs=1)
+    assert abs(clock() - time.time_ns()) < 10**9
 
 
 @pytest.mark.parametrize("part", ["grpc", "http", "metrics", "explorer"])

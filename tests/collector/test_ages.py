@@ -67,6 +67,15 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
     assert (batch.accepted, batch.refused) == (0, {Refusal.TOO_OLD: points})
 
 
+def test_what_is_too_old_follows_what_is_deleted() -> None:
+    """A clock that is ahead deletes nothing at once, so nothing is refused for it either."""
+    batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
+    Ages(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)
+    assert batch.accepted == 2
+    Ages(7 * DAY_NS, lambda: NOW_UNIX_NS)(batch, NOW_UNIX_NS)
+    assert list(batch.requests) == [aged(6 * DAY_NS)]
+
+
 def test_the_far_future_is_refused_with_the_limit(span: Callable[..., Any]) -> None:
     """A day ahead no clock can be set right."""
     ahead = span(wall_offset_ns=NOW_UNIX_NS + 2 * DAY_NS)

@@ -1,6 +1,7 @@
 """A sender whose clock is ahead shows it by what it tells, and is set right."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.clocks import MOST_SOURCES, SILENT_NS, UNNAMED, Clocks
+from collector.clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, Clocks
 from collector.normalise.batch import Batch
 from collector.normalise.points import normalise_points
 from collector.normalise.spans import normalise_spans
+from collector.reasons import Refusal
+from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
@@ -74,21 +77,98 @@ def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
     assert kept.e2e_s == told.e2e_s
 
 
-def test_all_that_a_fast_sender_tells_is_set_back_by_the_same() -> None:
-    """Also what is not contradicted by itself; its samples with it, and since when they count."""
-    batch = Batch(
-        requests=RequestRows.of([request(42.0), request(12.0), request(-5.0)]),
-        samples=[sample(41.5)],
-    )
+def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
+    """Once three messages agree, also what does not lie ahead by itself; samples with it, and the
+    instant since when they count."""
     clocks = Clocks()
-    clocks(batch, NOW_UNIX_NS)
-    assert [row.clock_ahead_s for row in batch.requests] == [42.0] * 3
+    for number in range(3):
+        batch = Batch(
+            requests=RequestRows.of(
+                [replace(request(end), span_id=f"{number}{end}") for end in (42.0, 12.0, -5.0)]
+            ),
+            samples=[sample(41.5 + number / 100)],
+        )
+        clocks(batch, NOW_UNIX_NS)
+        last = 42.0 if number == 2 else None
+        assert [row.clock_ahead_s for row in batch.requests] == [42.0, 42.0, last]
     (kept,) = batch.samples
     assert kept.clock_ahead_s == 42.0
-    assert kept.at_unix_ns == sample(-0.5).at_unix_ns
-    assert kept.started_unix_ns == sample(-0.5).started_unix_ns
+    assert kept.at_unix_ns == sample(-0.48).at_unix_ns
+    assert kept.started_unix_ns == sample(-0.48).started_unix_ns
     (source,) = clocks.report()
-    assert (source.name, source.lead_s, source.ahead_s, source.rows) == ("a", 42.0, 42.0, 4)
+    assert (source.name, source.lead_s, source.ahead_s, source.rows) == ("a", 42.0, 42.0, 10)
+
+
+def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
+    """Neither in its own message nor in the next."""
+    clocks = Clocks()
+    good = [request(-0.1 * number) for number in range(10)]
+    broken, *kept = arrives(clocks, request(5 * 3600.0), *good)
+    assert broken.clock_ahead_s == 5 * 3600.0
+    assert kept == good
+    assert arrives(Clocks(), request(5 * 3600.0))[0].clock_ahead_s == 5 * 3600.0
+    assert arrives(clocks, *good) == good
+
+
+@pytest.mark.parametrize("broken_s", [1.5, 42.0, 80_000.0])
+@pytest.mark.parametrize("replica", [None, "a"])
+def test_a_client_moves_nobody(broken_s: float, replica: str | None) -> None:
+    """Not even one that calls itself like a server; ten good ones beside it stay as they are."""
+    clocks = Clocks()
+    broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
+    good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]
+    for _ in range(20):
+        flagged, *kept = arrives(clocks, broken, *good)
+        assert flagged.clock_ahead_s == broken_s
+        assert kept == good
+
+
+def test_samples_ahead_of_those_beside_them_are_refused() -> None:
+    """Set back each by itself they would fall on one instant, and all but one be lost."""
+    batch = Batch(
+        samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
+        sample_points=[3, 3, 4, 5],
+        accepted=15,
+    )
+    Clocks()(batch, NOW_UNIX_NS)
+    assert batch.samples == [sample(-0.2), sample(-0.1)]
+    assert batch.sample_points == [3, 3]
+    assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
+
+
+def test_made_up_names_do_not_make_a_senders_clock_forgotten() -> None:
+    """There is no room for them, they are counted, and each of their messages is judged alone."""
+    clocks = Clocks()
+    for after_s in range(4):
+        arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
+    for number in range(2 * MOST_SOURCES):
+        (kept,) = arrives(clocks, request(42.0, f"made-up-{number}"))
+        assert kept.clock_ahead_s == 42.0
+    assert clocks.overflows == MOST_SOURCES + 1
+    (kept,) = arrives(clocks, request(-5.0, "real"))
+    assert kept.clock_ahead_s == 42.0
+    assert OTHER in [source.name for source in clocks.report()]
+
+
+@pytest.mark.parametrize("jump_s", [8 * 86_400.0, -8 * 86_400.0, 1800.0, -1800.0])
+def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) -> None:
+    """Those on the same clock are moved by the jump; others stay as they are."""
+    jump_ns, world = 0, 0
+    own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
+    clocks = Clocks(own)
+    for after_s in range(10):
+        world = after_s * SECOND_NS
+        jumped_s = jump_s if 3 <= after_s < 7 else 0.0
+        jump_ns = int(jumped_s * 1e9)
+        batch = Batch(
+            requests=RequestRows.of([request(after_s - 0.5, "elsewhere"), request(after_s, None)]),
+            samples=[replace(sample(after_s + jumped_s - 0.5), replica="here")],
+        )
+        clocks(batch, own())
+        assert list(batch.requests) == [request(after_s - 0.5, "elsewhere"), request(after_s, None)]
+        (kept,) = batch.samples
+        assert kept.at_unix_ns == sample(after_s - 0.5).at_unix_ns
+        assert kept.clock_ahead_s == (jumped_s or None)
 
 
 def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
@@ -177,9 +257,9 @@ def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
 
 
 def test_who_was_not_heard_for_long_is_not_told_of() -> None:
-    """And who makes up names fills no memory."""
+    """And makes way for another."""
     clocks = Clocks()
-    for number in range(MOST_SOURCES + 10):
+    for number in range(MOST_SOURCES):
         arrives(clocks, request(-1.0, f"replica-{number}"))
     assert len(clocks.report()) == MOST_SOURCES
     arrives(clocks, request(-1.0, "last"), after_s=SILENT_NS / 1e9 + 1)

@@ -171,3 +171,39 @@ def test_nothing_ever_goes_back(told: list[tuple[float, float, bool]]) -> None:
         assert (found.idle_s or 0.0) >= (before.idle_s or 0.0)
         assert (found.idle_usd or 0.0) >= (before.idle_usd or 0.0)
         before = found
+
+
+def test_a_sample_of_the_future_stops_no_bill(sample_row: Sample, clock: Any) -> None:
+    """Our clock was ahead for a while: the days between are not billed, and time goes on."""
+    now = clock.unix_ns
+    ahead = sample_row(at_unix_ns=now + 8 * 86_400 * NS, busy_s_total=0.0)
+    present = [sample_row(at_unix_ns=now + at * NS, busy_s_total=0.0) for at in range(11)]
+    found = billed([ahead, *present], clock)
+    assert found.up_s == pytest.approx(10, abs=1)
+    assert found.usd == pytest.approx(5, abs=0.5)
+
+
+def test_made_up_processes_are_bounded(sample_row: Sample, clock: Any) -> None:
+    """Each of them seems to be a server of its own, beside the one that came before it."""
+    bills = EngineBills(clock, lambda replica, engine: None)
+
+    def tell(process: int, second: int) -> None:
+        at_unix_ns = clock.unix_ns + second * NS + process
+        started_unix_ns = clock.unix_ns - 60 * NS
+        bills.add(
+            sample_row(
+                process=process,
+                started_unix_ns=started_unix_ns,
+                at_unix_ns=at_unix_ns,
+                steps_total=second,
+                busy_s_total=0.0,
+            )
+        )
+
+    for process in range(1, 500):
+        tell(process, 1)
+        tell(process, 2)
+        tell(process - 1, 3)
+    (engine,) = bills._engines.values()
+    assert len(engine.servers) <= 64
+    assert len(engine.processes) <= 64

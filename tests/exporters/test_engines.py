@@ -176,3 +176,14 @@ def test_what_all_processes_see_whole_is_not_added_up(clock: Any, sample_row: Fa
     engines.add(sample_row(process=2, **told))
     totals = engines.view()[KEY].totals
     assert (totals["host_cpu_busy_s_total"], totals["process_cpu_s_total"]) == (50.0, 4.0)
+
+
+def test_a_sample_of_the_future_holds_no_present_one_off(clock: Any, sample_row: Factory) -> None:
+    """Our clock was ahead for a while; totals do not go back for it."""
+    engines = EngineTotals(clock)
+    engines.add(sample_row(at_unix_ns=clock() + 8 * 86_400 * S, steps_total=10, waiting=9))
+    engines.add(sample_row(steps_total=20, waiting=1))
+    ((_, view),) = engines.view().items()
+    assert view.totals["steps_total"] == 20
+    assert view.gauges["waiting"] == 1
+    assert view.last_sample_unix_ns == clock()

@@ -203,3 +203,15 @@ def test_an_engine_alone_has_no_latency(
     """Samples bring no window into being."""
     exporter.on_stored([], [sample_row()])
     assert not [f for f in exporter.collect() if f.name.startswith("tailspan_recent")]
+
+
+def test_what_was_counted_in_the_future_is_not_recent(
+    exporter: PrometheusExporter, request_row: Row, clock: Any
+) -> None:
+    """Our clock was ahead for a while, and is right again."""
+    clock.advance(8 * 86_400)
+    ahead = [request_row(**_ended(clock, ttft_s=9.0, e2e_s=10.0)) for _ in range(400)]
+    exporter.on_stored(ahead, [])
+    assert _quantile(exporter, "tailspan_recent_ttft_seconds", "0.5", **PAIR) is not None
+    clock.advance(-8 * 86_400)
+    assert _quantile(exporter, "tailspan_recent_ttft_seconds", "0.5", **PAIR) is None

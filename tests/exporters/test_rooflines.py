@@ -1,7 +1,7 @@
 """How near engines come to their GPUs' peaks, as a scrape reads it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ def steps_of(second: int) -> dict[str, Any]:
 
 def metrics(clock: Any, *starts: EngineStart) -> RooflineMetrics:
     """Tells of engines that were started so."""
-    return RooflineMetrics(lambda: starts, clock)
+    return RooflineMetrics(lambda _: starts, clock)
 
 
 def work(told: RooflineMetrics, clock: Any, sample_row: Factory, seconds: int = 10) -> None:
@@ -127,7 +127,8 @@ def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> N
     """A scrape asks a store; not each one. And a store that fails costs no scrape."""
     asked: list[int] = []
 
-    def starts() -> Sequence[EngineStart]:
+    def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
+        assert replicas == {a_start().replica}
         asked.append(clock())
         if len(asked) > 1:
             raise OSError("away")
@@ -151,6 +152,22 @@ def test_engines_are_bounded(
     told = metrics(clock)
     told.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
     assert len(told._engines) == 3
+
+
+def test_one_engines_samples_are_bounded(
+    clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever instants they have: a sender may repeat one for ever, or go back in time."""
+    monkeypatch.setattr("exporters.rooflines.MOST_ROWS", 10)
+    told = metrics(clock, a_start())
+    for number in range(50):
+        told.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])
+    (engine,) = told._engines.values()
+    assert len(engine.rows) == 10
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(told)
+    left_out = "tailspan_roofline_left_out_samples_total"
+    assert registry.get_sample_value(left_out, {"of": "sample"}) == 40
 
 
 def test_many_engines_are_told_as_each_alone_would_be(clock: Any, sample_row: Factory) -> None:

@@ -46,6 +46,14 @@ def test_what_is_due_is_given_in_order(engine: Engine) -> None:
     assert due_notifications(engine, "team", 300) == [older, OVER]
 
 
+def test_what_a_clock_that_was_ahead_put_there_is_due_at_once(engine: Engine) -> None:
+    """And waits for no future; what was delivered then is not repeated faster."""
+    waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
+    repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
+    keep_notifications(engine, [waits, repeated])
+    assert due_notifications(engine, "team", 300) == [waits]
+
+
 def test_with_its_beginning_an_end_is_given_up(engine: Engine) -> None:
     """That of the same incident and channel alone, when it comes up."""
     elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]

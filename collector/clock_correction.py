@@ -1,0 +1,159 @@
+"""Setting a message's rows back, once it is known by how much (`collector/clocks.py`)."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from collector.normalise.batch import Batch
+from collector.normalise.values import MAX_AHEAD_NS
+from collector.reasons import Refusal
+from telemetry.request_rows import PLACE, RequestRows, Row
+from telemetry.requests import Basis
+
+TOLERANCE_NS: Final = 10**9
+"""NTP keeps clocks within milliseconds, and no question here is about less than a second."""
+
+_REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
+_TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
+_E2E, _AHEAD = PLACE["e2e_s"], PLACE["clock_ahead_s"]
+_CLIENT: Final = Basis.CLIENT.value
+
+
+def sender_of(row: Row) -> str | None:
+    """The replica that sent a request's row; None for a client, whatever it calls itself."""
+    replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
+    return replica
+
+
+def end_unix_ns(row: Row) -> int:
+    """When a request ended, as it was sent."""
+    return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How far ahead of its arrival a sender's message is; the default is for rows without a name.
+
+    Attributes:
+        lead_ns: of the newest rows that lie together.
+        known_ns: by how much the sender's rows were set back before.
+        proven_ns: by how much to set rows back that are not ahead by themselves.
+        shared_ns: by how much our own clock is ahead, for a sender that reads the same; else 0.
+    """
+
+    lead_ns: int = 0
+    known_ns: int = 0
+    proven_ns: int = 0
+    shared_ns: int = 0
+
+    @property
+    def moves(self) -> bool:
+        """Whether rows are moved that are not ahead by themselves."""
+        return bool(self.proven_ns or self.shared_ns)
+
+    def ahead_ns(self, row_lead_ns: int) -> int | None:
+        """By how much to set back a row; None where it is ahead of those beside it."""
+        base_ns = self.shared_ns or self.proven_ns
+        if row_lead_ns - base_ns <= TOLERANCE_NS:
+            return base_ns
+        if self.shared_ns or row_lead_ns > self.lead_ns:
+            return None
+        near = abs(self.lead_ns - self.known_ns) <= TOLERANCE_NS
+        return self.known_ns if near else self.lead_ns
+
+
+class Correction:
+    """Sets back the rows of one message.
+
+    Args:
+        leads: of the senders whose rows may have to be moved.
+        set_back: by how much rows were set back before, by their key as sent; added to.
+        arrived_unix_ns: when the message arrived.
+        own_ns: by how much our own clock is ahead.
+    """
+
+    def __init__(
+        self,
+        leads: Mapping[str | None, Lead],
+        set_back: MutableMapping[Hashable, int],
+        arrived_unix_ns: int,
+        own_ns: int,
+    ) -> None:
+        self._leads = leads
+        self._set_back = set_back
+        self._arrived_unix_ns = arrived_unix_ns
+        self._own_ns = own_ns
+        self.rows: Counter[str | None] = Counter()
+        """How many rows were moved, by sender."""
+
+    def apply(self, batch: Batch) -> None:
+        """Replace the batch's rows; what cannot be right is refused and counted."""
+        kept = [self._request(batch, row) for row in batch.requests.rows]
+        batch.requests = RequestRows([row for row in kept if row is not None])
+        batch.samples, batch.sample_points = self._samples(
+            batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
+        )
+        batch.starts, _ = self._samples(batch, batch.starts, [], "at_unix_ns")
+        batch.gpus, batch.gpu_points = self._samples(
+            batch, batch.gpus, batch.gpu_points, "at_unix_ns"
+        )
+
+    def _request(self, batch: Batch, row: Row) -> Row | None:
+        sent, sender = (row[_TRACE], row[_SPAN], row[_RECEIVED]), sender_of(row)
+        lead_ns = end_unix_ns(row) - self._arrived_unix_ns
+        ahead_ns = self._ahead_ns(sent, sender, lead_ns)
+        if ahead_ns is None:
+            # By itself, but for our own clock: a client beside us has the same.
+            own_ns = self._own_ns
+            ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
+            self._remember(sent, sender, ahead_ns)
+        if ahead_ns == 0:
+            return row
+        if ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
+            _refuse(batch, 1)
+            return None
+        values = list(row)
+        values[_RECEIVED] -= ahead_ns
+        values[_AHEAD] = ahead_ns / 1e9
+        return tuple(values)
+
+    def _samples(
+        self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
+    ) -> tuple[list[Any], list[int]]:
+        """The rows as they are kept, and the data points of each where `points` has them."""
+        kept: list[Any] = []
+        kept_points: list[int] = []
+        for place, row in enumerate(rows):
+            sent = (type(row), row.replica, row.at_unix_ns)
+            ahead_ns = self._ahead_ns(sent, row.replica, row.at_unix_ns - self._arrived_unix_ns)
+            if ahead_ns is None or ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
+                _refuse(batch, points[place] if points else 1)
+                if ahead_ns is None:
+                    batch.why[Refusal.IN_THE_FUTURE] = "far ahead of what was sent beside it"
+                continue
+            if ahead_ns:
+                earlier = {name: getattr(row, name) - ahead_ns for name in instants}
+                row = replace(row, **earlier, clock_ahead_s=ahead_ns / 1e9)
+            kept.append(row)
+            kept_points += points[place : place + 1]
+        return kept, kept_points
+
+    def _ahead_ns(self, sent: Hashable, sender: str | None, lead_ns: int) -> int | None:
+        known = self._set_back.get(sent)
+        lead = self._leads.get(sender)
+        if known is not None or lead is None:
+            return known or 0
+        ahead_ns = lead.ahead_ns(lead_ns)
+        if ahead_ns:
+            self._remember(sent, sender, ahead_ns)
+        return ahead_ns
+
+    def _remember(self, sent: Hashable, sender: str | None, ahead_ns: int) -> None:
+        self._set_back[sent] = ahead_ns
+        self.rows[sender] += 1
+
+
+def _refuse(batch: Batch, items: int) -> None:
+    batch.accepted -= items
+    batch.refused[Refusal.IN_THE_FUTURE] += items

@@ -1,0 +1,111 @@
+"""Engine starts: repeats are left out, and no sender can make up more than engines could.
+
+An engine start is the only row that outlives retention, because it holds for as long as its
+engine runs. So it must not be free to make: a replica has an allowance of starts, and so have all
+replicas together. Both are refilled with time; what is beyond is refused as `too_many_starts`.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from collector.normalise.batch import Batch
+from collector.reasons import Refusal
+from telemetry.starts import EngineStart
+
+REPLICA_BURST: Final = 256
+"""Each process reports each engine: 16 API servers in front of 16 engines start at once."""
+REPLICA_REFILL_NS: Final = 10 * 10**9
+"""No server loads a model in less (`exporters.engines.GONE_NS`), so no engine restarts faster."""
+ALL_BURST: Final = 4_096
+"""16 replicas of that kind, or the 1,000 engines that /metrics has room for, four times."""
+ALL_REFILL_NS: Final = 5 * 10**9
+"""A fleet of 1,000 engines that are all replaced in 90 minutes."""
+MOST_REPLICAS: Final = 1_000
+"""Remembered at once; the longest silent is forgotten, its starts count against all."""
+MOST_REMEMBERED: Final = 2 * REPLICA_BURST
+"""Engines and processes of one replica whose last start is known."""
+
+_SAID: Final = tuple(
+    each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
+)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """So many at once, and one more each time `refill_ns` have passed."""
+
+    burst: int
+    refill_ns: int
+    left: int = field(init=False)
+    _refilled_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        self.left = self.burst
+
+    def has(self, now_ns: int) -> bool:
+        """Whether there is one left."""
+        if self._refilled_ns is None or now_ns < self._refilled_ns:
+            self._refilled_ns = now_ns
+        earned = (now_ns - self._refilled_ns) // self.refill_ns
+        self._refilled_ns += earned * self.refill_ns
+        self.left = min(self.burst, self.left + earned)
+        return self.left > 0
+
+
+@dataclass(slots=True)
+class _Replica:
+    allowance: Allowance = field(
+        default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
+    )
+    last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
+    """When each engine's process last started, and a hash of what it said."""
+
+
+class StartLimits:
+    """Takes repeats and what is too much out of a message's starts."""
+
+    def __init__(self) -> None:
+        self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
+        self._replicas: OrderedDict[str, _Replica] = OrderedDict()
+
+    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+        """Keep the starts that are new and within the limits."""
+        kept = []
+        for start in batch.starts:
+            replica = self._replica(start.replica)
+            process, said = (start.engine, start.process), _said(start)
+            last_unix_ns, last_said = replica.last.get(process, (0, 0))
+            if said == last_said and start.at_unix_ns == last_unix_ns:
+                kept.append(start)  # sent again: the first may not have been committed
+                continue
+            if said == last_said and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
+                continue  # accepted: nothing starts as often
+            if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
+                batch.accepted -= 1
+                batch.refused[Refusal.TOO_MANY_STARTS] += 1
+                batch.why[Refusal.TOO_MANY_STARTS] = (
+                    f"at most {REPLICA_BURST} of a replica at once and one more each"
+                    f" {REPLICA_REFILL_NS // 10**9} s, {ALL_BURST} of all replicas and one more"
+                    f" each {ALL_REFILL_NS // 10**9} s"
+                )
+                continue
+            self._all.left -= 1
+            replica.allowance.left -= 1
+            replica.last[process] = start.at_unix_ns, said
+            replica.last.move_to_end(process)
+            if len(replica.last) > MOST_REMEMBERED:
+                replica.last.popitem(last=False)
+            kept.append(start)
+        batch.starts = kept
+
+    def _replica(self, name: str) -> _Replica:
+        replica = self._replicas.pop(name, None) or _Replica()
+        self._replicas[name] = replica
+        if len(self._replicas) > MOST_REPLICAS:
+            self._replicas.popitem(last=False)
+        return replica
+
+
+def _said(start: EngineStart) -> int:
+    return hash(tuple(getattr(start, name) for name in _SAID))

@@ -1,0 +1,124 @@
+"""OTLP messages as a real server's instrumentation sends them, with instants as a test says."""
+
+import itertools
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk.resources import Resource
+from tailspan_vllm import names
+from tailspan_vllm.events import EngineStart, message_of
+from tailspan_vllm.machine import Machine
+from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.spans import span_of
+
+from collector.server import Collector
+
+S = 10**9
+_ids = itertools.count()
+
+
+def resource(replica: str, process: int = 7) -> Resource:
+    """Of one server."""
+    return Resource(
+        {names.SERVICE_INSTANCE_ID: replica, names.PROCESS_PID: process, names.SERVICE_NAME: "vllm"}
+    )
+
+
+def record(ended_unix_ns: int, ttft_s: float = 0.2, **changes: Any) -> RequestRecord:
+    """A request of 4 s, by when it ended."""
+    given: dict[str, Any] = {
+        "received": 100.0,
+        "arrived": 100.0,
+        "queued": 100.0,
+        "scheduled": 100.0,
+        "first_token": 100.0 + ttft_s,
+        "first_byte": 100.0 + ttft_s,
+        "last_token": 104.0,
+        "delivered": 104.0,
+        "wall_offset_ns": ended_unix_ns - 104 * S,
+        "outcome": "stop",
+        "basis": "http",
+        "request_id": f"chatcmpl-{next(_ids)}",
+        "model": "llama",
+        "engine": 0,
+        "streamed": True,
+        "http_status": 200,
+        "prompt_tokens": 512,
+        "output_tokens": 100,
+    }
+    return RequestRecord(**{**given, **changes})
+
+
+def spans(records: Sequence[RequestRecord], replica: str) -> ExportTraceServiceRequest:
+    """A message of requests."""
+    of = resource(replica)
+    return encode_spans([span_of(each, of) for each in records])
+
+
+def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServiceRequest:
+    """A message of one engine's sample."""
+    state = EngineState(
+        engine=0,
+        started_unix_ns=at_unix_ns - 60 * S,
+        model="llama",
+        gauges={names.WAITING: 3, names.RUNNING: 8},
+        totals={names.STEPS: 1000, names.BUSY_TIME: 12.5},
+    )
+    for name, value in changes.items():
+        setattr(state, name, value)
+    return encode_metrics(
+        metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource(replica))
+    )
+
+
+def start(
+    at_unix_ns: int, replica: str, engine: int = 0, process: int = 7
+) -> ExportLogsServiceRequest:
+    """A message of one engine's start."""
+    return message_of(
+        [
+            EngineStart(
+                engine=engine,
+                at_unix_ns=at_unix_ns,
+                started_unix_ns=at_unix_ns,
+                config="c0ffee00",
+                model="llama",
+                version="0.32.0",
+                arguments={"scheduler.max_num_seqs": 16},
+                machine=Machine("NVIDIA H100 80GB HBM3", 1, {}),
+            )
+        ],
+        resource(replica, process),
+    )
+
+
+def post(collector: Collector, path: str, body: bytes) -> bytes:
+    """Send a message to a collector's HTTP port; its answer."""
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{collector.http_port}{path}",
+        body,
+        {"Content-Type": "application/x-protobuf"},
+    )
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def send_spans(
+    collector: Collector, records: Sequence[RequestRecord], replica: str
+) -> ExportTraceServiceResponse:
+    """Send requests; the answer."""
+    answer = post(collector, "/v1/traces", spans(records, replica).SerializeToString())
+    return ExportTraceServiceResponse.FromString(answer)

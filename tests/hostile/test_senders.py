@@ -1,0 +1,318 @@
+"""One sender's errors cost that sender: others keep their instants, engines and rooflines."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import Engine, func, select
+from starlette.testclient import TestClient
+
+from collector.normalise.values import EARLIEST_UNIX_NS
+from collector.reasons import Refusal
+from collector.server import Collector
+from collector.start_limits import ALL_BURST
+from collector.testing import running
+from cost.prices import PriceList
+from cost.pricing import Pricing
+from exporters.app import metrics_app
+from exporters.clocks import ClockMetrics
+from exporters.exposition import Exposition
+from exporters.labels import COMBINED_LIMIT, LIMIT
+from exporters.prometheus import PrometheusExporter
+from exporters.rooflines import MOST_ENGINES, RooflineMetrics
+from store.database import open_database
+from store.queries import Window, request_table, sample_table
+from store.retention import forget_older
+from store.schema import STARTS
+from store.starts import UNSEEN_NS, forget_starts, in_force
+from store.writer import Writer
+from telemetry.corroborated_time import CorroboratedClock
+from tests.hostile.otlp_messages import S, post, record, samples, send_spans, spans, start
+
+NOW_NS: Final = 1_790_000_000 * S
+DAY_NS: Final = 86_400 * S
+EVER: Final = Window(0, 2**63 - 1)
+EXTREMES: Final = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
+NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308, 5e-324, 2.0**63)
+
+
+@dataclass
+class Tailspan:
+    """A collector on a free port, before a real SQLite file, with its /metrics."""
+
+    engine: Engine
+    collector: Collector
+    exporter: PrometheusExporter
+    rooflines: RooflineMetrics
+    scraped: TestClient
+
+    def series(self, name: str) -> dict[tuple[str, ...], float]:
+        """What a scrape says of a metric, by its labels' values."""
+        text = self.scraped.get("/metrics").text
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        families = text_string_to_metric_families("\n".join([*lines, ""]))
+        return {
+            tuple(each.labels.values()): each.value
+            for family in families
+            for each in family.samples
+            if each.name == name
+        }
+
+    def refused(self, signal: str, reason: str) -> int:
+        """How many items were refused for a reason."""
+        return self.collector.counters.report().items[signal, "refused", reason]
+
+
+@pytest.fixture
+def tailspan(tmp_path: Path) -> Iterator[Tailspan]:
+    """One whose clock stands still."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    clock = CorroboratedClock(lambda: NOW_NS, lambda: NOW_NS)
+    exporter = PrometheusExporter(clock_unix_ns=clock)
+    rooflines = RooflineMetrics(lambda replicas: in_force(engine, replicas=replicas), clock)
+    with Writer(engine) as writer:
+        made = Collector(
+            writer,
+            [exporter, rooflines],
+            gpu_listeners=[exporter],
+            grpc_port=0,
+            http_port=0,
+            clock=clock,
+            pricing=Pricing(PriceList()),
+            keep_ns=7 * DAY_NS,
+        )
+        clocks = ClockMetrics(made.clocks.report, clock, lambda: made.clocks.overflows)
+        app = metrics_app(Exposition([exporter, rooflines, clocks]), lambda: True)
+        with running(made) as collector, TestClient(app) as scraped:
+            yield Tailspan(engine, collector, exporter, rooflines, scraped)
+    engine.dispose()
+
+
+def many(messages: list[Any]) -> Any:
+    """Several messages as one."""
+    whole = type(messages[0])()
+    for each in messages:
+        whole.MergeFrom(each)
+    return whole
+
+
+def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
+    tailspan: Tailspan,
+) -> None:
+    """25,000 in one message, as many replicas."""
+    real = start(NOW_NS - 3 * UNSEEN_NS, "real")
+    post(tailspan.collector, "/v1/logs", real.SerializeToString())
+    post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())
+    flood = ExportLogsServiceRequest()
+    for number in range(25_000):
+        flood.resource_logs.add().CopyFrom(real.resource_logs[0])
+        replica = flood.resource_logs[-1].resource.attributes[0].value
+        replica.string_value = f"made-up-{number}"
+    answer = post(tailspan.collector, "/v1/logs", flood.SerializeToString())
+    told = ExportLogsServiceResponse.FromString(answer).partial_success
+    assert told.rejected_log_records == 25_000 - (ALL_BURST - 1)
+    assert "too_many_starts (at most 256 of a replica" in told.error_message
+    assert tailspan.refused("logs", Refusal.TOO_MANY_STARTS) == told.rejected_log_records
+    with tailspan.engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(STARTS)) == ALL_BURST
+    assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
+    tailspan.series("tailspan_engine_info")
+    assert {replica for replica, _ in tailspan.rooflines._starts} == {"real"}
+    # An hour later those that were never sampled are gone.
+    forget_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
+    assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_span_that_ends_in_a_week_moves_none_of_those_beside_it(
+    tailspan: Tailspan, named: bool
+) -> None:
+    """In the same message, and in the next."""
+    good = [record(NOW_NS - number * S) for number in range(1, 11)]
+    sent = spans(good, "a")
+    bad = spans([record(NOW_NS)], "a" if named else "client")
+    if not named:
+        bad.resource_spans[0].resource.Clear()
+    span = bad.resource_spans[0].scope_spans[0].spans[0]
+    for ahead_ns, expected in ((166 * 3_600 * S, 1), (5 * 3_600 * S, 0)):
+        span.span_id = ahead_ns.to_bytes(8, "big")
+        span.end_time_unix_nano = NOW_NS + ahead_ns
+        del span.attributes[:]
+        span.attributes.extend(sent.resource_spans[0].scope_spans[0].spans[0].attributes)
+        kept = [
+            each for each in span.attributes if each.key.startswith(("tailspan.o", "tailspan.b"))
+        ]
+        del span.attributes[:]
+        span.attributes.extend(kept)
+        answer = post(tailspan.collector, "/v1/traces", many([bad, sent]).SerializeToString())
+        told = ExportTraceServiceResponse.FromString(answer).partial_success
+        assert told.rejected_spans == expected
+    send_spans(tailspan.collector, [record(NOW_NS - 20 * S)], "a")
+    table = request_table(tailspan.engine, EVER, columns=["received_unix_ns", "clock_ahead_s"])
+    rows = table.to_pylist()
+    moved = [row for row in rows if row["clock_ahead_s"] is not None]
+    assert len(rows) == 12
+    assert [row["clock_ahead_s"] for row in moved] == [5 * 3_600.0]
+    still = sorted(row["received_unix_ns"] for row in rows if row not in moved)
+    assert still == sorted(NOW_NS - (4 + number) * S for number in [*range(1, 11), 20])
+
+
+def test_extreme_instants_are_refused_by_themselves(tailspan: Tailspan) -> None:
+    """As starts and as ends of spans, of samples, and of what totals count since."""
+    sent = ExportTraceServiceRequest()
+    for first in EXTREMES:
+        for last in (*EXTREMES, NOW_NS):
+            message = spans([record(NOW_NS)], "a")
+            span = message.resource_spans[0].scope_spans[0].spans[0]
+            span.start_time_unix_nano, span.end_time_unix_nano = first, last
+            sent.MergeFrom(message)
+    good = spans([record(NOW_NS - S)], "a")
+    answer = post(tailspan.collector, "/v1/traces", many([sent, good]).SerializeToString())
+    told = ExportTraceServiceResponse.FromString(answer).partial_success
+    assert told.rejected_spans == len(EXTREMES) * (len(EXTREMES) + 1)
+    rows = request_table(tailspan.engine, EVER).to_pylist()
+    assert [row["received_unix_ns"] for row in rows] == [NOW_NS - 5 * S]
+
+    measured = ExportMetricsServiceRequest()
+    for first in EXTREMES[1:]:
+        for at in EXTREMES:
+            sampled = samples(NOW_NS, "a")
+            for metric in sampled.resource_metrics[0].scope_metrics[0].metrics:
+                points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
+                points[0].time_unix_nano, points[0].start_time_unix_nano = at, first
+            measured.MergeFrom(sampled)
+    measured.MergeFrom(samples(NOW_NS - S, "a"))
+    answer = post(tailspan.collector, "/v1/metrics", measured.SerializeToString())
+    refused = ExportMetricsServiceResponse.FromString(answer).partial_success
+    assert refused.rejected_data_points == 4 * len(EXTREMES) * (len(EXTREMES) - 1)
+    at_unix_ns = sample_table(tailspan.engine, EVER)["at_unix_ns"].to_pylist()
+    assert at_unix_ns == [NOW_NS - S]
+
+
+def test_extreme_numbers_are_refused_and_nothing_becomes_infinite(tailspan: Tailspan) -> None:
+    """In each numeric attribute of a span and each point; the spans and points beside are kept."""
+    traced = ExportTraceServiceRequest()
+    whole = spans([record(NOW_NS - S, itl_max_s=0.1, preemptions=0, billed_s=0.1)], "a")
+    attributes = whole.resource_spans[0].scope_spans[0].spans[0].attributes
+    for place, attribute in enumerate(attributes):
+        kind = attribute.value.WhichOneof("value")
+        for number in NUMBERS if kind == "double_value" else (-1, 2**63 - 1, -(2**63)):
+            if kind not in ("double_value", "int_value"):
+                continue
+            message = spans([record(NOW_NS - S)], "a")
+            span = message.resource_spans[0].scope_spans[0].spans[0]
+            del span.attributes[:]
+            span.attributes.extend(attributes)
+            setattr(span.attributes[place].value, kind, number)
+            traced.MergeFrom(message)
+    answer = post(tailspan.collector, "/v1/traces", many([traced, whole]).SerializeToString())
+    told = ExportTraceServiceResponse.FromString(answer).partial_success
+    # The smallest number above zero is a duration like another, where no sum contradicts it.
+    assert told.rejected_spans > len(traced.resource_spans) * 0.8
+
+    measured = ExportMetricsServiceRequest()
+    for number in NUMBERS:
+        for instant in range(1, 3):
+            sampled = samples(NOW_NS - instant * S, "a")
+            for metric in sampled.resource_metrics[0].scope_metrics[0].metrics:
+                points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
+                points[0].as_double = number
+            measured.MergeFrom(sampled)
+    measured.MergeFrom(samples(NOW_NS, "a"))
+    post(tailspan.collector, "/v1/metrics", measured.SerializeToString())
+    text = tailspan.scraped.get("/metrics").text
+    for line in text.splitlines():
+        if not line.startswith("#") and 'le="+Inf"' not in line:
+            assert not line.lower().endswith(("inf", "nan")), line
+
+
+def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
+    tailspan: Tailspan,
+) -> None:
+    """Replicas, engines and models; the real one that came first stays."""
+    post(tailspan.collector, "/v1/metrics", samples(NOW_NS - S, "real").SerializeToString())
+    one = samples(NOW_NS, "x")
+    flood = ExportMetricsServiceRequest()
+    for number in range(3_000):
+        flood.MergeFrom(one)
+        each = flood.resource_metrics[-1]
+        each.resource.attributes[0].value.string_value = f"made-up-{number}"
+    post(tailspan.collector, "/v1/metrics", flood.SerializeToString())
+    engines_of_one = ExportMetricsServiceRequest()
+    for number in range(3_000):
+        engines_of_one.MergeFrom(samples(NOW_NS, "real", engine=number))
+    post(tailspan.collector, "/v1/metrics", engines_of_one.SerializeToString())
+    requests = [record(NOW_NS - S, model=f"m{each}", tenant=f"t{each}") for each in range(500)]
+    send_spans(tailspan.collector, requests, "real")
+    last_sample = tailspan.series("tailspan_engine_last_sample_timestamp_seconds")
+    assert len(last_sample) <= COMBINED_LIMIT
+    assert any("real" in labels for labels in last_sample)
+    assert len(tailspan.rooflines._engines) <= MOST_ENGINES
+    held = tailspan.series("tailspan_exporter_label_values")
+    assert held["replica",] <= LIMIT
+    assert held["model",] <= LIMIT
+    overflows = tailspan.series("tailspan_exporter_label_overflows_total")
+    assert overflows["replica",] > 2_000
+    assert overflows["engine",] > 1_000
+    assert overflows["model",] >= 500 - LIMIT
+    assert tailspan.series("tailspan_clock_untracked_messages_total")[()] > 1_000
+    left_out = tailspan.series("tailspan_roofline_left_out_samples_total")
+    assert left_out["engine",] > 1_000
+
+
+def test_samples_out_of_order_and_twice_and_counters_that_reset(tailspan: Tailspan) -> None:
+    """Totals on /metrics never go back but for a restart, and each instant is kept once."""
+    for at_s in (-5, -3, -4, -3, -5, -1, -2):
+        sampled = samples(NOW_NS + at_s * S, "a", started_unix_ns=NOW_NS - 60 * S)
+        post(tailspan.collector, "/v1/metrics", sampled.SerializeToString())
+    kept = sample_table(tailspan.engine, EVER)["at_unix_ns"].to_pylist()
+    assert sorted(kept) == [NOW_NS - at_s * S for at_s in (5, 4, 3, 2, 1)]
+    steps = tailspan.series("tailspan_engine_steps_total")
+    assert list(steps.values()) == [1000]
+    for totals, expected in ((400, 1000), (2_000, 2_000)):
+        sampled = samples(
+            NOW_NS - 10_000 + totals,
+            "a",
+            started_unix_ns=NOW_NS - 60 * S,
+            totals={"tailspan.engine.steps": totals},
+        )
+        post(tailspan.collector, "/v1/metrics", sampled.SerializeToString())
+        assert max(tailspan.series("tailspan_engine_steps_total").values()) == expected
+
+
+def test_what_is_older_than_rows_are_kept_does_not_come_in(tailspan: Tailspan) -> None:
+    """Also the oldest instant there is; nothing that was taken in is deleted at once."""
+    old = [record(NOW_NS - 8 * DAY_NS), record(EARLIEST_UNIX_NS + 5 * S), record(NOW_NS - S)]
+    told = send_spans(tailspan.collector, old, "a").partial_success
+    assert told.rejected_spans == 2
+    assert forget_older(tailspan.engine, 7 * DAY_NS, NOW_NS, pause=lambda: None) == 0
+
+
+def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
+    """A time to first token of a day in a request of four seconds would be in every quantile."""
+    spoilt = []
+    for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
+        message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")
+        for attribute in message.resource_spans[0].scope_spans[0].spans[0].attributes:
+            if name in attribute.key or (name == "ttft" and "time_to_first" in attribute.key):
+                attribute.value.double_value = seconds
+        spoilt.append(message)
+    answer = post(tailspan.collector, "/v1/traces", many(spoilt).SerializeToString())
+    told = ExportTraceServiceResponse.FromString(answer).partial_success
+    assert told.rejected_spans == 2
+    assert tailspan.refused("traces", Refusal.PARTS_DO_NOT_SUM) == 2
