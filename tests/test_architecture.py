@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
-    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline"},
+    # The explorer's server checks Host and Origin by the same rule as the collector's.
+    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline", "collector.hosts"},
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.modelshape", "ui.pages"},
     "cli": {
