@@ -27,9 +27,11 @@ from cli.notifying import Notifying
 from cli.retaining import Keep, retain_for_ever
 from cli.scrape_options import ScrapeSetup
 from collector.bearer import BearerGate
+from collector.connections import ConnectionLimits
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
 from collector.hosting import AsgiHost, listen
+from collector.hosts import AllowedHosts, HostGate
 from collector.limits import Limits
 from collector.reading import ReadingApart
 from collector.scrape.scraper import Scraper
@@ -60,6 +62,8 @@ from ui.sign_in_file import SignIn
 EXPLORER_START_S = 60.0
 GRACE_S = 5.0
 MOST_NAMED = 16
+PROBES = ("/healthz", "/readyz")
+"""What an orchestrator asks for: without a token, under whatever name."""
 FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
 """What `tailspan up --simulate` shows: an incident that pages, and under way (tests/cli)."""
 NAMELESS = "a server that gives no name (service.instance.id)"
@@ -230,6 +234,7 @@ class Stack:
             http_port=ports.http,
             limits=doors.limits or Limits(),
             tokens=doors.tokens,
+            hosts=doors.hosts or AllowedHosts(),
             tls=doors.tls,
             reading=ReadingApart(),
             forward=forward.offer if forward else None,
@@ -240,13 +245,15 @@ class Stack:
         told.append(ClockMetrics(self.collector.clocks.report))
         scraped: ASGIApp = metrics_app(Exposition(told), lambda: self.collector.ready)
         if doors.tokens is not None:
-            scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))
+            scraped = BearerGate(scraped, doors.tokens, open_paths=PROBES)
+        scraped = HostGate(scraped, doors.hosts or AllowedHosts(), open_paths=PROBES)
         self.metrics = AsgiHost(
             scraped,
             host=host,
             port=ports.metrics,
             option="--metrics-port",
             tls=doors.tls,
+            limits=ConnectionLimits(connections=64, per_peer=16),
         )
 
     async def __aenter__(self) -> Self:

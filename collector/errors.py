@@ -55,6 +55,21 @@ class BusyError(IntakeError):
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
 
+class StoppingError(IntakeError):
+    """The collector stops; the one that is started next will take the message."""
+
+    result, http_status, rpc_code, retry_after_s = "stopping", 503, 14, RETRY_AFTER_S
+
+    def __init__(self) -> None:
+        super().__init__("the collector is stopping and has not stored this; send again")
+
+
+class TooSlowError(IntakeError):
+    """The message did not arrive in time."""
+
+    result, http_status, rpc_code, retry_after_s = "too_slow", 503, 4, RETRY_AFTER_S
+
+
 class ThrottledError(IntakeError):
     """The sender, or all of them together, sent too much in too short a time."""
 
@@ -93,6 +108,8 @@ RESULTS = (
             TooLargeError,
             UnsupportedError,
             BusyError,
+            StoppingError,
+            TooSlowError,
             ThrottledError,
             UnauthenticatedError,
             StoreFailedError,

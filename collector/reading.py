@@ -1,30 +1,39 @@
 """Reading messages, which is the most of the work: in this process, or in one beside it.
 
-Python runs on one core. Spans, of which there are the most, can be read on another, by a
-process that is given bodies and hands back rows. It holds nothing: it ends when its input does,
-which is when we end, however that comes about; and if it ends first, another takes its place.
+Python runs on one core. Messages can be read on another, by a process that is given bodies and
+hands back rows. It holds nothing: it ends when its input does, which is when we end, however that
+comes about; and if it ends first, another takes its place. There a message may take a second of
+the processor and no more: a small one can be made to take as long as one likes, and the messages
+of others wait behind it.
 """
 
 import fcntl
 import os
 import pickle
+import signal as signals
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
-from collector.errors import BusyError, IntakeError
+from collector.errors import BusyError, IntakeError, TooLargeError
 from collector.normalise.batch import Batch
 from collector.otlp_json import from_json
-from collector.signals import TRACES, Signal
+from collector.signals import SIGNALS, TRACES, Signal
 from telemetry.request_rows import MEASURES, RequestRows
 
-_QUESTION: Final = Struct("<IQ?")
-"""The body's length, the present in unix ns, whether it is JSON; the body follows."""
+MAX_CPU_S: Final = 1.0
+"""Of the processor, for one message. 16 MiB of our spans take 0.35 s; as much JSON as there may be
+takes 0.65 s. It is time of the processor: a busy machine refuses no more than an idle one."""
+
+_QUESTION: Final = Struct("<IQ?B")
+"""The body's length, the present in unix ns, whether it is JSON, the signal's place in `SIGNALS`;
+the body follows."""
 _PIPE_BYTES: Final = 2**20
 """A message is some hundred kB, and a pipe of 64 would take turns over each."""
 _ANSWER: Final = Struct("<I")
@@ -53,22 +62,27 @@ class ReadingHere:
 
 
 class ReadingApart(ReadingHere):
-    """Spans in a process of their own, the rest here. The process is started when needed."""
+    """In a process of its own, which is started when needed.
 
-    def __init__(self) -> None:
+    Args:
+        max_cpu_s: of the processor, for one message.
+    """
+
+    def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
+        self._max_cpu_s = max_cpu_s
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message."""
-        if signal is not TRACES:
-            return super().read(signal, body, json, now_unix_ns)
         try:
-            answer = self._ask(body, json, now_unix_ns)
-        except (OSError, EOFError) as error:
+            answer = self._ask(signal, body, json, now_unix_ns)
+        except (OSError, EOFError, ValueError) as error:  # ValueError: closed while we waited
             self.close()
-            raise BusyError("the process that reads spans ended; send again") from error
+            raise BusyError("the process that reads messages ended; send again") from error
         if isinstance(answer, IntakeError):
             raise answer
+        if isinstance(answer, Batch):
+            return answer
         rows, measures, skipped, refused, truncated_texts = answer
         return Batch(
             requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
@@ -89,20 +103,20 @@ class ReadingApart(ReadingHere):
                     with suppress(OSError):  # what it did not read any more
                         stream.close()
 
-    def _ask(self, body: bytes, json: bool, now_unix_ns: int) -> Any:
-        process = self._process = self._process or _started()
+    def _ask(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
+        process = self._process = self._process or _started(self._max_cpu_s)
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json))
+        process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json, SIGNALS.index(signal)))
         process.stdin.write(body)
         process.stdin.flush()
         (length,) = _ANSWER.unpack(_whole(process.stdout, _ANSWER.size))
         return pickle.loads(_whole(process.stdout, length))
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "collector.reading"],
+        [sys.executable, "-m", "collector.reading", str(max_cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # Not from the working directory: it may hold a `collector` of its own.
@@ -123,25 +137,64 @@ def _whole(stream: IO[bytes], length: int) -> bytes:
     return found
 
 
-def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer until there are no more questions."""
+def serve(questions: IO[bytes], answers: IO[bytes], max_cpu_s: float | None = None) -> None:
+    """Answer until there are no more questions.
+
+    Args:
+        questions: as `_QUESTION`.
+        answers: as `_ANSWER`.
+        max_cpu_s: of the processor, for one message; None for any time.
+    """
     here = ReadingHere()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
-        length, now_unix_ns, json = _QUESTION.unpack(head)
+        length, now_unix_ns, json, number = _QUESTION.unpack(head)
+        body = _whole(questions, length)
+        signal = SIGNALS[number]
         answer: Any
         try:
-            batch = here.read(TRACES, _whole(questions, length), json, now_unix_ns)
+            with _at_most(max_cpu_s):
+                batch = here.read(signal, body, json, now_unix_ns)
         except IntakeError as error:
             answer = error
+        except _TakesTooLongError:
+            answer = TooLargeError(
+                f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
+            )
         else:
-            rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
-            left = dict(batch.skipped), dict(batch.refused), batch.truncated_texts
-            answer = (rows, measures, *left)
+            answer = _rows(batch) if signal is TRACES else batch
         told = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(told)))
         answers.write(told)
         answers.flush()
 
 
+def _rows(batch: Batch) -> Any:
+    """What a message of spans held, in what is quick to pickle."""
+    rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
+    return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
+
+
+class _TakesTooLongError(BaseException):
+    """Not an Exception, which what reads a message would take for a defect of the message."""
+
+
+@contextmanager
+def _at_most(cpu_s: float | None) -> Iterator[None]:
+    if cpu_s is None:
+        yield
+        return
+    # Of the processor, in user mode: its signal comes between two steps of Python.
+    signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signals.setitimer(signals.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(*_: object) -> None:
+    raise _TakesTooLongError
+
+
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    signals.signal(signals.SIGVTALRM, _too_long)
+    serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]))

@@ -1,15 +1,19 @@
 """The collector as a whole: both OTLP receivers before one sink."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from collector.ages import Ages
 from collector.bearer import Tokens
 from collector.clocks import Clocks
+from collector.connections import ConnectionLimits, within_descriptors
 from collector.counters import Counters
 from collector.hosting import AsgiHost
+from collector.hosts import AllowedHosts, HostGate
 from collector.intake import Intake
 from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
@@ -23,6 +27,8 @@ from cost.pricing import Pricing
 GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
+ANSWER_S: Final = 1.0
+"""To send the last answers in."""
 
 
 class Collector:
@@ -37,6 +43,7 @@ class Collector:
         http_port: 0 for a free one.
         limits: how much is taken at once, and a second.
         tokens: who may send; None for anybody.
+        hosts: the names under which OTLP/HTTP may be addressed. Browsers do not speak gRPC.
         tls: of both receivers; None for plaintext.
         reading: how messages are read; None for in this process.
         clock_unix_ns: the present.
@@ -57,6 +64,7 @@ class Collector:
         http_port: int = HTTP_PORT,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         tokens: Tokens | None = None,
+        hosts: AllowedHosts = AllowedHosts(),  # noqa: B008 - frozen
         tls: Tls | None = None,
         reading: Reading | None = None,
         clock_unix_ns: Callable[[], int] = time.time_ns,
@@ -65,6 +73,12 @@ class Collector:
         pricing: Pricing | None = None,
         keep_ns: int | None = None,
     ) -> None:
+        connections = within_descriptors(limits.max_connections, ports=2)
+        limits = replace(
+            limits,
+            max_connections=connections,
+            max_peer_connections=min(limits.max_peer_connections, connections),
+        )
         self.clocks = Clocks()
         self.counters = counters or Counters()
         self._listening = False
@@ -89,16 +103,17 @@ class Collector:
             host=host,
             port=grpc_port,
             option="--grpc-port",
-            max_body_bytes=limits.max_body_bytes,
+            limits=limits,
             tokens=tokens,
             tls=tls,
         )
         self._http = AsgiHost(
-            http_app(self._intake, self.counters, limits.max_body_bytes, tokens),
+            HostGate(http_app(self._intake, self.counters, limits.max_body_bytes, tokens), hosts),
             host=host,
             port=http_port,
             option="--http-port",
             tls=tls,
+            limits=ConnectionLimits(limits.max_connections, limits.max_peer_connections),
         )
 
     @property
@@ -131,11 +146,11 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take nothing new, answer what is under way, and return when its rows are kept."""
+        """Take nothing new and answer what is under way: within `grace_s`, or as retryable."""
         self._listening = False
-        await self._grpc.stop(grace_s)
-        await self._http.stop(grace_s)
-        await self._intake.drained()
+        await self._intake.stop(grace_s)
+        # All calls have their answers; what remains is to send them.
+        await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:
         await self.start()

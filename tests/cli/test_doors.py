@@ -26,6 +26,7 @@ GIVEN: dict[str, Any] = {
     "tls_key": None,
     "tls_client_ca": None,
     "insecure_bind": False,
+    "allowed_host": (),
     "max_body": 16,
     "max_peer_rate": 128,
     "max_rate": 512,
