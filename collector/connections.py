@@ -178,21 +178,28 @@ class Acceptor:
         self._peers[peer] += 1
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
+        def served(task: asyncio.Task[None]) -> None:
+            # Not in the task: one that gives way before its first step never takes it.
+            error = None if task.cancelled() else task.exception()
+            if task.cancelled() or error is not None:
+                self.closed(connection)
+                accepted.close()
+            if error is not None and not isinstance(error, OSError):  # a defect of ours
+                _log.error("a connection could not be served", exc_info=error)
+
+        connection.task.add_done_callback(served)
+
     async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
         handshake = {
             "ssl_handshake_timeout": self._limits.handshake_s,
             "ssl_shutdown_timeout": self._limits.handshake_s,
         }
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._protocol(connection),
-                accepted,
-                ssl=self._tls,
-                **(handshake if self._tls else {}),
-            )
-        except (OSError, asyncio.CancelledError):  # a client that fails, or gives way to another
-            self.closed(connection)
-            accepted.close()
+        await self._loop.connect_accepted_socket(
+            lambda: self._protocol(connection),
+            accepted,
+            ssl=self._tls,
+            **(handshake if self._tls else {}),
+        )
 
     def _make_way(self, peer: str | None) -> bool:
         """Close the connection that has waited longest: of this sender, else of the one that has

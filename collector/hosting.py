@@ -132,7 +132,8 @@ class _LimitedServer(uvicorn.Server):
                 app_state=self.lifespan.state,
             )
 
-        (listening,) = sockets or ()
+        assert sockets, "AsgiHost.start gives one"
+        listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
         # What uvicorn does with them is to close them, and to wait until they are.
         self.servers = [cast(asyncio.Server, acceptor)]
