@@ -17,6 +17,7 @@ from collector.reading import Reading
 from collector.server import Collector
 from collector.testing import MemorySink, background_loop, running
 from collector.tls import Tls
+from tests.collector.conftest import record, resource, span, trace_message  # noqa: F401  # fixtures
 
 _T = TypeVar("_T")
 
