@@ -27,8 +27,11 @@ from typing import NamedTuple
 import grpc
 from _ingest_sender import METHOD
 from ingest import ROOT, end, memory_mb, wait_for
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tailspan_vllm import names
 
 from collector.limits import MIB, Limits
+from collector.normalise.envelope import MAX_PARTS
 from collector.otlp_json import MAX_VALUES
 
 TOKEN = "hostile-benchmark-token"
@@ -157,6 +160,23 @@ def costly_protobuf() -> bytes:
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
+def many_rows() -> bytes:
+    """As many spans as there may be, each of which becomes a row: the least that one needs."""
+    now, spans = time.time_ns(), []
+    for number in range(MAX_PARTS - 2):
+        span = Span(
+            trace_id=number.to_bytes(16, "big", signed=False)[:15] + b"\1",
+            span_id=(number + 1).to_bytes(8, "big"),
+            start_time_unix_nano=now - 10**9,
+            end_time_unix_nano=now,
+        )
+        for key, value in ((names.OUTCOME, "stop"), (names.BASIS, "http")):
+            span.attributes.add(key=key).value.string_value = value
+        spans.append(field(2, span.SerializeToString()))
+    scope = field(1, field(1, names.SCOPE.encode()))
+    return field(1, field(2, scope + b"".join(spans)))
+
+
 def unauthenticated(server: Server) -> list[Result]:
     """100 calls of 15 MiB on one connection, none of them with a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
@@ -257,6 +277,7 @@ def delayed(server: Server) -> list[Result]:
     for what, kind, body in (
         ("JSON", JSON, costly_json()),
         ("protobuf", PROTOBUF, costly_protobuf()),
+        (f"{MAX_PARTS:,} rows", PROTOBUF, many_rows()),
     ):
         packed, statuses, over = gzip.compress(body, 6), Counter[int | None](), threading.Event()
 

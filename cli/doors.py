@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -150,6 +151,7 @@ def doors_of(
     try:
         hosts = AllowedHosts.of(
             names_in(allowed_host, os.environ),
+            own=(host, gethostname()),
             loopback=local,
             protected=tokens is not None or tls is not None,
         )

@@ -86,6 +86,12 @@ class UnauthenticatedError(IntakeError):
     result, http_status, rpc_code = "unauthenticated", 401, 16
 
 
+class ForbiddenError(IntakeError):
+    """A browser's page asks: the Host or the Origin is not allowed."""
+
+    result, http_status, rpc_code = "forbidden", 403, 7
+
+
 class StoreFailedError(IntakeError):
     """The rows were not committed; another time they may be."""
 
@@ -112,6 +118,7 @@ RESULTS = (
             TooSlowError,
             ThrottledError,
             UnauthenticatedError,
+            ForbiddenError,
             StoreFailedError,
             StoreRefusedError,
         )

@@ -197,10 +197,6 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
         # Without a call. Exporters send at least each minute, and connect again by themselves.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
-        # Whoever vanished without a word is noticed.
-        ("grpc.keepalive_time_ms", IDLE_S * 1000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ]
 
 

@@ -12,6 +12,7 @@ from collector.bearer import Tokens
 from collector.clocks import Clocks
 from collector.connections import ConnectionLimits, within_descriptors
 from collector.counters import Counters
+from collector.errors import ForbiddenError
 from collector.hosting import AsgiHost
 from collector.hosts import AllowedHosts, HostGate
 from collector.intake import Intake
@@ -20,6 +21,7 @@ from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
 from collector.priced import Priced
 from collector.reading import Reading, ReadingHere
+from collector.signals import SIGNALS
 from collector.sink import Forward, GpuListener, Listener, Sink
 from collector.tls import Tls
 from cost.pricing import Pricing
@@ -108,7 +110,11 @@ class Collector:
             tls=tls,
         )
         self._http = AsgiHost(
-            HostGate(http_app(self._intake, self.counters, limits.max_body_bytes, tokens), hosts),
+            HostGate(
+                http_app(self._intake, self.counters, limits.max_body_bytes, tokens),
+                hosts,
+                refused=self._forbidden,
+            ),
             host=host,
             port=http_port,
             option="--http-port",
@@ -130,6 +136,11 @@ class Collector:
     def http_port(self) -> int:
         """The port of OTLP/HTTP; the real one once started."""
         return self._http.port
+
+    def _forbidden(self, path: str) -> None:
+        for signal in SIGNALS:
+            if signal.http_path == path:
+                self.counters.message("http", signal, ForbiddenError.result)
 
     async def start(self) -> None:
         """Listen on both ports.

@@ -80,6 +80,13 @@ def test_given_names_are_allowed() -> None:
     assert not NAMED.allow("spans.example.org.evil.example")
 
 
+def test_the_address_and_the_machines_name_are_allowed() -> None:
+    """An address among them adds nothing."""
+    hosts = AllowedHosts.of([], loopback=False, protected=False, own=("::", "Gpu-1.example.org"))
+    assert hosts.allow("gpu-1.example.org:4318")
+    assert hosts.names == {"gpu-1.example.org"}
+
+
 @pytest.mark.parametrize("name", ["", "a:80", "http://a", "*", "*.", "a b", "-a"])
 def test_a_name_that_is_no_host_is_an_error(name: str) -> None:
     """The error repeats it and shows what is allowed."""
@@ -170,6 +177,8 @@ def test_a_rebound_page_reaches_neither_otlp_nor_metrics(tmp_path: Path) -> None
                 assert evil.startswith(b"HTTP/1.1 403")
                 assert b"--allowed-host NAME" in evil
                 assert page.startswith(b"HTTP/1.1 403")
+            messages = stack.collector.counters.report().messages
+            assert messages["http", "traces", "forbidden"] == 2
             health = await asyncio.to_thread(
                 _get, stack.metrics.port, "GET /healthz", "Host: evil.example"
             )
