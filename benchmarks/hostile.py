@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from _ingest_sender import METHOD
-from ingest import ROOT, end, memory_mb, wait_for
+from _ingest_sender import METHOD  # type: ignore[import-not-found]  # beside this one
+from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-found]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 

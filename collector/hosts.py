@@ -60,7 +60,7 @@ class AllowedHosts:
         Raises:
             ValueError: a name is not a host name.
         """
-        known = {name.lower() for name in own if _NAME.fullmatch(name.lower())}
+        known = frozenset(name.lower() for name in own if _NAME.fullmatch(name.lower()))
         return cls(known.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
