@@ -180,7 +180,7 @@ class Intake:
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, and have every message answered within about `grace_s`.
+        """Take nothing new, and have every message answered within `grace_s`.
 
         What is not committed by then is answered as retryable.
         """
@@ -189,15 +189,16 @@ class Intake:
         for timeout in list(self._arriving):
             with suppress(RuntimeError):  # it has passed already
                 timeout.reschedule(0)
-        await self._answered(grace_s / 2)
-        # What is being read still is given up.
+        await self._answered(0.4 * grace_s)
+        # Give up the message that is still being read; what is read waits for its commit.
         await asyncio.to_thread(self._reading.close)
-        await self._answered(grace_s / 2)
+        await self._answered(0.4 * grace_s)
         for task in self._tasks:
             task.cancel()
-        await self._answered(grace_s / 2)
-        # Reading in this process cannot be given up; nobody waits for it any more.
+        await self._answered(0.2 * grace_s)
+        # Reading in this process cannot be given up. No caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._reading.close()  # a message may have begun to be read after the first time
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:
@@ -216,15 +217,17 @@ class Intake:
                     whole = inflate(body, encoding, self._max_body_bytes)
                 return self._reading.read(signal, whole, json, arrived_unix_ns)
 
+            if self._stopping:
+                raise StoppingError
             # A large message takes long to read, and the loop has others to answer.
             done = self._queue.put(room.peer, read)
             self._thread.submit(self._queue.run_next)
             try:
                 batch = await asyncio.wrap_future(done)
             finally:
-                if encoding:
-                    self._rates.add(room.peer, len(whole) - len(body))
-                    room.set(len(whole))
+                self._rates.add(room.peer, len(whole) - len(body))
+            # It may wait for the store for long, decompressed.
+            room.grow(len(whole) - len(body))
             for step in self._steps:
                 step(batch, arrived_unix_ns)
             if not batch.empty:

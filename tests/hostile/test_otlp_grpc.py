@@ -1,6 +1,7 @@
 """gRPC senders without a token, with too many calls, or with messages that never arrive."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
     with _channel(collector) as channel:
         held = [channel.stream_unary(METHOD).future(_never(over), timeout=20) for _ in range(4)]
         while collector.counters.report().waiting_messages < 4:
-            pass
+            time.sleep(0.01)
         with pytest.raises(grpc.RpcError) as refused:
             channel.unary_unary(METHOD)(b"", timeout=10)
         over.set()

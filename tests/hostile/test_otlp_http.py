@@ -3,7 +3,11 @@
 import asyncio
 import gzip
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPResponse
+from typing import Any
 
 import pytest
 
@@ -54,7 +58,7 @@ def test_bodies_are_charged_while_they_arrive(collect: Collect, connect: Connect
         for _ in range(2)
     ]
     while collector.counters.report().waiting_bytes < 80 * KIB:
-        pass
+        time.sleep(0.01)
     third = connect(collector.http_port, post(64 * KIB) + bytes(40 * KIB), source="127.0.0.2")
     answer = read_head(third)
     assert answer.startswith(b"HTTP/1.1 503")
@@ -64,7 +68,7 @@ def test_bodies_are_charged_while_they_arrive(collect: Collect, connect: Connect
     for connection in hostile:
         connection.close()
     while collector.counters.report().waiting_bytes:
-        pass
+        time.sleep(0.01)
 
 
 def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Connect) -> None:
@@ -73,24 +77,24 @@ def test_a_sender_has_so_many_messages_under_way(collect: Collect, connect: Conn
     for _ in range(3):
         connect(collector.http_port, post(4), source="127.0.0.2")
     while collector.counters.report().waiting_messages < 3:
-        pass
+        time.sleep(0.01)
     assert _send(collector, b"", "127.0.0.2").status == 503
     assert _send(collector, b"").status == 200
 
 
-@pytest.mark.parametrize("time", ["STALL_S", "BODY_S"])
+@pytest.mark.parametrize("limit", ["STALL_S", "BODY_S"])
 def test_a_body_that_does_not_arrive_is_given_up(
-    collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, time: str
+    collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Whether nothing comes, or a byte now and then; the sender may try again."""
-    monkeypatch.setattr(bodies, "STALL_S", 0.2 if time == "STALL_S" else 5.0)
-    monkeypatch.setattr("collector.otlp_http.BODY_S", 0.5 if time == "BODY_S" else 30.0)
+    monkeypatch.setattr(bodies, "STALL_S", 0.2 if limit == "STALL_S" else 5.0)
+    monkeypatch.setattr("collector.otlp_http.BODY_S", 0.5 if limit == "BODY_S" else 30.0)
     connection = connect(collect().http_port, post(1000))
     connection.settimeout(0.05)
     answer = b""
     while not answer:
         try:
-            if time == "BODY_S":
+            if limit == "BODY_S":
                 connection.send(b"a")
             answer = connection.recv(4096)
         except TimeoutError:
@@ -132,6 +136,21 @@ def test_what_was_decompressed_counts_for_the_rate(collect: Collect) -> None:
     answer = _send(collector, b"")
     assert answer.status == 429
     assert int(answer.headers["Retry-After"]) >= 8
+
+
+def test_what_was_decompressed_counts_for_the_memory(
+    collect: Collect, trace_message: Callable[..., Any]
+) -> None:
+    """Small messages that become large cannot pile up before a store that hangs."""
+    sink = MemorySink(held=True)
+    collector = collect(sink, max_peer_waiting_bytes=150 * KIB)
+    packed = gzip.compress(trace_message().SerializeToString() + _unknown(100 * KIB))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(_send, collector, packed, **{"Content-Encoding": "gzip"})
+        assert sink.submitted.acquire(timeout=20)
+        assert _send(collector, packed, **{"Content-Encoding": "gzip"}).status == 503
+        sink.release()
+        assert first.result().status == 200
 
 
 class _Gate(ReadingHere):
