@@ -9,6 +9,7 @@ stands beside its bar; the exit status is 1 if one is missed. Takes about a minu
 
 import gzip
 import http.client
+import os
 import re
 import signal
 import socket
@@ -160,13 +161,13 @@ def costly_protobuf() -> bytes:
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
-def many_rows() -> bytes:
-    """As many spans as there may be, each of which becomes a row: the least that one needs."""
+def rows(count: int) -> bytes:
+    """Spans that become rows, with the least that one needs; each time of new ids."""
     now, spans = time.time_ns(), []
-    for number in range(MAX_PARTS - 2):
+    for _ in range(count):
         span = Span(
-            trace_id=number.to_bytes(16, "big", signed=False)[:15] + b"\1",
-            span_id=(number + 1).to_bytes(8, "big"),
+            trace_id=os.urandom(16),
+            span_id=os.urandom(8),
             start_time_unix_nano=now - 10**9,
             end_time_unix_nano=now,
         )
@@ -260,10 +261,10 @@ def idle(server: Server) -> list[Result]:
 
 
 def delays(server: Server, seconds: float) -> list[float]:
-    """How long an innocent message takes, four a second."""
+    """How long an innocent message of one row takes, four a second."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
-        status, took = post(server, b"", PROTOBUF, source=INNOCENT)
+        status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
         assert status == 200, status
         found.append(took)
         time.sleep(0.25)
@@ -277,7 +278,7 @@ def delayed(server: Server) -> list[Result]:
     for what, kind, body in (
         ("JSON", JSON, costly_json()),
         ("protobuf", PROTOBUF, costly_protobuf()),
-        (f"{MAX_PARTS:,} rows", PROTOBUF, many_rows()),
+        (f"{MAX_PARTS - 2:,} rows", PROTOBUF, rows(MAX_PARTS - 2)),
     ):
         packed, statuses, over = gzip.compress(body, 6), Counter[int | None](), threading.Event()
 
@@ -341,6 +342,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="tailspan-hostile-") as name,
         serving(Path(name)) as server,
     ):
+        print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         print(f"Memory before: {memory_mb(server.process.pid):.0f} MB; budget {BUDGET_MB:.0f} MB")
         for attack in (unauthenticated, stalled, idle, delayed, stopping):
             for result in attack(server):

@@ -1,17 +1,19 @@
 """A queue that is fair between senders by the time their messages take.
 
 Messages are read one at a time, and one message may take a hundred times as long as another. In
-order of arrival, a few expensive messages of one sender would delay everybody. Here the sender
+order of arrival, a few expensive messages of one sender would delay all others. Here the sender
 that has used the least time goes first, so that a message waits for the one being read and at
-most one of each other sender.
+most one of each other sender. A sender whose rows wait for their commit is passed over until they
+are committed, because the rows of others are committed in the same transaction.
 
 Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time for the
 length.
 """
 
+import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -32,13 +34,18 @@ class FairQueue:
     """Work by sender. Thread-safe; forgets a sender that has no work.
 
     Args:
+        max_load: a sender with so much load or more is passed over until some of it is removed.
         clock: monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, max_load: float = math.inf, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_load = max_load
         self._clock = clock
         self._lock = threading.Lock()
         self._senders: dict[str, _Sender] = {}
+        self._loads: Counter[str] = Counter()
         self._now_s = 0.0
         """The time used by the sender that was served last: where a new one begins."""
 
@@ -50,14 +57,29 @@ class FairQueue:
             sender.waiting.append((work, done))
         return done
 
-    def run_next(self) -> None:
-        """Do the work that is next; without any, return at once."""
+    def load(self, peer: str, more: int) -> None:
+        """Add to a sender's load, or remove from it."""
         with self._lock:
-            waiting = {peer: each for peer, each in self._senders.items() if each.waiting}
-            if not waiting:
-                return
-            peer = min(waiting, key=lambda name: waiting[name].used_s)
-            sender = waiting[peer]
+            self._loads[peer] += more
+            if not self._loads[peer]:
+                del self._loads[peer]
+
+    def run(self) -> None:
+        """Do the work of every sender whose load allows it; call it after `put` and `load`."""
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        with self._lock:
+            ready = {
+                peer: each
+                for peer, each in self._senders.items()
+                if each.waiting and self._loads[peer] < self._max_load
+            }
+            if not ready:
+                return False
+            peer = min(ready, key=lambda name: ready[name].used_s)
+            sender = ready[peer]
             self._now_s = sender.used_s
             work, done = sender.waiting.popleft()
         began = self._clock()
@@ -75,6 +97,7 @@ class FairQueue:
                     self._senders.pop(peer, None)
         if result is not _NOTHING:
             done.set_result(result)
+        return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
         """Fail all work that has not begun."""

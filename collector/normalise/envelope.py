@@ -20,7 +20,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 
 from collector.errors import MalformedError, TooLargeError
 
-MAX_PARTS: Final = 2**15
+MAX_PARTS: Final = 2**14
 """Resources, scopes and items of one message together, and its data points. Exporters send 512,
 an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
