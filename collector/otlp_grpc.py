@@ -138,7 +138,7 @@ class GrpcReceiver:
                     if body is grpc.aio.EOF:
                         # gRPC ends a call whose message is too large itself.
                         most = self._limits.max_body_bytes
-                        raise TooLargeError(f"the message exceeds {most} bytes, or there is none")
+                        raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)
             except IntakeError as error:
                 self._counters.message("grpc", signal, error.result)
