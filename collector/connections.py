@@ -120,7 +120,7 @@ class Acceptor:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more; what is open stays so."""
+        """Stop accepting. Open connections stay open; unfinished TLS handshakes end."""
         if self._paused is not None:
             self._paused.cancel()
         self._loop.remove_reader(self._listening)
@@ -130,7 +130,7 @@ class Acceptor:
                 connection.give_way()
 
     async def wait_closed(self) -> None:
-        """Nothing to wait for: who serves a connection ends it."""
+        """Return at once; uvicorn waits for its open connections itself."""
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended; idempotent."""

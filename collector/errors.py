@@ -56,7 +56,7 @@ class BusyError(IntakeError):
 
 
 class StoppingError(IntakeError):
-    """The collector stops; the one that is started next will take the message."""
+    """The collector is stopping; the message can be sent again after a restart."""
 
     result, http_status, rpc_code, retry_after_s = "stopping", 503, 14, RETRY_AFTER_S
 
@@ -87,7 +87,7 @@ class UnauthenticatedError(IntakeError):
 
 
 class ForbiddenError(IntakeError):
-    """A browser's page asks: the Host or the Origin is not allowed."""
+    """The Host or the Origin of the request is not allowed."""
 
     result, http_status, rpc_code = "forbidden", 403, 7
 

@@ -71,7 +71,7 @@ class TimedH11(H11Protocol):
         self._closed(self._connection)
 
     def data_received(self, data: bytes) -> None:
-        """Take data; between two requests, the next head has begun."""
+        """Pass data on, and start the timer of a head that has begun."""
         super().data_received(data)
         if self._answering:
             if self._head is not None:
@@ -93,7 +93,7 @@ class TimedH11(H11Protocol):
             self._write = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
-        """It has read everything."""
+        """The client has read everything."""
         super().resume_writing()
         self._waited_since = time.monotonic()
         if self._write is not None:
@@ -101,18 +101,18 @@ class TimedH11(H11Protocol):
             self._write = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing came: end, even if the last answer has not been read."""
+        """Close an idle connection, even if its last answer has not been read."""
         if self.transport.get_write_buffer_size():
             self._abort()
         else:
             super().timeout_keep_alive_handler()
 
     def give_way(self) -> None:
-        """End for another connection."""
+        """Close at once to make room for another connection."""
         self._abort()
 
     def _unsupported_upgrade_warning(self) -> None:
-        pass  # clients must not fill the log
+        pass  # a client must not fill the log
 
     @property
     def _answering(self) -> bool:
@@ -133,7 +133,7 @@ class TimedH11(H11Protocol):
 
 
 class _CountedChunks(h11.Connection):
-    """h11, which gives up a body of chunks that are too small."""
+    """h11 that aborts the connection when the chunks of a body are too small."""
 
     def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
@@ -141,12 +141,12 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def start_next_cycle(self) -> None:
-        """A body of its own for each request."""
+        """Begin the count of the next request's chunks."""
         super().start_next_cycle()
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
-        """The next one, or none any more."""
+        """The next event; after too many small chunks, none."""
         event = super().next_event()
         if type(event) is h11.Data:
             self._chunks += 1

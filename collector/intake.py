@@ -119,7 +119,7 @@ class Intake:
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """While a message arrives: for so long at most, and until the collector stops.
+        """Limit the time in which a message arrives; ends it also when the collector stops.
 
         Raises:
             TooSlowError: the time has passed.
@@ -184,9 +184,9 @@ class Intake:
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, and have every message answered within `grace_s`.
+        """Refuse new messages and answer all others within `grace_s`.
 
-        What is not committed by then is answered as retryable.
+        Messages that are not committed by then are answered as retryable.
         """
         self._stopping = True
         self._queue.refuse_all(StoppingError)

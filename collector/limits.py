@@ -79,7 +79,7 @@ class Rates:
         self._all = _Bucket(self.limits.max_bytes_per_s, self.clock())
 
     def check(self, peer: str) -> None:
-        """Whether a message of this sender would be taken now.
+        """Check that this sender and all senders are below their rates.
 
         Args:
             peer: the sender's address, without the port of its connection.
@@ -100,7 +100,7 @@ class Rates:
         self.add(peer, body_bytes + MESSAGE_BYTES)
 
     def add(self, peer: str, more_bytes: int) -> None:
-        """Count more bytes of a message that was taken: what decompressing it brought to light."""
+        """Count more bytes of an accepted message, found when it was decompressed."""
         self._bucket(peer).left -= more_bytes
         self._all.left -= more_bytes
 
@@ -116,7 +116,7 @@ class Rates:
 
 
 def sender(address: str) -> str:
-    """By what senders are told apart: an IPv4 address, or an IPv6 network of 64 bits.
+    """The name under which limits count a sender: an IPv4 address, or an IPv6 network of 64 bits.
 
     A host has a whole such network, and could send from another address each time.
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.

@@ -159,7 +159,7 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Turns to read a message from the network: so many at once, half of them for one sender."""
+    """Limits how many messages are read from the network at once, in all and for each sender."""
 
     def __init__(self, limits: Limits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
@@ -170,7 +170,7 @@ class _Reads:
 
     @asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it. In the queue for those of all, each sender has a share."""
+        """Wait until a message may be read; one sender has at most half of the reads."""
         own = self._peers.setdefault(peer, asyncio.Semaphore(self._each))
         self._users[peer] += 1
         try:
@@ -183,7 +183,7 @@ class _Reads:
 
 
 def _options(limits: Limits) -> list[tuple[str, int]]:
-    """What keeps senders from filling the memory or the table of descriptors."""
+    """Channel arguments that limit memory, calls and connections."""
     return [
         # Else the window of a call that nobody reads grows to megabytes: 60 unread calls of
         # 15 MB held 896 MB, now 40. While a message is read, its window is as large as it is.

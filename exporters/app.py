@@ -48,10 +48,10 @@ def metrics_app(exposition: Exposition, ready: Callable[[], bool]) -> Starlette:
 
 
 class _SharedScrapes:
-    """One scrape at a time, whoever asks how often.
+    """Computes one scrape at a time.
 
-    Who asks while one is being written shares the next one with all others who ask then: it
-    begins after they asked, so that nothing committed before is missing from it.
+    Requests that arrive while a scrape is being written share the next one. It begins after they
+    arrived, so it contains everything that was committed before them.
     """
 
     def __init__(self, exposition: Exposition) -> None:
@@ -64,12 +64,12 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # One who leaves does not stop it for the others.
+        # A client that disconnects does not stop the scrape for the others.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
-            del self._next[wish]  # who asks from now on gets the one after
+            del self._next[wish]  # later requests get the scrape after this one
             # On a thread: a long text holds up no telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
