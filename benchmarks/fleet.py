@@ -145,7 +145,7 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
                 some = messages[first : first + SENDERS]
                 await asyncio.gather(*(intake.receive(signal, each, peer="") for each in some))
             taken_s = time.process_time() - began
-            await intake.drained()
+            await intake.stop(60)
             return taken_s
 
         with Writer(engine) as writer:

@@ -5,9 +5,10 @@ said that it may do without.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +17,7 @@ from cli.addresses import is_loopback
 
 if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
     from collector.bearer import Tokens
+    from collector.hosts import AllowedHosts
     from collector.limits import Limits
     from collector.tls import Tls
 
@@ -44,6 +46,15 @@ _OPTIONS = (
         is_flag=True,
         help="Listen on an address that others can reach without tokens or without TLS,"
         " with the pages, where nobody has to sign in.",
+    ),
+    click.option(
+        "--allowed-host",
+        multiple=True,
+        metavar="NAME",
+        help="A DNS name by which clients address OTLP/HTTP and /metrics, or whose web pages may"
+        " call them; *.NAME allows every name below it; may be repeated. IP addresses and"
+        " localhost are always allowed, and so is every name where tokens or TLS are in use."
+        "  [default: TAILSPAN_ALLOWED_HOSTS, a list between commas, is added]",
     ),
     click.option(
         "--max-body",
@@ -80,6 +91,8 @@ class Doors:
     tls: "Tls | None" = None
     limits: "Limits | None" = None
     """None for the default."""
+    hosts: "AllowedHosts | None" = None
+    """The names under which the HTTP ports may be addressed; None for the default."""
     own_token: str | None = field(default=None, repr=False)
     """For a sender of our own."""
     explorer_host: str | None = None
@@ -106,6 +119,7 @@ def doors_of(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     insecure_bind: bool,
+    allowed_host: Sequence[str],
     max_body: float,
     max_peer_rate: float,
     max_rate: float,
@@ -119,6 +133,7 @@ def doors_of(
     """
     from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
+    from collector.hosts import AllowedHosts, names_in
     from collector.limits import Limits
     from collector.tls import Tls
 
@@ -133,6 +148,15 @@ def doors_of(
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
     local = is_loopback(host)
+    try:
+        hosts = AllowedHosts.of(
+            names_in(allowed_host, os.environ),
+            own=(host, gethostname()),
+            loopback=local,
+            protected=tokens is not None or tls is not None,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"--allowed-host: {error}") from error
     if not local and not insecure_bind:
         missing = [
             *(["tokens (--token-file)"] if tokens is None and tls_client_ca is None else []),
@@ -146,6 +170,7 @@ def doors_of(
     return Doors(
         tokens=tokens,
         tls=tls,
+        hosts=hosts,
         limits=Limits(
             max_body_bytes=max(1, round(max_body * _MIB)),
             max_peer_bytes_per_s=max_peer_rate * _MIB,

@@ -29,9 +29,11 @@ from cli.retaining import Keep, Retaining, begin
 from cli.scrape_options import ScrapeSetup
 from cli.supervision import ChildEnded, Supervisor
 from collector.bearer import BearerGate
+from collector.connections import ConnectionLimits
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
 from collector.hosting import AsgiHost, listen
+from collector.hosts import AllowedHosts, HostGate
 from collector.limits import Limits
 from collector.reading import ReadingApart
 from collector.scrape.scraper import Scraper
@@ -70,6 +72,8 @@ RETENTION_QUIET_S = 3_600.0
 """The first look after an upgrade makes thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
+PROBES = ("/healthz", "/readyz")
+"""What an orchestrator asks for: without a token, under whatever name."""
 FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
 """What `tailspan up --simulate` shows: an incident that pages, and under way (tests/cli)."""
 NAMELESS = "a server that gives no name (service.instance.id)"
@@ -253,6 +257,7 @@ class Stack:
             http_port=ports.http,
             limits=doors.limits or Limits(),
             tokens=doors.tokens,
+            hosts=doors.hosts or AllowedHosts(),
             tls=doors.tls,
             reading=ReadingApart(),
             forward=forward.offer if forward else None,
@@ -269,13 +274,15 @@ class Stack:
             lambda: (self.supervisor.vital, self.supervisor.degraded),
         )
         if doors.tokens is not None:
-            scraped = BearerGate(scraped, doors.tokens, open_paths=("/healthz", "/readyz"))
+            scraped = BearerGate(scraped, doors.tokens, open_paths=PROBES)
+        scraped = HostGate(scraped, doors.hosts or AllowedHosts(), open_paths=PROBES)
         self.metrics = AsgiHost(
             scraped,
             host=host,
             port=ports.metrics,
             option="--metrics-port",
             tls=doors.tls,
+            limits=ConnectionLimits(connections=64, per_peer=16),
         )
 
     async def __aenter__(self) -> Self:
@@ -373,6 +380,7 @@ class Stack:
             prices=self._price_file,
             sign_in=self._sign_in,
             base_path=self._base_path,
+            allowed_hosts=sorted(self.doors.hosts.names) if self.doors.hosts else (),
         )
         self.explorer = await children.start(
             "explorer", start.command, start.environment, self._logs / "explorer.log"

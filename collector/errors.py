@@ -61,6 +61,21 @@ class BusyError(IntakeError):
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
 
 
+class StoppingError(IntakeError):
+    """The collector is stopping; the message can be sent again after a restart."""
+
+    result, http_status, rpc_code, retry_after_s = "stopping", 503, 14, RETRY_AFTER_S
+
+    def __init__(self) -> None:
+        super().__init__("the collector is stopping and has not stored this; send again")
+
+
+class TooSlowError(IntakeError):
+    """The message did not arrive in time."""
+
+    result, http_status, rpc_code, retry_after_s = "too_slow", 503, 4, RETRY_AFTER_S
+
+
 class ThrottledError(IntakeError):
     """The sender, or all of them together, sent too much in too short a time."""
 
@@ -75,6 +90,12 @@ class UnauthenticatedError(IntakeError):
     """No token, or a wrong one."""
 
     result, http_status, rpc_code = "unauthenticated", 401, 16
+
+
+class ForbiddenError(IntakeError):
+    """The Host or the Origin of the request is not allowed."""
+
+    result, http_status, rpc_code = "forbidden", 403, 7
 
 
 class StoreFailedError(IntakeError):
@@ -100,8 +121,11 @@ RESULTS = (
             TooLargeError,
             UnsupportedError,
             BusyError,
+            StoppingError,
+            TooSlowError,
             ThrottledError,
             UnauthenticatedError,
+            ForbiddenError,
             StoreFailedError,
             StoreRefusedError,
         )

@@ -1,7 +1,7 @@
 """An ASGI application on a port of its own, inside a running event loop.
 
 uvicorn does the serving; this binds first, so that a taken port is an error that names the
-way out, and leaves signals to the program.
+way out, limits connections, and leaves signals to the program.
 """
 
 import asyncio
@@ -9,15 +9,16 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from collector.connections import Acceptor, Connection, ConnectionLimits
 from collector.errors import ListenError
+from collector.http_protocol import TimedH11
+from collector.log_limits import limit_logs
 from collector.tls import Tls
-
-_KEEP_ALIVE_S = 75
-"""Longer than senders pause between exports; uvicorn's 5 s would cut them off mid-send."""
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
@@ -57,16 +58,25 @@ class AsgiHost:
         port: 0 for a free one.
         option: what the user sets to choose another port, for the error.
         tls: None for plaintext.
+        limits: of connections.
     """
 
     def __init__(
-        self, app: ASGIApp, *, host: str, port: int, option: str, tls: Tls | None = None
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        option: str,
+        tls: Tls | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
     ) -> None:
         self._app = app
+        self._limits = limits
         self._host = host
         self._option = option
         self._tls = tls
-        self._server: _QuietServer | None = None
+        self._server: _LimitedServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port = port
 
@@ -81,10 +91,12 @@ class AsgiHost:
             lifespan="off",
             ws="none",
             server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            http=TimedH11,
+            timeout_keep_alive=round(self._limits.idle_s),
             **(self._tls.uvicorn_settings() if self._tls else {}),
         )
-        self._server = _QuietServer(config)
+        limit_logs()
+        self._server = _LimitedServer(config, self._limits)
         self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
     @property
@@ -103,9 +115,36 @@ class AsgiHost:
         self._server = self._serving = None
 
 
-class _QuietServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the program's own decide when to stop."""
+class _LimitedServer(uvicorn.Server):
+    """uvicorn with our acceptor, and without its signal handlers: the program's own decide when
+    to stop."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections within the limits; uvicorn would accept any number."""
+        await self.lifespan.startup()
+
+        def protocol(connection: Connection) -> TimedH11:
+            return TimedH11(
+                connection,
+                self._limits,
+                acceptor.closed,
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        assert sockets, "AsgiHost.start gives one"
+        listening = sockets[0]
+        acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
+        # What uvicorn does with them is to close them, and to wait until they are.
+        self.servers = [cast(asyncio.Server, acceptor)]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
         yield

@@ -9,7 +9,7 @@ Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -45,19 +45,23 @@ class AllowedHosts:
     """Whether every name is allowed: tokens or TLS keep a rebound page out."""
 
     @classmethod
-    def of(cls, names: Iterable[str], *, loopback: bool, protected: bool) -> "AllowedHosts":
-        """The rule for an address.
+    def of(
+        cls, names: Iterable[str], *, loopback: bool, protected: bool, own: Iterable[str] = ()
+    ) -> "AllowedHosts":
+        """The rule for a server's address.
 
         Args:
             names: given by the user.
-            loopback: whether the address is one of loopback.
+            own: the address listened on and the machine's name; addresses are left out.
+            loopback: whether only this machine can reach it.
             protected: whether tokens or TLS are required. A rebound page has no token, and the
                 certificate does not hold its name, so that the browser refuses to connect.
 
         Raises:
             ValueError: a name is not a host name.
         """
-        return cls(frozenset(map(checked, names)), private=not loopback, any_name=protected)
+        known = frozenset(name.lower() for name in own if _NAME.fullmatch(name.lower()))
+        return cls(known.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
         """Whether a request may be addressed to this `HOST` or `HOST:PORT`."""
@@ -108,18 +112,27 @@ class HostGate:
         app: the application behind it.
         hosts: the names under which it may be addressed.
         open_paths: paths without a check: health, where there is nothing to read or to write.
+        refused: called with the path of each request that is refused.
     """
 
-    def __init__(self, app: ASGIApp, hosts: AllowedHosts, open_paths: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: AllowedHosts,
+        open_paths: Collection[str] = (),
+        refused: Callable[[str], None] = lambda path: None,
+    ) -> None:
         self._app = app
         self._hosts = hosts
         self._open_paths = frozenset(open_paths)
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 403."""
         if scope["type"] in ("http", "websocket") and scope["path"] not in self._open_paths:
             refusal = self._refusal(Headers(scope=scope))
             if refusal is not None:
+                self._refused(scope["path"])
                 await _refuse(refusal, scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -8,19 +8,28 @@ reach the store are told to the listeners all the same.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 from google.protobuf.message import Message
 
+from collector.bodies import inflate
 from collector.counters import Counters
-from collector.errors import BusyError, StoreFailedError, StoreRefusedError
+from collector.errors import (
+    BusyError,
+    StoppingError,
+    StoreFailedError,
+    StoreRefusedError,
+    TooSlowError,
+)
+from collector.fair_queue import FairQueue
 from collector.limits import Limits, Rates
 from collector.normalise.batch import Batch
 from collector.reading import Reading
 from collector.reasons import Unstored
+from collector.rooms import Room, Rooms
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, Listener, Sink
 from telemetry.tasks import Task
@@ -28,6 +37,10 @@ from telemetry.tasks import Task
 Step = Callable[[Batch, int], None]
 """What is done to a message's rows, which nobody else has seen yet, before they are kept; told
 when it arrived, in unix ns."""
+
+MAX_PEER_ROWS: Final = 8192
+"""Of one sender that wait for their commit while its next message is read: what 16 exporters with
+batches of 512 have under way. A transaction of so many takes about 0.3 s."""
 
 DOUBT_S: Final = 10.0
 """How long a store that failed is not counted on."""
@@ -43,7 +56,7 @@ class Intake:
         listeners: hear of the rows once they are kept.
         counters: what became of everything.
         clock_unix_ns: the present.
-        limits: bodies held at once and taken a second; more are told to come again.
+        limits: messages and bytes held at once and taken a second; more are told to come again.
         reading: how messages are read; closed at the end.
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
@@ -77,12 +90,16 @@ class Intake:
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
         self._forward = forward
-        self._max_waiting_bytes = limits.max_waiting_bytes
+        self._max_body_bytes = limits.max_body_bytes
         self._clock = clock
         self._rates = Rates(limits, clock)
+        self._rooms = Rooms(limits, counters)
         self._tasks: set[asyncio.Task[Message]] = set()
+        self._arriving: set[asyncio.Timeout] = set()
+        self._stopping = False
         # One at a time: two would take turns all the same, and twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
+        self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
         self._store_failed_at: float | None = None
 
@@ -96,16 +113,56 @@ class Intake:
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > DOUBT_S
 
+    def enter(self, peer: str) -> Room:
+        """Reserve room for a message of this sender, before it is read from the network.
+
+        Raises:
+            IntakeError: it would not be taken now.
+        """
+        if self._stopping:
+            raise StoppingError
+        self._rates.check(peer)
+        return self._rooms.enter(peer)
+
+    @asynccontextmanager
+    async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the time in which a message arrives; ends it also when the collector stops.
+
+        Raises:
+            TooSlowError: the time has passed.
+            StoppingError: the collector stops.
+        """
+        timeout = asyncio.timeout(seconds)
+        self._arriving.add(timeout)
+        try:
+            async with timeout:
+                yield timeout
+        except TimeoutError as error:
+            if self._stopping:
+                raise StoppingError from error
+            raise TooSlowError("the message did not arrive in time; send again") from error
+        finally:
+            self._arriving.discard(timeout)
+
     async def receive(
-        self, signal: Signal, body: bytes, *, peer: str, json: bool = False
+        self,
+        signal: Signal,
+        body: bytes,
+        *,
+        peer: str,
+        json: bool = False,
+        encoding: str = "",
+        room: Room | None = None,
     ) -> Message:
         """Keep what a message holds.
 
         Args:
             signal: what it is about.
-            body: decompressed.
+            body: as it was sent.
             peer: the sender's address.
             json: whether the body is OTLP's JSON, rather than protobuf.
+            encoding: how it is compressed: gzip or deflate; empty for not at all.
+            room: what was reserved for it while it arrived; None for nothing yet.
 
         Returns:
             The answer to send: everything that could be kept is committed.
@@ -113,37 +170,90 @@ class Intake:
         Raises:
             IntakeError: nothing is promised; the error says why.
         """
+        if self._stopping:
+            raise StoppingError
         self._rates.charge(peer, len(body))
-        task = asyncio.create_task(self._process(signal, body, json))
+        room = self._rooms.enter(peer) if room is None else room.move()
+        try:
+            room.grow(max(0, len(body) - room.size_bytes))
+            room.set(len(body))
+        except BaseException:
+            room.close()
+            raise
+        task = asyncio.create_task(self._process(signal, body, json, encoding, room))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by us: the time to stop in is over
+                raise StoppingError from None
+            raise
 
-    async def drained(self) -> None:
-        """Wait for what is under way."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        self._thread.shutdown()
-        self._reading.close()
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new messages and answer all others within `grace_s`.
 
-    async def _process(self, signal: Signal, body: bytes, json: bool) -> Message:
-        with self._room(len(body)):
+        Messages that are not committed by then are answered as retryable.
+        """
+        self._stopping = True
+        self._queue.refuse_all(StoppingError)
+        for timeout in list(self._arriving):
+            with suppress(RuntimeError):  # it has passed already
+                timeout.reschedule(0)
+        await self._answered(0.4 * grace_s)
+        # Give up the message that is still being read; what is read waits for its commit.
+        await asyncio.to_thread(self._reading.close)
+        await self._answered(0.4 * grace_s)
+        for task in self._tasks:
+            task.cancel()
+        await self._answered(0.2 * grace_s)
+        # Reading in this process cannot be given up. No caller waits for its result.
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._reading.close()  # a message may have begun to be read after the first time
+
+    async def _answered(self, within_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within_s)
+
+    async def _process(
+        self, signal: Signal, body: bytes, json: bool, encoding: str, room: Room
+    ) -> Message:
+        with room:
             arrived_unix_ns = self._clock_unix_ns()
+            whole, rows = body, 0
+
+            def read() -> Batch:
+                nonlocal whole, rows
+                if encoding:
+                    whole = inflate(body, encoding, self._max_body_bytes)
+                now_unix_ns = arrived_unix_ns + self._ahead_ns()
+                batch = self._reading.read(signal, whole, json, now_unix_ns)
+                rows = batch.accepted
+                self._queue.load(room.peer, rows)
+                return batch
+
+            if self._stopping:
+                raise StoppingError
             # A large message takes long to read, and the loop has others to answer.
-            batch = await asyncio.get_running_loop().run_in_executor(
-                self._thread,
-                self._reading.read,
-                signal,
-                body,
-                json,
-                arrived_unix_ns + self._ahead_ns(),
-            )
-            self._enrich(batch, arrived_unix_ns)
-            if not batch.empty:
-                await self._keep(signal, batch)
+            done = self._queue.put(room.peer, read)
+            self._thread.submit(self._queue.run)
+            try:
+                try:
+                    batch = await asyncio.wrap_future(done)
+                finally:
+                    self._rates.add(room.peer, len(whole) - len(body))
+                # It may wait for the store for long, decompressed.
+                room.grow(len(whole) - len(body))
+                self._enrich(batch, arrived_unix_ns)
+                if not batch.empty:
+                    await self._keep(signal, batch)
+            finally:
+                self._queue.load(room.peer, -rows)
+                if not self._stopping:
+                    self._thread.submit(self._queue.run)
             self._counters.kept(signal, batch)
             if self._forward is not None:
-                self._forward(signal.http_path, body, json)
+                self._forward(signal.http_path, whole, json)
             return signal.answer(batch)
 
     def _enrich(self, batch: Batch, arrived_unix_ns: int) -> None:
@@ -157,21 +267,6 @@ class Intake:
                 failed = True
         if not failed:
             self.enriching.succeeded(arrived_unix_ns / 1e9)
-
-    @contextmanager
-    def _room(self, size_bytes: int) -> Iterator[None]:
-        held = self._counters.waiting_bytes
-        # An empty house takes any message: the transports have checked its size.
-        if held and held + size_bytes > self._max_waiting_bytes:
-            raise BusyError(
-                f"{held} bytes wait to be stored, and {size_bytes} more would exceed"
-                f" {self._max_waiting_bytes}"
-            )
-        self._counters.waiting(1, size_bytes)
-        try:
-            yield
-        finally:
-            self._counters.waiting(-1, -size_bytes)
 
     async def _keep(self, signal: Signal, batch: Batch) -> None:
         try:
@@ -190,6 +285,8 @@ class Intake:
             raise StoreRefusedError(f"the store cannot keep these rows: {error}") from error
         except (Exception, asyncio.CancelledError) as error:
             self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
+            if self._stopping:
+                raise StoppingError from error
             self._store_failed_at = self._clock()
             _log.warning("the store failed on a batch of %s: %s", signal.name, error)
             raise StoreFailedError("the store could not commit; send again") from error

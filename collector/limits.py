@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from typing import Final
 
 from collector.errors import ThrottledError
@@ -19,12 +20,24 @@ MESSAGE_BYTES: Final = 512
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bytes are counted decompressed. A rate is an average: a second's worth may come at once,
-    and one message of any size that is allowed."""
+    and one message of any size that is allowed. Addresses are told apart as `sender` does."""
 
     max_body_bytes: int = 16 * MIB
     """Of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Of all messages not yet answered."""
+    """Of all messages not yet answered, those that still arrive included."""
+    max_peer_waiting_bytes: int = 128 * MIB
+    """Of those of one address: half, so that one sender cannot use up the others' share."""
+    max_waiting_messages: int = 1024
+    """Not yet answered. Each holds up to 64 KiB in the transport before it is read, so that this
+    many hold 64 MiB."""
+    max_peer_waiting_messages: int = 256
+    """Of one address. An OpenTelemetry Collector has 10 under way (`num_consumers`); behind an
+    address translation there may be many senders."""
+    max_connections: int = 1024
+    """Open to each OTLP port."""
+    max_peer_connections: int = 256
+    """From one address to the HTTP port. gRPC cannot count them by address."""
     max_peer_bytes_per_s: float = 128 * MIB
     """From one address."""
     max_bytes_per_s: float = 512 * MIB
@@ -65,27 +78,56 @@ class Rates:
     def __post_init__(self) -> None:
         self._all = _Bucket(self.limits.max_bytes_per_s, self.clock())
 
-    def charge(self, peer: str, body_bytes: int) -> None:
-        """Count a message.
+    def check(self, peer: str) -> None:
+        """Check that this sender and all senders are below their rates.
 
         Args:
             peer: the sender's address, without the port of its connection.
-            body_bytes: decompressed.
 
         Raises:
-            ThrottledError: too much in too short a time; it was not counted.
+            ThrottledError: too much was sent in too short a time.
         """
-        now, cost = self.clock(), body_bytes + MESSAGE_BYTES
+        _check(self._bucket(peer), self.limits.max_peer_bytes_per_s, "from this address")
+        _check(self._all, self.limits.max_bytes_per_s, "from all senders")
+
+    def charge(self, peer: str, body_bytes: int) -> None:
+        """Count a message of so many bytes.
+
+        Raises:
+            ThrottledError: as `check`; it was not counted.
+        """
+        self.check(peer)
+        self.add(peer, body_bytes + MESSAGE_BYTES)
+
+    def add(self, peer: str, more_bytes: int) -> None:
+        """Count more bytes of an accepted message, found when it was decompressed."""
+        self._bucket(peer).left -= more_bytes
+        self._all.left -= more_bytes
+
+    def _bucket(self, peer: str) -> _Bucket:
+        now = self.clock()
         bucket = self._peers.pop(peer, None) or _Bucket(self.limits.max_peer_bytes_per_s, now)
         self._peers[peer] = bucket
         if len(self._peers) > MOST_PEERS:
             self._peers.popitem(last=False)
         bucket.refill(self.limits.max_peer_bytes_per_s, now)
         self._all.refill(self.limits.max_bytes_per_s, now)
-        _check(bucket, self.limits.max_peer_bytes_per_s, "from this address")
-        _check(self._all, self.limits.max_bytes_per_s, "from all senders")
-        bucket.left -= cost
-        self._all.left -= cost
+        return bucket
+
+
+def sender(address: str) -> str:
+    """The name under which limits count a sender: an IPv4 address, or an IPv6 network of 64 bits.
+
+    A host has a whole such network, and could send from another address each time.
+    Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
+    """
+    try:
+        ip = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return f"{IPv6Address(int(ip) >> 64 << 64)}/64"
 
 
 def _check(bucket: _Bucket, rate: float, whose: str) -> None:

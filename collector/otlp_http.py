@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from collector.bearer import CHALLENGE, Tokens
-from collector.bodies import read_body
+from collector.bodies import BODY_S, encoding_of, read_body
 from collector.counters import Counters
 from collector.errors import (
     IntakeError,
@@ -24,6 +24,7 @@ from collector.errors import (
     UnsupportedError,
 )
 from collector.intake import Intake
+from collector.limits import sender
 from collector.otlp_json import to_json
 from collector.signals import SIGNALS, Signal
 
@@ -72,9 +73,18 @@ def _endpoint(
                 raise UnsupportedError(
                     f"Content-Type {kind!r:.80} is not spoken here: send {_PROTOBUF} or {_JSON}"
                 )
-            body = await _body(request, max_body_bytes)
-            peer = request.client.host if request.client else ""
-            answer = await intake.receive(signal, body, peer=peer, json=kind == _JSON)
+            encoding = encoding_of(request.headers.get("content-encoding", ""))
+            _declared(request, max_body_bytes)
+            peer = sender(request.client.host if request.client else "")
+            with intake.enter(peer) as room:
+                try:
+                    async with intake.arriving(BODY_S) as timeout:
+                        body = await read_body(request.stream(), max_body_bytes, room, timeout)
+                except ClientDisconnect as error:
+                    raise MalformedError("the sender hung up before the end of the body") from error
+                answer = await intake.receive(
+                    signal, body, peer=peer, json=kind == _JSON, encoding=encoding, room=room
+                )
         except IntakeError as error:
             counters.message("http", signal, error.result)
             return _refusal(error, kind)
@@ -93,15 +103,10 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _body(request: Request, max_body_bytes: int) -> bytes:
+def _declared(request: Request, max_body_bytes: int) -> None:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_body_bytes:
         raise TooLargeError(f"{declared} bytes exceed the limit of {max_body_bytes}")
-    encoding = request.headers.get("content-encoding", "")
-    try:
-        return await read_body(request.stream(), encoding, max_body_bytes)
-    except ClientDisconnect as error:
-        raise MalformedError("the sender hung up before the end of the body") from error
 
 
 def _refusal(error: IntakeError, kind: str) -> Response:

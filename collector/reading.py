@@ -1,8 +1,10 @@
 """Reading messages, which is the most of the work: in this process, or in one beside it.
 
-Python runs on one core. Spans, of which there are the most, can be read on another, by a
-process that is given bodies and hands back rows. It holds nothing: it ends when its input does,
-which is when we end, however that comes about; and if it ends first, another takes its place.
+Python runs on one core. Messages can be read on another, by a process that is given bodies and
+hands back rows. It holds nothing: it ends when its input does, which is when we end, however that
+comes about; and if it ends first, another takes its place. There a message may take 0.75 s of
+the processor and no more: a small one can be made to take as long as one likes, and the messages
+of others wait behind it.
 
 A message on which reading fails is refused for good, so that its sender does not repeat it for
 ever: at once where an error was raised, and after a second attempt where the process ended.
@@ -12,36 +14,41 @@ import fcntl
 import logging
 import os
 import pickle
-import signal
+import signal as signals
 import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
-from collector.errors import BusyError, IntakeError, UnreadableError
+from collector.errors import BusyError, IntakeError, TooLargeError, UnreadableError
 from collector.normalise.batch import Batch
 from collector.otlp_json import from_json
-from collector.signals import TRACES, Signal
+from collector.signals import SIGNALS, TRACES, Signal
 from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
-_QUESTION: Final = Struct("<IQ?")
-"""The body's length, the present in unix ns, whether it is JSON; the body follows."""
+MAX_CPU_S: Final = 0.75
+"""Of the processor, for one message. 16 MiB of our spans take 0.35 s; as much JSON as there may be
+takes 0.65 s. It is time of the processor: a busy machine refuses no more than an idle one."""
+
+_QUESTION: Final = Struct("<IQ?B")
+"""The body's length, the present in unix ns, whether it is JSON, the signal's place in `SIGNALS`;
+the body follows."""
 _PIPE_BYTES: Final = 2**20
 """A message is some hundred kB, and a pipe of 64 would take turns over each."""
 _ANSWER: Final = Struct("<I")
 """Its length; a pickle follows."""
 MOST_S: Final = 60
-"""What takes longer ends the process: the largest message (`Limits.max_body_bytes`) takes about
-three seconds on a busy core."""
+"""What takes longer ends the process, also where it waits for something: the largest message
+(`Limits.max_body_bytes`) takes about three seconds on a busy core."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,24 +75,30 @@ class ReadingHere:
 
 
 class ReadingApart(ReadingHere):
-    """Spans in a process of their own, the rest here. The process is started when needed."""
+    """In a process of its own, which is started when needed.
 
-    def __init__(self) -> None:
+    Args:
+        max_cpu_s: of the processor, for one message.
+    """
+
+    def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
+        self._max_cpu_s = max_cpu_s
         self._process: subprocess.Popen[bytes] | None = None
-        self.task = Task("span reader")
+        self._closed = False
+        self.task = Task("message reader")
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message."""
-        if signal is not TRACES:
-            return super().read(signal, body, json, now_unix_ns)
-        answer = self._answer(body, json, now_unix_ns)
+        answer = self._answer(signal, body, json, now_unix_ns)
         if isinstance(answer, UnreadableError):
             self.task.failed(answer)
-            _log.error("a message of spans could not be read: %s", answer)
+            _log.error("a message of %s could not be read: %s", signal.name, answer)
             raise UnreadableError("reading this message failed; it is not taken")
         self.task.succeeded(time.time())
         if isinstance(answer, IntakeError):
             raise answer
+        if isinstance(answer, Batch):
+            return answer
         rows, measures, skipped, refused, truncated_texts = answer
         return Batch(
             requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
@@ -96,7 +109,15 @@ class ReadingApart(ReadingHere):
         )
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, also amid a message: from any thread."""
+        self._closed = True
+        self._end()
+
+    def _stopped(self) -> bool:
+        """Whether another thread has closed this meanwhile."""
+        return self._closed
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -106,45 +127,57 @@ class ReadingApart(ReadingHere):
                     with suppress(OSError):  # what it did not read any more
                         stream.close()
 
-    def _answer(self, body: bytes, json: bool, now_unix_ns: int) -> Any:
+    def _answer(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
         for attempt in (1, 2):
+            if self._stopped():
+                break
             try:
-                process = self._process = self._process or _started()
+                process = self._process = self._process or _started(self._max_cpu_s)
             except OSError as error:  # no memory, too many processes: both may pass
                 self.task.failed(error)
                 raise BusyError(
-                    f"the process that reads spans cannot be started: {error.strerror}"
+                    f"the process that reads messages cannot be started: {error.strerror}"
                 ) from error
             try:
-                return self._ask(process, body, json, now_unix_ns)
+                return self._ask(process, signal, body, json, now_unix_ns)
             # A pickle that is cut or not one: the process wrote it as it ended.
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
-                self.close()
+            # ValueError: closed while we waited.
+            except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+                self._end()
+                if self._stopped():
+                    break
                 self.task.failed("ProcessEnded")
                 _log.warning(
-                    "the process that reads spans ended with status %s (attempt %d of 2)",
+                    "the process that reads messages ended with status %s (attempt %d of 2)",
                     *(process.returncode, attempt),
                 )
-                ended = error
-        raise UnreadableError(
-            "the process that reads spans ended twice on this message; it is not taken"
-        ) from ended
+                if attempt == 2:
+                    raise UnreadableError(
+                        "the process that reads messages ended twice on this message; it is not"
+                        " taken"
+                    ) from error
+        raise BusyError("the collector stops; send again")
 
     def _ask(
-        self, process: subprocess.Popen[bytes], body: bytes, json: bool, now_unix_ns: int
+        self,
+        process: subprocess.Popen[bytes],
+        signal: Signal,
+        body: bytes,
+        json: bool,
+        now_unix_ns: int,
     ) -> Any:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json))
+        process.stdin.write(_QUESTION.pack(len(body), now_unix_ns, json, SIGNALS.index(signal)))
         process.stdin.write(body)
         process.stdin.flush()
         (length,) = _ANSWER.unpack(_whole(process.stdout, _ANSWER.size))
         return pickle.loads(_whole(process.stdout, length))
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "collector.reading"],
+        [sys.executable, "-m", "collector.reading", str(max_cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # Not from the working directory: it may hold a `collector` of its own.
@@ -166,31 +199,39 @@ def _whole(stream: IO[bytes], length: int) -> bytes:
 
 
 def serve(
-    questions: IO[bytes], answers: IO[bytes], limit: Callable[[int], object] = lambda _: None
+    questions: IO[bytes],
+    answers: IO[bytes],
+    max_cpu_s: float | None = None,
+    limit: Callable[[int], object] = lambda _: None,
 ) -> None:
     """Answer until there are no more questions.
 
     Args:
-        questions: what is asked.
-        answers: where the answers go.
+        questions: as `_QUESTION`.
+        answers: as `_ANSWER`.
+        max_cpu_s: of the processor, for one message; None for any time.
         limit: given the seconds after which the kernel ends this process; 0 for never.
     """
     here = ReadingHere()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
-        length, now_unix_ns, json = _QUESTION.unpack(head)
-        answer: Any
+        length, now_unix_ns, json, number = _QUESTION.unpack(head)
         limit(MOST_S)
         body = _whole(questions, length)
+        signal = SIGNALS[number]
+        answer: Any
         try:
-            batch = here.read(TRACES, body, json, now_unix_ns)
+            with _at_most(max_cpu_s):
+                batch = here.read(signal, body, json, now_unix_ns)
         except IntakeError as error:
             answer = error
+        except _TakesTooLongError:
+            answer = TooLargeError(
+                f"reading the message took more than {max_cpu_s:g} s; send smaller batches"
+            )
         except Exception as error:  # a defect: this message is refused, the next is read
             answer = UnreadableError(_where(error))
         else:
-            rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
-            left = dict(batch.skipped), dict(batch.refused), batch.truncated_texts
-            answer = (rows, measures, *left)
+            answer = _rows(batch) if signal is TRACES else batch
         told = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(_ANSWER.pack(len(told)))
         answers.write(told)
@@ -204,5 +245,33 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
+def _rows(batch: Batch) -> Any:
+    """What a message of spans held, in what is quick to pickle."""
+    rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
+    return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
+
+
+class _TakesTooLongError(BaseException):
+    """Not an Exception, which what reads a message would take for a defect of the message."""
+
+
+@contextmanager
+def _at_most(cpu_s: float | None) -> Iterator[None]:
+    if cpu_s is None:
+        yield
+        return
+    # Of the processor, in user mode: its signal comes between two steps of Python.
+    signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
+    try:
+        yield
+    finally:
+        signals.setitimer(signals.ITIMER_VIRTUAL, 0)
+
+
+def _too_long(*_: object) -> None:
+    raise _TakesTooLongError
+
+
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer, signal.alarm)
+    signals.signal(signals.SIGVTALRM, _too_long)
+    serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]), signals.alarm)

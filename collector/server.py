@@ -1,20 +1,26 @@
 """The collector as a whole: both OTLP receivers before one sink."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from collector.ages import Ages
 from collector.bearer import Tokens
 from collector.clocks import Clocks
+from collector.connections import ConnectionLimits, within_descriptors
 from collector.counters import Counters
+from collector.errors import ForbiddenError
 from collector.hosting import AsgiHost
+from collector.hosts import AllowedHosts, HostGate
 from collector.intake import Intake
 from collector.limits import Limits
 from collector.otlp_grpc import GrpcReceiver
 from collector.otlp_http import http_app
 from collector.priced import Priced
 from collector.reading import Reading, ReadingApart, ReadingHere
+from collector.signals import SIGNALS
 from collector.sink import Forward, GpuListener, Listener, Sink
 from collector.start_limits import StartLimits
 from collector.tls import Tls
@@ -25,6 +31,8 @@ from telemetry.tasks import Task
 GRPC_PORT: Final = 4317
 HTTP_PORT: Final = 4318
 GRACE_S: Final = 5.0
+ANSWER_S: Final = 1.0
+"""To send the last answers in."""
 
 
 class Collector:
@@ -39,6 +47,7 @@ class Collector:
         http_port: 0 for a free one.
         limits: how much is taken at once, and a second.
         tokens: who may send; None for anybody.
+        hosts: the names under which OTLP/HTTP may be addressed. Browsers do not speak gRPC.
         tls: of both receivers; None for plaintext.
         reading: how messages are read; None for in this process.
         clock: the present; the system clock, as far as it is corroborated, where none is given.
@@ -60,6 +69,7 @@ class Collector:
         http_port: int = HTTP_PORT,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         tokens: Tokens | None = None,
+        hosts: AllowedHosts = AllowedHosts(),  # noqa: B008 - frozen
         tls: Tls | None = None,
         reading: Reading | None = None,
         clock: CorroboratedClock | None = None,
@@ -69,6 +79,12 @@ class Collector:
         pricing: Pricing | None = None,
         keep_ns: int | None = None,
     ) -> None:
+        connections = within_descriptors(limits.max_connections, ports=2)
+        limits = replace(
+            limits,
+            max_connections=connections,
+            max_peer_connections=min(limits.max_peer_connections, connections),
+        )
         if clock is None:
             several = () if clock_unix_ns is None else (clock_unix_ns, clock_unix_ns)
             clock = CorroboratedClock(*several)
@@ -100,16 +116,21 @@ class Collector:
             host=host,
             port=grpc_port,
             option="--grpc-port",
-            max_body_bytes=limits.max_body_bytes,
+            limits=limits,
             tokens=tokens,
             tls=tls,
         )
         self._http = AsgiHost(
-            http_app(self._intake, self.counters, limits.max_body_bytes, tokens),
+            HostGate(
+                http_app(self._intake, self.counters, limits.max_body_bytes, tokens),
+                hosts,
+                refused=self._forbidden,
+            ),
             host=host,
             port=http_port,
             option="--http-port",
             tls=tls,
+            limits=ConnectionLimits(limits.max_connections, limits.max_peer_connections),
         )
 
     @property
@@ -134,6 +155,11 @@ class Collector:
         """The port of OTLP/HTTP; the real one once started."""
         return self._http.port
 
+    def _forbidden(self, path: str) -> None:
+        for signal in SIGNALS:
+            if signal.http_path == path:
+                self.counters.message("http", signal, ForbiddenError.result)
+
     async def start(self) -> None:
         """Listen on both ports.
 
@@ -149,11 +175,11 @@ class Collector:
         self._listening = True
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Take nothing new, answer what is under way, and return when its rows are kept."""
+        """Take nothing new and answer what is under way: within `grace_s`, or as retryable."""
         self._listening = False
-        await self._grpc.stop(grace_s)
-        await self._http.stop(grace_s)
-        await self._intake.drained()
+        await self._intake.stop(grace_s)
+        # All calls have their answers; what remains is to send them.
+        await asyncio.gather(self._grpc.stop(ANSWER_S), self._http.stop(ANSWER_S))
 
     async def __aenter__(self) -> Self:
         await self.start()

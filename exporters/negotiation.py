@@ -43,6 +43,16 @@ def wanted(accept: str) -> Format:
     return Format.OPENMETRICS if _OPENMETRICS in accept else Format.PLAIN
 
 
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether an answer to this `Accept-Encoding` may be compressed by gzip."""
+    weights = {}
+    for entry in accept_encoding.lower().split(","):
+        coding, *rest = (part.strip() for part in entry.split(";"))
+        given = {name.strip(): value.strip() for name, _, value in _pairs(rest)}
+        weights[coding] = _weight(given.get("q"))
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
 def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
     return [parameter.partition("=") for parameter in parameters]
 

@@ -20,10 +20,14 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 
 from collector.errors import MalformedError, TooLargeError
 
-MAX_PARTS: Final = 2**17
-"""Resources, scopes and items of one message together, and its data points; exporters send 512."""
+MAX_PARTS: Final = 2**14
+"""Resources, scopes and items of one message together, and its data points. Exporters send 512,
+an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
 """Of one resource, scope or item; ours take two thousand bytes."""
+MAX_ATTRIBUTES: Final = 1024
+"""Of one resource, item or data point. OpenTelemetry's SDKs keep 128 by default; an empty one is
+two bytes, so that a MiB could hold half a million."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -103,6 +107,15 @@ def not_too_many(items: int) -> None:
     """Raise TooLargeError where a message has more than `MAX_PARTS`."""
     if items > MAX_PARTS:
         raise TooLargeError(f"more than {MAX_PARTS} items in a message; send smaller batches")
+
+
+def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
+    """The attributes of one item; raises TooLargeError where there are above `MAX_ATTRIBUTES`."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise TooLargeError(
+            f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"
+        )
+    return attributes
 
 
 def _counted(parts: Sequence[bytes], of_all: int) -> Sequence[bytes]:

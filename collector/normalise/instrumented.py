@@ -8,7 +8,7 @@ from tailspan_vllm import names
 
 from collector.normalise.attributes import AttributeTable, Read
 from collector.normalise.batch import Batch
-from collector.normalise.envelope import SpanOutline, decoded
+from collector.normalise.envelope import SpanOutline, decoded, few_enough
 from collector.normalise.identity import span_id_of, trace_id_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, instant, seconds
@@ -104,7 +104,7 @@ _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
     """The row of the request that a span of ours tells of; None where it has no outcome."""
     span = decoded(SpanOutline, raw)
-    values, refusal, truncated_texts = _ATTRIBUTES.read(span.attributes)
+    values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))
     if values[_OUTCOME] is None:
         return None
     if refusal is not None:

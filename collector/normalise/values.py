@@ -4,11 +4,12 @@ A reader raises `RefusalError` with the reason; who reads an item catches it and
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+from collector.normalise.envelope import few_enough
 from collector.reasons import Refusal
 
 MAX_TEXT_CHARS: Final = 256
@@ -36,9 +37,13 @@ class RefusalError(Exception):
         self.reason = reason
 
 
-def attributes_of(pairs: Iterable[KeyValue]) -> dict[str, AnyValue]:
-    """Attributes by key; of a repeated key, which the protocol forbids, the last."""
-    return {pair.key: pair.value for pair in pairs}
+def attributes_of(pairs: Sequence[KeyValue]) -> dict[str, AnyValue]:
+    """Attributes by key; of a repeated key, which the protocol forbids, the last.
+
+    Raises:
+        TooLargeError: there are too many.
+    """
+    return {pair.key: pair.value for pair in few_enough(pairs)}
 
 
 def instant(unix_ns: int, now_unix_ns: int) -> int:

@@ -26,6 +26,7 @@ GIVEN: dict[str, Any] = {
     "tls_key": None,
     "tls_client_ca": None,
     "insecure_bind": False,
+    "allowed_host": (),
     "max_body": 16,
     "max_peer_rate": 128,
     "max_rate": 512,
@@ -135,6 +136,40 @@ def test_up_refuses_an_open_address_before_it_starts_anything(
     assert result.exit_code == 2
     assert "--insecure-bind" in result.stderr
     assert not database.parent.exists()
+
+
+def test_names_are_allowed_by_option_and_environment(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the option; a name listened on needs none."""
+    monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example.org,*.b.example.org")
+    hosts = _doors("127.0.0.1", allowed_host=("c.example.org",)).hosts
+    assert hosts is not None
+    for name in ("a.example.org", "x.b.example.org:4318", "c.example.org"):
+        assert hosts.allow(name)
+    assert not hosts.allow("d.example.org")
+    with pytest.raises(click.UsageError, match="--allowed-host: 'http://a' is not a host name"):
+        _doors("127.0.0.1", allowed_host=("http://a",))
+
+
+def test_who_is_allowed_depends_on_who_can_reach_it(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens and TLS allow every name; an open address those that public DNS does not resolve."""
+    monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
+    loopback = _doors("127.0.0.1").hosts
+    bare = _doors("0.0.0.0", insecure_bind=True).hosts
+    token = _doors("0.0.0.0", insecure_bind=True, **_pick(files, "token_file")).hosts
+    assert loopback
+    assert bare
+    assert token
+    for name, allowed in (
+        ("localhost", (True, True, True)),
+        ("10.1.2.3:9464", (True, True, True)),
+        ("tailspan.ns.svc:4318", (False, True, True)),
+        ("evil.example", (False, False, True)),
+    ):
+        assert tuple(hosts.allow(name) for hosts in (loopback, bare, token)) == allowed, name
 
 
 @pytest.fixture

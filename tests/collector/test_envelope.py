@@ -5,13 +5,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.errors import MalformedError, TooLargeError
-from collector.normalise.envelope import MAX_PART_BYTES, MAX_PARTS, unfold
-from collector.signals import METRICS, SIGNALS, Signal
+from collector.normalise.envelope import MAX_ATTRIBUTES, MAX_PART_BYTES, MAX_PARTS, unfold
+from collector.signals import METRICS, SIGNALS, TRACES, Signal
 
 
 def _message(*spans: Span) -> bytes:
@@ -68,3 +69,11 @@ def test_what_is_not_whole_is_malformed(signal: Signal, body: bytes) -> None:
     """At each level of the nesting."""
     with pytest.raises(MalformedError):
         signal.read(body, 0)
+
+
+def test_attributes_without_end_are_too_many() -> None:
+    """Two bytes each: half a million of them fit into an item."""
+    span = Span()
+    span.attributes.extend([KeyValue()] * (MAX_ATTRIBUTES + 1))
+    with pytest.raises(TooLargeError, match=f"with {MAX_ATTRIBUTES + 1} attributes exceeds"):
+        TRACES.read(_message(span), 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from collector.errors import ThrottledError
-from collector.limits import MESSAGE_BYTES, MOST_PEERS, Limits, Rates
+from collector.limits import MESSAGE_BYTES, MOST_PEERS, Limits, Rates, sender
 
 
 class _Clock:
@@ -65,3 +65,29 @@ def test_a_limit_must_be_above_zero(value: float) -> None:
     """The error names the limit and the value."""
     with pytest.raises(ValueError, match="max_bytes_per_s must be above 0, not"):
         Limits(max_bytes_per_s=value)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_host_is_one_sender_whichever_of_its_addresses_it_uses(address: str, name: str) -> None:
+    """With IPv6 it has 2**64 of them."""
+    assert sender(address) == name
+
+
+def test_what_decompressing_brought_to_light_is_counted() -> None:
+    """Afterwards: the message is taken, the next one pays for it."""
+    rates = _rates(_Clock())
+    rates.charge("a", 100)
+    rates.add("a", 20_000)
+    with pytest.raises(ThrottledError, match="from this address"):
+        rates.check("a")
+    rates.check("b")

@@ -42,7 +42,7 @@ def test_a_request_is_kept_with_its_cost_once_its_engine_has_told_what_it_runs_o
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.receive(LOGS, events_message().SerializeToString(), peer="here")
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
-        await intake.drained()
+        await intake.stop(1)
 
     asyncio.run(receive())
     assert [row.cost_usd for row in sink.requests] == [None, pytest.approx(0.3 * 2 * 0.001)]
@@ -71,7 +71,7 @@ def test_a_fault_in_pricing_loses_no_request(
             sink, [], Counters(), lambda: now_unix_ns, Limits(), ReadingHere(), steps=steps
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
-        await intake.drained()
+        await intake.stop(5)
         return intake
 
     intake = asyncio.run(receive())

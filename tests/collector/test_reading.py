@@ -14,8 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector.errors import BusyError, MalformedError, TooLargeError, UnreadableError
 from collector.normalise.envelope import MAX_PARTS
+from collector.otlp_json import MAX_VALUES
 from collector.reading import ReadingApart, ReadingHere, serve
-from collector.signals import LOGS, TRACES
+from collector.signals import LOGS, METRICS, SIGNALS, TRACES, Signal
 
 Message = Callable[..., ExportTraceServiceRequest]
 
@@ -137,7 +138,7 @@ def test_a_message_that_takes_too_long_ends_the_process(
         monkeypatch,
         "import signal, sys, time; from collector import reading as r; r.MOST_S = 1;"
         "r.ReadingHere.read = lambda *a: time.sleep(60);"
-        "r.serve(sys.stdin.buffer, sys.stdout.buffer, signal.alarm)",
+        "r.serve(sys.stdin.buffer, sys.stdout.buffer, None, signal.alarm)",
     )
     begun = time.monotonic()
     with pytest.raises(UnreadableError, match="ended twice"):
@@ -181,7 +182,32 @@ def test_half_a_question_is_not_answered() -> None:
     assert answers.getvalue() == b""
 
 
-def test_what_is_rare_is_read_here(apart: ReadingApart, now_unix_ns: int) -> None:
-    """No process is started for it."""
-    assert apart.read(LOGS, b"", False, now_unix_ns).empty
-    assert apart._process is None
+def test_every_signal_is_read_there(
+    apart: ReadingApart,
+    metrics_message: Callable[..., Any],
+    events_message: Callable[..., Any],
+    now_unix_ns: int,
+) -> None:
+    """Each of them can hold what takes long."""
+    for each, body in (
+        (METRICS, metrics_message().SerializeToString()),
+        (LOGS, events_message().SerializeToString()),
+    ):
+        there = apart.read(each, body, False, now_unix_ns)
+        assert there == ReadingHere().read(each, body, False, now_unix_ns)
+        assert there.accepted
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
+def test_a_message_that_takes_too_long_is_refused(signal: Signal, now_unix_ns: int) -> None:
+    """In the middle of it; the next one is read by the same process."""
+    reading = ReadingApart(max_cpu_s=0.02)
+    try:
+        costly = b"[" + b"{}," * (MAX_VALUES // 2 - 1) + b"{}]"
+        with pytest.raises(TooLargeError, match=r"took more than 0.02 s; send smaller batches"):
+            reading.read(signal, costly, True, now_unix_ns)
+        process = reading._process
+        assert reading.read(signal, b"", False, now_unix_ns).empty
+        assert reading._process is process
+    finally:
+        reading.close()

@@ -701,7 +701,7 @@ def test_a_store_that_failed_is_given_another_try_in_time(
         sink.refusal = RuntimeError("full")
         with pytest.raises(BusyError):
             await intake.receive(TRACES, trace_message().SerializeToString(), peer="")
-        await intake.drained()
+        await intake.stop(1)
 
     asyncio.run(fail())
     assert not intake.keeping

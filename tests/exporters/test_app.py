@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -14,9 +15,9 @@ from collector.counters import Counters
 from collector.hosting import AsgiHost
 from collector.testing import background_loop
 from exporters import series
-from exporters.app import metrics_app
+from exporters.app import _SharedScrapes, metrics_app
 from exporters.exposition import Exposition
-from exporters.negotiation import Format
+from exporters.negotiation import Format, takes_gzip
 from exporters.prometheus import PrometheusExporter
 from telemetry.engines import EngineSample
 from telemetry.requests import Outcome, RequestTimeline
@@ -153,3 +154,53 @@ def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str
     vital.append("store writer (ended)")
     assert get("/readyz")[::2] == (503, b"not ready; failing: store writer (ended)\n")
     assert get("/healthz")[0] == 200
+
+
+class _Slow:
+    """An exposition that is written when it is let."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def write(self, format_: Format) -> bytes:
+        """The number of the scrape."""
+        self.began.release()
+        assert self.go.acquire(timeout=20)
+        self.written += 1
+        return str(self.written).encode()
+
+
+def test_scrapes_at_once_share_one_that_began_after_they_asked() -> None:
+    """Of a hundred, one is under way and one is next."""
+    slow = _Slow()
+    scrapes = _SharedScrapes(slow)  # type: ignore[arg-type]  # all that it needs
+
+    async def ask() -> list[bytes]:
+        first = asyncio.create_task(scrapes.read(Format.PLAIN, False))
+        await asyncio.to_thread(slow.began.acquire, timeout=20)
+        others = [asyncio.create_task(scrapes.read(Format.PLAIN, False)) for _ in range(99)]
+        others[0].cancel()  # who leaves takes nothing from the others
+        slow.go.release()
+        await asyncio.to_thread(slow.began.acquire, timeout=20)
+        slow.go.release()
+        return [await first, *(await asyncio.gather(*others[1:]))]
+
+    assert asyncio.run(ask()) == [b"1", *[b"2"] * 98]
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", True),
+        ("", False),
+        ("br", False),
+        ("gzip;q=0", False),
+        ("gzip;q=0, *", False),
+    ],
+)
+def test_an_answer_is_compressed_for_who_asks_for_it(header: str, wanted: bool) -> None:
+    """By gzip alone."""
+    assert takes_gzip(header) is wanted

@@ -1,12 +1,17 @@
 """DNS rebinding and cross-origin posts: what a web page in a browser can do."""
 
 import asyncio
+import socket
+from pathlib import Path
 
 import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from cli.stack import Ports, Stack
 from collector.hosts import AllowedHosts, HostGate, checked, names_in
+from store.database import open_database
+from tests.hostile.conftest import read_all
 
 LOOPBACK = AllowedHosts.of([], loopback=True, protected=False)
 OPEN = AllowedHosts.of([], loopback=False, protected=False)
@@ -75,6 +80,13 @@ def test_given_names_are_allowed() -> None:
     assert not NAMED.allow("spans.example.org.evil.example")
 
 
+def test_the_address_and_the_machines_name_are_allowed() -> None:
+    """An address among them adds nothing."""
+    hosts = AllowedHosts.of([], loopback=False, protected=False, own=("::", "Gpu-1.example.org"))
+    assert hosts.allow("gpu-1.example.org:4318")
+    assert hosts.names == {"gpu-1.example.org"}
+
+
 @pytest.mark.parametrize("name", ["", "a:80", "http://a", "*", "*.", "a b", "-a"])
 def test_a_name_that_is_no_host_is_an_error(name: str) -> None:
     """The error repeats it and shows what is allowed."""
@@ -135,3 +147,42 @@ def test_a_websocket_of_another_origin_is_closed() -> None:
     }
     asyncio.run(HostGate(_answer, LOOPBACK)(scope, receive, send))
     assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+def _get(port: int, request: str, *headers: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        lines = (f"{request} HTTP/1.1", "Connection: close", "Content-Length: 0", *headers)
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+        return read_all(connection)
+
+
+def test_a_rebound_page_reaches_neither_otlp_nor_metrics(tmp_path: Path) -> None:
+    """Both ports of a real stack; health is open to whoever asks."""
+    engine = open_database(f"sqlite:///{tmp_path / 'tailspan.db'}")
+
+    async def ask() -> None:
+        stack = Stack(engine, str(engine.url), "127.0.0.1", Ports(0, 0, 0, 0), explorer=False)
+        async with stack:
+            for port, request in (
+                (stack.collector.http_port, "POST /v1/traces"),
+                (stack.metrics.port, "GET /metrics"),
+            ):
+                kind = "Content-Type: application/x-protobuf"
+                own = await asyncio.to_thread(_get, port, request, "Host: localhost", kind)
+                evil = await asyncio.to_thread(_get, port, request, "Host: evil.example", kind)
+                page = await asyncio.to_thread(
+                    _get, port, request, "Host: localhost", kind, "Origin: https://evil.example"
+                )
+                assert own.startswith(b"HTTP/1.1 200")
+                assert evil.startswith(b"HTTP/1.1 403")
+                assert b"--allowed-host NAME" in evil
+                assert page.startswith(b"HTTP/1.1 403")
+            messages = stack.collector.counters.report().messages
+            assert messages["http", "traces", "forbidden"] == 2
+            health = await asyncio.to_thread(
+                _get, stack.metrics.port, "GET /healthz", "Host: evil.example"
+            )
+            assert health.startswith(b"HTTP/1.1 200")
+
+    asyncio.run(ask())
+    engine.dispose()

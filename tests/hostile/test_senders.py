@@ -51,6 +51,12 @@ EXTREMES: Final = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308, 5e-324, 2.0**63)
 
 
+AT_ONCE = 5_000
+"""Starts in a message: each is three parts of 16,384 (collector/normalise/envelope.py)."""
+FEW_AT_ONCE = 300
+"""Samples, which have a part for each number."""
+
+
 @dataclass
 class Tailspan:
     """A collector on a free port, before a real SQLite file, with its /metrics."""
@@ -114,20 +120,23 @@ def many(messages: list[Any]) -> Any:
 def test_made_up_engine_starts_are_few_soon_go_and_hide_no_real_engine(
     tailspan: Tailspan,
 ) -> None:
-    """25,000 in one message, as many replicas."""
+    """25,000 of as many replicas, in messages as large as may be."""
     real = start(NOW_NS - 3 * UNSEEN_NS, "real")
     post(tailspan.collector, "/v1/logs", real.SerializeToString())
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS, "real").SerializeToString())
-    flood = ExportLogsServiceRequest()
-    for number in range(25_000):
-        flood.resource_logs.add().CopyFrom(real.resource_logs[0])
-        replica = flood.resource_logs[-1].resource.attributes[0].value
-        replica.string_value = f"made-up-{number}"
-    answer = post(tailspan.collector, "/v1/logs", flood.SerializeToString())
-    told = ExportLogsServiceResponse.FromString(answer).partial_success
-    assert told.rejected_log_records == 25_000 - (ALL_BURST - 1)
+    rejected = 0
+    for first in range(0, 25_000, AT_ONCE):
+        flood = ExportLogsServiceRequest()
+        for number in range(first, first + AT_ONCE):
+            flood.resource_logs.add().CopyFrom(real.resource_logs[0])
+            replica = flood.resource_logs[-1].resource.attributes[0].value
+            replica.string_value = f"made-up-{number}"
+        answer = post(tailspan.collector, "/v1/logs", flood.SerializeToString())
+        told = ExportLogsServiceResponse.FromString(answer).partial_success
+        rejected += told.rejected_log_records
+    assert rejected == 25_000 - (ALL_BURST - 1)
     assert "too_many_starts (at most 256 of a replica" in told.error_message
-    assert tailspan.refused("logs", Refusal.TOO_MANY_STARTS) == told.rejected_log_records
+    assert tailspan.refused("logs", Refusal.TOO_MANY_STARTS) == rejected
     with tailspan.engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(STARTS)) == ALL_BURST
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
@@ -247,16 +256,15 @@ def test_made_up_names_are_capped_and_counted_wherever_they_are_remembered(
     """Replicas, engines and models; the real one that came first stays."""
     post(tailspan.collector, "/v1/metrics", samples(NOW_NS - S, "real").SerializeToString())
     one = samples(NOW_NS, "x")
-    flood = ExportMetricsServiceRequest()
-    for number in range(3_000):
-        flood.MergeFrom(one)
-        each = flood.resource_metrics[-1]
-        each.resource.attributes[0].value.string_value = f"made-up-{number}"
-    post(tailspan.collector, "/v1/metrics", flood.SerializeToString())
-    engines_of_one = ExportMetricsServiceRequest()
-    for number in range(3_000):
-        engines_of_one.MergeFrom(samples(NOW_NS, "real", engine=number))
-    post(tailspan.collector, "/v1/metrics", engines_of_one.SerializeToString())
+    for first in range(0, 3_000, FEW_AT_ONCE):
+        flood, engines_of_one = ExportMetricsServiceRequest(), ExportMetricsServiceRequest()
+        for number in range(first, first + FEW_AT_ONCE):
+            flood.MergeFrom(one)
+            each = flood.resource_metrics[-1]
+            each.resource.attributes[0].value.string_value = f"made-up-{number}"
+            engines_of_one.MergeFrom(samples(NOW_NS, "real", engine=number))
+        post(tailspan.collector, "/v1/metrics", flood.SerializeToString())
+        post(tailspan.collector, "/v1/metrics", engines_of_one.SerializeToString())
     requests = [record(NOW_NS - S, model=f"m{each}", tenant=f"t{each}") for each in range(500)]
     send_spans(tailspan.collector, requests, "real")
     last_sample = tailspan.series("tailspan_engine_last_sample_timestamp_seconds")

@@ -55,7 +55,7 @@ def test_every_part_is_listed_and_one_that_fails_is_named(tmp_path: Path) -> Non
     with Collecting(tmp_path, f"sqlite:///{file}") as running:
         metrics = running.metrics
         body = probes.get(f"{metrics}/metrics", 20.0).body
-        for part in ("evaluator", "retention", "store writer", "enrichment", "span reader"):
+        for part in ("evaluator", "retention", "store writer", "enrichment", "message reader"):
             assert f'tailspan_task_up{{task="{part}"}} 1\n' in body
         assert probes.get(f"{metrics}/readyz").body == "ready\n"
         with sqlite3.connect(file) as other:
@@ -84,8 +84,8 @@ def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Pa
             (reader,) = children_of(running.process.pid, b"collector.reading")
             os.kill(reader, SIGKILL)
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
-        assert failures(running.metrics, "span reader") == 3
+        assert failures(running.metrics, "message reader") == 3
         assert probes.get(f"{running.metrics}/readyz").body == "ready\n"
         # Malformed is no failure of the reader's.
         assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
-        assert failures(running.metrics, "span reader") == 3
+        assert failures(running.metrics, "message reader") == 3

@@ -1,0 +1,354 @@
+"""What hostile senders can do to a collector: memory, delay of others, time to stop.
+
+    python benchmarks/hostile.py
+
+`tailspan up` without the pages, with a token, on an empty SQLite database. Each attack is bounded
+in count, bytes and time, and comes from 127.0.0.2; the innocent sender is 127.0.0.1. Each figure
+stands beside its bar; the exit status is 1 if one is missed. Takes about a minute.
+"""
+
+import gzip
+import http.client
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+from _ingest_sender import METHOD  # type: ignore[import-not-found]  # beside this one
+from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-found]
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tailspan_vllm import names
+
+from collector.limits import MIB, Limits
+from collector.normalise.envelope import MAX_PARTS
+from collector.otlp_json import MAX_VALUES
+
+TOKEN = "hostile-benchmark-token"
+HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
+BUDGET_MB = Limits().max_waiting_bytes / MIB
+TRANSPORT_MB = 64
+"""64 KiB each for the 1,024 messages that may be under way: what the transports buffer."""
+MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+
+
+class Server(NamedTuple):
+    """A running `tailspan up`."""
+
+    process: subprocess.Popen[bytes]
+    grpc: int
+    http: int
+    metrics: int
+    log: Path
+
+
+class Result(NamedTuple):
+    """A figure beside its bar; both None for something to know alone."""
+
+    what: str
+    value: float
+    bar: float | None
+    unit: str
+
+    def show(self) -> bool:
+        """Print one line; whether the bar is kept."""
+        kept = self.bar is None or self.value <= self.bar
+        bar = "" if self.bar is None else f"at most {self.bar:,.6g} {self.unit}"
+        verdict = "" if self.bar is None else "ok" if kept else "MISSED"
+        print(f"{self.what:<58} {self.value:>9,.2f} {self.unit:<4} {bar:<18} {verdict}", flush=True)
+        return kept
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    """Start Tailspan; ended at the latest here."""
+    log, tokens = folder / "log", folder / "tokens"
+    tokens.write_text(TOKEN)
+    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
+                *(*ports, "--no-explorer", "--gpus=off", f"--token-file={tokens}"),
+                f"--database=sqlite:///{folder / 'tailspan.db'}",
+            ],
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+        )
+    try:
+        wait_for(lambda: "is up" in log.read_text(), process)
+        text = log.read_text()
+        found = {
+            kind: int(port)
+            for port, kind in re.findall(r"127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", text)
+        }
+        (metrics,) = re.findall(r"127\.0\.0\.1:(\d+)/metrics", text)
+        yield Server(process, found["gRPC"], found["HTTP"], int(metrics), log)
+    finally:
+        end(process)
+
+
+@contextmanager
+def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
+    """Watch the memory; gives what it grew by at most."""
+    before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            highest[0] = max(highest[0], memory_mb(server.process.pid) - before)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda: highest[0]
+    finally:
+        over.set()
+        thread.join()
+
+
+def post(
+    server: Server, body: bytes, kind: str, *, source: tuple[str, int], packed: bool = False
+) -> tuple[int | None, float]:
+    """Send a message with the token: the status, None for a closed connection; seconds."""
+    headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", server.http, timeout=60, source_address=source
+    )
+    began = time.monotonic()
+    try:
+        connection.request("POST", "/v1/traces", body, headers)
+        status: int | None = connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        status = None
+    finally:
+        connection.close()
+    return status, time.monotonic() - began
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of protobuf that holds bytes."""
+    length, digits = len(content), b""
+    while length > 127:
+        digits, length = digits + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + digits + bytes([length]) + content
+
+
+def costly_json() -> bytes:
+    """As many values as there may be."""
+    span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
+    spans = b",".join([span] * (MAX_VALUES // 7))
+    return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
+
+
+def costly_protobuf() -> bytes:
+    """Spans of as many attributes as there may be, each of two bytes: eight million of them."""
+    span = field(2, b"\x4a\x00" * 1000)
+    return field(1, field(2, span * (15 * MIB // len(span))))
+
+
+def rows(count: int) -> bytes:
+    """Spans that become rows, with the least that one needs; each time of new ids."""
+    now, spans = time.time_ns(), []
+    for _ in range(count):
+        span = Span(
+            trace_id=os.urandom(16),
+            span_id=os.urandom(8),
+            start_time_unix_nano=now - 10**9,
+            end_time_unix_nano=now,
+        )
+        for key, value in ((names.OUTCOME, "stop"), (names.BASIS, "http")):
+            span.attributes.add(key=key).value.string_value = value
+        spans.append(field(2, span.SerializeToString()))
+    scope = field(1, field(1, names.SCOPE.encode()))
+    return field(1, field(2, scope + b"".join(spans)))
+
+
+def unauthenticated(server: Server) -> list[Result]:
+    """100 calls of 15 MiB on one connection, none of them with a token."""
+    body, codes = bytes(15 * MIB), Counter[str]()
+    with (
+        peak_mb(server) as grown,
+        grpc.insecure_channel(
+            f"127.0.0.1:{server.grpc}", options=[("grpc.max_send_message_length", -1)]
+        ) as channel,
+    ):
+        export = channel.unary_unary(METHOD)
+        for each in [export.future(body, timeout=30) for _ in range(100)]:
+            error = each.exception()
+            codes[error.code().name if isinstance(error, grpc.RpcError) else "OK"] += 1
+    refused = codes["UNAUTHENTICATED"]
+    return [
+        Result("gRPC, 100 calls of 15 MiB without a token: memory", grown(), TRANSPORT_MB, "MB"),
+        Result("  of them not refused as unauthenticated", 100 - refused, None, ""),
+    ]
+
+
+def stalled(server: Server) -> list[Result]:
+    """100 bodies of 15 MiB that stop before their end, and 30 such gzip bodies of 16 MiB."""
+    results = []
+    bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
+    for what, count, body, length, more in (
+        ("HTTP, 100 bodies of 15 MiB that stall", 100, bytes(15 * MIB - 1), 15 * MIB, ""),
+        (
+            "HTTP, 30 gzip bodies of 16 MiB that stall",
+            30,
+            bomb,
+            len(bomb) + 4,
+            "Content-Encoding: gzip\r\n",
+        ),
+    ):
+        head = (
+            f"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Content-Type: {PROTOBUF}\r\nContent-Length: {length}\r\n{more}\r\n"
+        ).encode()
+        with ExitStack() as stack, peak_mb(server) as grown:
+            for number in range(count):
+                # From four addresses, for one may hold only half of what all may.
+                source = (f"127.0.0.{2 + number % 4}", 0)
+                sender = stack.enter_context(
+                    socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
+                )
+                with suppress(OSError):  # refused, or not read any further
+                    sender.sendall(head + body)
+            time.sleep(1)
+        results.append(Result(f"{what}: memory", grown(), BUDGET_MB + TRANSPORT_MB, "MB"))
+    return results
+
+
+def idle(server: Server) -> list[Result]:
+    """1,500 connections that say nothing, then a probe, a scrape and a message of somebody else."""
+    size = server.log.stat().st_size
+    with ExitStack() as stack, peak_mb(server) as grown:
+        for port, count in ((server.http, 1000), (server.metrics, 500)):
+            for _ in range(count):
+                with suppress(OSError):
+                    stack.enter_context(
+                        socket.create_connection(("127.0.0.1", port), 1, source_address=HOSTILE)
+                    )
+        slowest = 0.0
+        for path in ("/healthz", "/metrics"):
+            began = time.monotonic()
+            connection = http.client.HTTPConnection("127.0.0.1", server.metrics, timeout=30)
+            connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+            assert connection.getresponse().status == 200
+            connection.close()
+            slowest = max(slowest, time.monotonic() - began)
+        status, took = post(server, b"", PROTOBUF, source=INNOCENT)
+        assert status == 200
+        held = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+    grown_log = (server.log.stat().st_size - size) / 1024
+    return [
+        Result("1,500 idle connections: memory", grown(), TRANSPORT_MB, "MB"),
+        Result("  descriptors open", held, None, ""),
+        Result("  log", grown_log, 64, "KiB"),
+        Result("  health, a scrape or a message of another sender", max(slowest, took), 2, "s"),
+    ]
+
+
+def delays(server: Server, seconds: float) -> list[float]:
+    """How long an innocent message of one row takes, four a second."""
+    found, ends = [], time.monotonic() + seconds
+    while time.monotonic() < ends:
+        status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
+        assert status == 200, status
+        found.append(took)
+        time.sleep(0.25)
+    return found
+
+
+def delayed(server: Server) -> list[Result]:
+    """The delay of an innocent message alone, and behind those of one hostile sender."""
+    alone = statistics.median(delays(server, 3))
+    results = [Result("An innocent message alone: median", alone, None, "s")]
+    for what, kind, body in (
+        ("JSON", JSON, costly_json()),
+        ("protobuf", PROTOBUF, costly_protobuf()),
+        (f"{MAX_PARTS - 2:,} rows", PROTOBUF, rows(MAX_PARTS - 2)),
+    ):
+        packed, statuses, over = gzip.compress(body, 6), Counter[int | None](), threading.Event()
+
+        def attack(
+            packed: bytes, kind: str, over: threading.Event, told: Counter[int | None]
+        ) -> None:
+            while not over.is_set():
+                told[post(server, packed, kind, source=HOSTILE, packed=True)[0]] += 1
+
+        threads = [
+            threading.Thread(target=attack, args=(packed, kind, over, statuses)) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        behind = delays(server, 8)
+        over.set()
+        for thread in threads:
+            thread.join()
+        size = len(packed) / 1024
+        results += [
+            Result(
+                f"  behind eight of {size:.0f} KiB of gzip {what}: longest",
+                max(behind),
+                MAX_DELAY_S,
+                "s",
+            ),
+            Result("    longest over alone", max(behind) / alone, None, "x"),
+        ]
+    return results
+
+
+def stopping(server: Server) -> list[Result]:
+    """SIGTERM with eight costly messages queued."""
+    packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
+
+    def send() -> None:
+        statuses[post(server, packed, PROTOBUF, source=HOSTILE, packed=True)[0]] += 1
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(timeout=60)
+    took = time.monotonic() - began
+    for thread in threads:
+        thread.join()
+    final = sum(count for status, count in statuses.items() if status not in (200, 413, 429, 503))
+    return [
+        Result("SIGTERM with eight costly messages queued: stopped after", took, MAX_STOP_S, "s"),
+        Result("  answered neither as final nor as retryable", final, 0, ""),
+    ]
+
+
+def main() -> None:
+    """Run and print."""
+    kept = True
+    with (
+        tempfile.TemporaryDirectory(prefix="tailspan-hostile-") as name,
+        serving(Path(name)) as server,
+    ):
+        print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        print(f"Memory before: {memory_mb(server.process.pid):.0f} MB; budget {BUDGET_MB:.0f} MB")
+        for attack in (unauthenticated, stalled, idle, delayed, stopping):
+            for result in attack(server):
+                kept &= result.show()
+    sys.exit(0 if kept else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Real servers on loopback with small limits, and clients that say less than they should."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import pytest
+from starlette.types import ASGIApp
+
+from collector import log_limits
+from collector.connections import ConnectionLimits
+from collector.hosting import AsgiHost
+from collector.limits import Limits
+from collector.reading import Reading
+from collector.server import Collector
+from collector.testing import MemorySink, background_loop, running
+from collector.tls import Tls
+from tests.collector.conftest import record, resource, span, trace_message  # noqa: F401  # fixtures
+
+_T = TypeVar("_T")
+
+Connect = Callable[..., socket.socket]
+Serve = Callable[..., AsgiHost]
+Collect = Callable[..., Collector]
+
+
+@pytest.fixture(autouse=True)
+def logs_of_its_own() -> None:
+    """What other tests have logged does not count."""
+    log_limits._LIMIT._seen.clear()
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """A factory of connections, by default from 127.0.0.1; reading waits 20 s at most."""
+    with ExitStack() as stack:
+
+        def make(port: int, data: bytes = b"", *, source: str = "127.0.0.1") -> socket.socket:
+            connection = stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), 20, source_address=(source, 0))
+            )
+            connection.sendall(data)
+            return connection
+
+        yield make
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in the background."""
+    with background_loop() as loop:
+        yield loop
+
+
+def wait_for(loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, _T]) -> _T:
+    """Run it there."""
+    return asyncio.run_coroutine_threadsafe(step, loop).result(timeout=30)
+
+
+@pytest.fixture
+def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
+    """A factory of running servers of one application."""
+    hosts: list[AsgiHost] = []
+
+    def make(app: ASGIApp, limits: ConnectionLimits, tls: Tls | None = None) -> AsgiHost:
+        host = AsgiHost(app, host="127.0.0.1", port=0, option="--port", tls=tls, limits=limits)
+        wait_for(loop, host.start())
+        hosts.append(host)
+        return host
+
+    yield make
+    for host in hosts:
+        wait_for(loop, host.stop(0))
+
+
+@pytest.fixture
+def collect() -> Iterator[Collect]:
+    """A factory of running collectors."""
+    with ExitStack() as stack:
+
+        def make(
+            sink: MemorySink | None = None, reading: Reading | None = None, **limits: Any
+        ) -> Collector:
+            tokens = limits.pop("tokens", None)
+            collector = Collector(
+                sink or MemorySink(),
+                grpc_port=0,
+                http_port=0,
+                limits=Limits(**limits),
+                reading=reading,
+                tokens=tokens,
+            )
+            return stack.enter_context(running(collector))
+
+        yield make
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """What comes until the other side closes; a reset is an end, too."""
+    found = b""
+    while True:
+        try:
+            chunk = connection.recv(65_536)
+        except ConnectionResetError:
+            return found
+        if not chunk:
+            return found
+        found += chunk
+
+
+def read_head(connection: socket.socket) -> bytes:
+    """The head of one answer."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        chunk = connection.recv(4096)
+        if not chunk:
+            break
+        found += chunk
+    return found
+
+
+def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
+    """The head of a message in protobuf; without a length its body is in chunks."""
+    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: 127.0.0.1",
+        "Content-Type: application/x-protobuf",
+        size,
+        *headers,
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"

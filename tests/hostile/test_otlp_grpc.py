@@ -1,0 +1,126 @@
+"""gRPC senders without a token, with too many calls, or with messages that never arrive."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from collector import otlp_grpc
+from collector.bearer import Tokens
+from collector.server import Collector
+from collector.testing import MemorySink
+from tests.hostile.conftest import Collect, Connect, read_all
+
+METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+TOKEN = "the-token-of-a-hostile-test"
+RETRY = ("google.rpc.retryinfo-bin", "grpc-status-details-bin")
+
+Call = Callable[..., Any]
+
+
+def _channel(collector: Collector) -> grpc.Channel:
+    return grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}")
+
+
+def _never(over: threading.Event) -> Iterator[bytes]:
+    """A message that does not arrive, until the test is over."""
+    over.wait(20)
+    yield from ()
+
+
+def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) -> None:
+    """Nothing of it is read: here there is nothing to read yet."""
+    collector, over = collect(tokens=Tokens([TOKEN], "a test")), threading.Event()
+    with _channel(collector) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.stream_unary(METHOD)(_never(over), timeout=10)
+        over.set()
+        metadata = (("authorization", f"Bearer {TOKEN}"),)
+        channel.unary_unary(METHOD)(b"", timeout=10, metadata=metadata)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    report = collector.counters.report()
+    assert report.messages["grpc", "traces", "unauthenticated"] == 1
+    assert report.waiting_bytes == report.waiting_messages == 0
+
+
+def test_a_message_that_does_not_arrive_is_given_up(
+    collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As retryable; what was reserved for it is free again."""
+    monkeypatch.setattr(otlp_grpc, "READ_S", 0.2)
+    collector, over = collect(), threading.Event()
+    with _channel(collector) as channel:
+        calls = [channel.stream_unary(METHOD).future(_never(over), timeout=20) for _ in range(20)]
+        errors = [call.exception() for call in calls]
+        over.set()
+        channel.unary_unary(METHOD)(b"", timeout=10)
+    assert {error.code() for error in errors} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert all({key for key, _ in error.trailing_metadata()} >= set(RETRY) for error in errors)
+    assert collector.counters.report().messages["grpc", "traces", "too_slow"] == 20
+    assert collector.counters.report().waiting_bytes == 0
+
+
+def test_stalled_messages_reserve_no_more_than_there_is(
+    collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only so many are read at once; the others wait, and hold nothing."""
+    monkeypatch.setattr(otlp_grpc, "READ_S", 5)
+    most, over = 64 * 1024, threading.Event()
+    collector = collect(max_body_bytes=most, max_waiting_bytes=8 * most)
+    with _channel(collector) as channel:
+        calls = [channel.stream_unary(METHOD).future(_never(over), timeout=20) for _ in range(50)]
+        while collector.counters.report().waiting_messages < len(calls):
+            assert collector.counters.report().waiting_bytes <= 4 * most
+        assert 0 < collector.counters.report().waiting_bytes <= 4 * most
+        over.set()
+        for call in calls:
+            call.cancel()
+
+
+def test_one_sender_has_so_many_calls_under_way(collect: Collect) -> None:
+    """One more is told to come again."""
+    sink = MemorySink(held=True)
+    collector, over = collect(sink, max_peer_waiting_messages=4), threading.Event()
+    with _channel(collector) as channel:
+        held = [channel.stream_unary(METHOD).future(_never(over), timeout=20) for _ in range(4)]
+        while collector.counters.report().waiting_messages < 4:
+            time.sleep(0.01)
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(METHOD)(b"", timeout=10)
+        over.set()
+        for call in held:
+            call.exception()
+        channel.unary_unary(METHOD)(b"", timeout=10)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert {key for key, _ in refused.value.trailing_metadata()} >= set(RETRY)
+    assert collector.counters.report().messages["grpc", "traces", "busy"] == 1
+
+
+def test_a_call_that_is_cancelled_frees_its_room(collect: Collect) -> None:
+    """Opened and reset at once, a thousand times over, as in HTTP/2 rapid reset."""
+    collector, over = collect(), threading.Event()
+    with _channel(collector) as channel:
+        for _ in range(10):
+            calls = [channel.stream_unary(METHOD).future(_never(over)) for _ in range(100)]
+            for call in calls:
+                call.cancel()
+        over.set()
+        channel.unary_unary(METHOD)(b"", timeout=20)
+    report = collector.counters.report()
+    assert report.messages["grpc", "traces", "acknowledged"] == 1
+
+
+def test_connections_are_limited_and_must_speak(
+    collect: Collect, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What exceeds the limit is closed at once, and what says nothing after the handshake time."""
+    monkeypatch.setattr(otlp_grpc, "HANDSHAKE_S", 1)
+    collector = collect(max_connections=4)
+    silent = [connect(collector.grpc_port) for _ in range(8)]
+    for connection in silent:
+        read_all(connection)
+    with _channel(collector) as channel:
+        channel.unary_unary(METHOD)(b"", timeout=20, wait_for_ready=True)
