@@ -90,8 +90,7 @@ def explain(
 
     The slowest requests of the window (one in a hundred, or more where there are few) are held
     against the baseline's slowest. What was added to them is divided among causes; each comes
-    with the share that it brought about, the interval which that share lies in 95 times in 100,
-    the numbers that speak for it, and what to change. Where the tail has not grown, or there
+    with the share that it brought about, the evidence in numbers, and what to change. Where the tail has not grown, or there
     are too few requests to know, the answer says so.
 
     With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request tells the

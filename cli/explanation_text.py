@@ -71,10 +71,7 @@ def _sentence(told: Explanation) -> str:
 
 def _cause(cause: Cause) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
-    yield (
-        f"{cause.share:.0%} [{cause.low:.0%} to {cause.high:.0%}] {cause.id}"
-        f"{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
-    )
+    yield (f"{cause.share:.0%} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}.")
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
         rows = [[f"  {each.what}", *_values(each)] for each in known]

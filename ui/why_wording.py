@@ -99,11 +99,7 @@ def reason(told: Explanation) -> str:
 
 
 def _share(cause: Cause) -> str:
-    low, high = wording.percent(cause.low), wording.percent(cause.high)
-    return (
-        f"<b>{wording.percent(cause.share)}</b> "
-        f"<small title='95 % interval'>[{low} to {high}]</small>"
-    )
+    return f"<b>{wording.percent(cause.share)}</b>"
 
 
 def _what(cause: Cause) -> str:

@@ -29,6 +29,8 @@ def test_a_grown_tail_is_explained(
     assert set(told["causes"][0]) == {
         *("id", "share", "share_low", "share_high", "evidence", "levers", "where")
     }
+    assert told["causes"][0]["share_low"] is None
+    assert told["causes"][0]["share_high"] is None
     assert sum(phase["excess_s"] for phase in told["phases"]) == pytest.approx(told["excess_s"])
     assert told["excess_s"] == pytest.approx(2.0, abs=0.01)
 
