@@ -17,7 +17,8 @@ def detect(case: Case) -> Claim | None:
     drivers = [blame.LOAD, blame.PROMPTS, blame.OUTPUTS]
     if case.question.metric is Metric.E2E and case.workload.outputs_grew:
         drivers.remove(blame.OUTPUTS)  # of the whole answer's time they are the root
-    share = sum(blamed.get(driver, 0.0) for driver in drivers)
+    # Where nothing else grew, more tokens of others in a step are the batch's own growth.
+    share = sum(blamed.get(driver, 0.0) for driver in drivers) if blamed else 1.0
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
     # More requests at a time bring their prefills into the decodes' steps, too: where these are
