@@ -6,12 +6,14 @@ baseline, beyond chance. Both parts are needed: within the target nobody was hur
 that is missed as often as before is no new incident.
 
 The test compares two proportions, with one correction: requests of the same minute share their
-server's state, so slow ones come in bursts. Kish's design effect, measured between the blocks of
-the baseline, says how many independent requests the counts are worth. It is not measured in the
+server's state, so slow ones come in bursts. Kish's design effect, measured between neighbouring
+blocks of the baseline, says how many independent requests the counts are worth. It is measured
+between neighbours, so that a drift within the baseline does not count as noise, and not in the
 window: an incident is a burst, and must not excuse itself.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one quick
-request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965.
+request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965; von
+Neumann, Annals of Mathematical Statistics 12, 1941 (mean square successive difference).
 """
 
 from collections.abc import Callable
@@ -33,8 +35,8 @@ CERTAIN: Final = 2.58
 
 LEAST_KEPT: Final = 0.5
 """Of the baseline's requests, how many must keep a threshold for it to judge. A threshold that
-most of the usual traffic breaks does not separate usual from slow; the size of the growth judges
-in its place."""
+most of the usual traffic breaks does not separate usual from slow: unless still more break it
+now, the size of the growth judges in its place."""
 
 _BLOCKS: Final = 12
 """The baseline is cut in so many at least, of a minute at most, as for the tail's interval."""
@@ -74,11 +76,12 @@ class Attainment:
 
     @property
     def judges(self) -> bool:
-        """Whether its counts can say that somebody was hurt, or nobody."""
-        return (
-            min(self.baseline_requests, self.requests) >= FEWEST
-            and self.baseline_kept >= LEAST_KEPT
-        )
+        """Whether its counts decide: that somebody was hurt, or that nobody was."""
+        return self.fell or (self._enough and self.baseline_kept >= LEAST_KEPT)
+
+    @property
+    def _enough(self) -> bool:
+        return min(self.baseline_requests, self.requests) >= FEWEST
 
     @property
     def kept(self) -> float:
@@ -98,7 +101,7 @@ class Attainment:
     @property
     def fell(self) -> bool:
         """Whether the window misses the target and the fall is beyond chance."""
-        return self.missed and self.standard_errors > CERTAIN
+        return self._enough and self.missed and self.standard_errors > CERTAIN
 
 
 def attainment(
@@ -147,14 +150,15 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
         return 1.0
     block_s = min(_BLOCK_S, seconds / _BLOCKS)
     block = np.maximum((at_s / block_s).astype(np.int64), 0)
-    sizes = np.bincount(block[counted])
-    slows = np.bincount(block[slow], minlength=sizes.size)
-    filled = int((sizes > 0).sum())
-    if filled < 2:
+    sizes = np.bincount(block[counted]).astype(np.float64)
+    slows = np.bincount(block[slow], minlength=sizes.size)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if sizes.size < 2:
         return 1.0
     share = hits / number
-    between = float(((slows - share * sizes) ** 2).sum()) * filled / (filled - 1)
-    return max(1.0, between / (number * share * (1.0 - share)))
+    differences = float((np.diff(slows / sizes) ** 2).sum())
+    expected = share * (1.0 - share) * float((1.0 / sizes[1:] + 1.0 / sizes[:-1]).sum())
+    return max(1.0, differences / expected)
 
 
 def _rise(before: int, slow_before: int, now: int, slow_now: int, effect: float) -> float:

@@ -130,9 +130,10 @@ def _explained(
     now_s, baseline_s = _tail_mean_s(slow, share), _tail_mean_s(usual, share)
     low_s, high_s = interval(means_now - means_before)
     case = case_of(question, servers, now, before, tails, share, learn(before))
+    larger = now_s - baseline_s > _enough_s(baseline_s, question.metric)
     grown = hurt or (
         not judging
-        and now_s - baseline_s > _enough_s(baseline_s, question.metric)
+        and larger
         and (
             interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
             or _many_more(slow, usual, share, drawn)
@@ -141,7 +142,9 @@ def _explained(
     )
     causes: Sequence[Cause] = ()
     unexplained = None
-    if grown:
+    if grown and not larger:
+        unexplained = 1.0  # more requests were slow, by nothing that their means show
+    if grown and larger:
         causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
         if causes and wide is not None:
@@ -184,8 +187,9 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
     """How much to look at where an objective was broken by more requests: the tail, or as much
     more of them as it takes to see the growth. Few outliers of the baseline may be slower than
     all that broke it since."""
-    widest = min(wide_share(each, 0.0) or share for each in tails)
-    for wider in SHARES:
+    longest = max(len(each) for each in tails)
+    widest = 1.0 if longest <= FEW else FEW / longest
+    for wider in (*SHARES, 1.0):
         if share <= wider <= max(widest, share):
             now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)
             if now_s - baseline_s > _enough_s(baseline_s, metric):

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnosis.arrow import servers_of
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
+from diagnosis.requests import FloatArray, Requests
 from tests.diagnosis.making import (
     ALPHA_S,
+    REPLICAS,
     S,
     asked,
     at_replica,
@@ -21,6 +23,7 @@ from tests.diagnosis.making import (
     quiet,
     shares,
     summed,
+    told_each_second,
 )
 
 
@@ -118,7 +121,6 @@ def test_the_kind_that_is_hit_is_named_with_its_risk() -> None:
     ("changed", "metric", "cause"),
     [
         ({"queue_kv_s": 0.5}, Metric.TTFT, "kv_cache_exhausted"),
-        ({"queue_seats_s": 0.5}, Metric.QUEUE, "load_exceeds_capacity"),
         ({"frontend_s": 0.5}, Metric.TTFT, "frontend_cpu"),
         ({"delivery_s": 30.0}, Metric.E2E, "network_or_client"),
         ({"decode_preempted_s": 30.0}, Metric.E2E, "preemption"),
@@ -214,6 +216,36 @@ def test_a_growth_that_no_evidence_explains_is_left_unexplained() -> None:
     assert answer.unexplained == pytest.approx(1.0)
 
 
+def test_a_queue_is_blamed_on_nothing_that_did_not_grow() -> None:
+    """The traffic, its prompts and the machine are as before: a wait for places has no cause."""
+    answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
+    assert answer.verdict is Verdict.INCIDENT
+    assert not answer.causes
+    assert answer.unexplained == pytest.approx(1.0)
+
+
+def test_a_queue_after_a_stall_is_the_stalls() -> None:
+    """The engine stood still for a tenth of the time; as many requests came as before."""
+    stalled = later(
+        quiet(),
+        queue_seats_s=0.5,
+        queue_budget_s=0.5,
+        prefill_others_prefill_s=0.3,
+        decode_stall_s=1.0,
+    )
+    told = told_each_second(
+        {
+            each: {"stall_s_total": lambda second: 0.5 if second % 25 == 0 else 0.0}
+            for each in REPLICAS
+        },
+        {"busy_s_total": 0.9, "stall_s_total": 0.0, "waiting": 0.0, "running": 8.0},
+    )
+    found = shares(asked(stalled, servers=servers_of(told)))
+    assert next(iter(found)) == "engine_stall"
+    assert found["engine_stall"] > 0.9
+    assert "load_exceeds_capacity" not in found
+
+
 def test_the_onset_is_found_to_the_block() -> None:
     """The window's slow requests begin ten minutes into it."""
     requests = quiet()
@@ -306,14 +338,14 @@ def test_shares_lie_between_nothing_and_all_and_sum_to_at_most_all(
 ) -> None:
     """Also where one request's part shrank while the mean of all grew."""
     draw = np.random.default_rng(seed)
-    changed = {
-        name: lambda old, times=draw.lognormal(0.0, 2.0), more=draw.exponential(0.2): (
-            old * times + more * (draw.random(old.size) < 0.3)
-        )
-        for name in quiet().numbers
-        if name.endswith("_s") and "_" in name.removesuffix("_s") and draw.random() < 0.5
-    }
-    answer = asked(later(quiet(3_000, seed), **changed), metric)
+
+    def changed(old: FloatArray) -> FloatArray:
+        some = draw.random(old.size) < 0.3
+        return np.asarray(old * draw.lognormal(0.0, 2.0) + draw.exponential(0.2) * some)
+
+    parts = [name for name in quiet().numbers if name.endswith("_s") and "_" in name[:-2]]
+    some = {name: changed for name in parts if draw.random() < 0.5}
+    answer = asked(later(quiet(3_000, seed), **some), metric)
     assert all(0 < cause.share <= 1 for cause in answer.causes)
     assert sum(cause.share for cause in answer.causes) <= 1 + 1e-9
     assert answer.unexplained is None or 0 <= answer.unexplained <= 1
