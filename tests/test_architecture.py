@@ -50,7 +50,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
-    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline"},
+    # What the commands and the pages ask in common.
+    "analysis": {"telemetry", "store", "alerts", "diagnosis"},
+    "ui": {"telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"},
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.modelshape", "ui.pages"},
     "cli": {
@@ -59,6 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "collector",
         "exporters",
         "alerts",
+        "analysis",
         "dashboards",
         "diagnosis",
         "cost",

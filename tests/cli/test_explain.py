@@ -53,7 +53,7 @@ def test_nothing_to_find_is_an_answer(
     queued(0.0)
     result = run("explain")
     assert result.exit_code == 0
-    assert result.stdout.startswith("Nothing to find: TTFT of the slowest 5% is ")
+    assert result.stdout.startswith("Unchanged from the previous 10m: TTFT of the slowest 5% is ")
 
 
 def test_too_few_requests_are_told_with_how_many_it_takes(
