@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.newcomers import driven_by
 from diagnosis.causes.queueing import of_prefills
 from diagnosis.question import Metric
 
@@ -24,6 +25,7 @@ def detect(case: Case) -> Claim | None:
     # More requests at a time bring their prefills into the decodes' steps, too: where these are
     # the less of it, they are the batch's growth.
     prefills = blame.for_prefill(case).get(blame.LOAD, 0.0) * (1.0 - of_prefills(case))
+    where, who, limit = driven_by(case, "output_tokens")
     return Claim(
         cause=ID,
         weights={
@@ -32,12 +34,15 @@ def detect(case: Case) -> Claim | None:
             "decode_others_prefill": prefills,
         },
         evidence=[
+            *who,
             Evidence("requests running, mean", *case.mean("running")),
             Evidence("tokens decoded/s", *case.rate("decode_tokens_total")),
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[
+            *limit,
             Lever("add replicas"),
             lever(case, "a cap on the batch", "--max-num-seqs", factor=0.5),
         ],
+        where=where,
     )
