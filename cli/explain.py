@@ -15,7 +15,7 @@ from cli import explain_incident, explain_request, times
 from cli.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.explanation_text import compared_with, of_answer
 from cli.options import Question as Asked
-from cli.options import ask, nothing_found, question_options
+from cli.options import ask, nothing_found, question_options, silence
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric, Span
 from diagnosis.told import as_json
@@ -143,6 +143,8 @@ def _tell(
         beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}
         click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
     else:
+        if silent := silence(question.engine, told.question.window.to_unix_ns):
+            click.echo(silent)
         for each in lines:
             click.echo(each)
         if told.requests or lines:

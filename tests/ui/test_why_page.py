@@ -193,9 +193,7 @@ def test_an_unchanged_comparison_says_that_it_is_still_slow(
     assert "Nothing" not in said
 
 
-def test_a_filter_leaves_the_evidence_whole(
-    page: Open, database: Database, incident: Any
-) -> None:
+def test_a_filter_leaves_the_evidence_whole(page: Open, database: Database, incident: Any) -> None:
     """Asked about a replica, the counts are its own; all of its store is read."""
     url = database(incident(START_S * 10**9))
     everybody, nobody = page(url, **LINK), page(url, **LINK, tenant="nobody")
