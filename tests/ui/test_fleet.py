@@ -120,12 +120,13 @@ def test_a_little_more_often_is_nobodys_trouble() -> None:
 
 
 def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
-    """P99 of 2.5 s against 2.3 s: among the slowest more often, and slowed by nothing of its
-    own."""
+    """Among the slowest 1.8 times as often, with a P99 that is the others': the diagnosis calls
+    that no growth."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
-    ttft_s = draw.lognormal(-2.0, 1.2, 6_000)
-    ttft_s[codes == 1] *= 1.15
+    ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
+    slow = draw.random(6_000) < np.where(codes == 1, 0.07, 0.04)
+    ttft_s[slow] = 2.4 * draw.lognormal(0.0, 0.05, int(slow.sum()))
     found = imbalance_of(Labels(codes, ("a", "b")), ttft_s)
     assert found is not None
     assert found.hits == []
