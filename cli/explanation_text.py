@@ -120,10 +120,7 @@ def _sentence(answer: Answer) -> str:
         change = "Unchanged from" if _unchanged(told) else "No incident compared with"
         return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
     when = "" if told.onset_unix_ns is None else f" at {times.moment(told.onset_unix_ns)} UTC"
-    return (
-        f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more"
-        f" [{text.seconds(told.excess_low_s)} to {text.seconds(told.excess_high_s)}], {of}."
-    )
+    return f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more, {of}."
 
 
 def _cause(cause: Cause) -> Iterator[str]:

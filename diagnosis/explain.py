@@ -128,7 +128,6 @@ def _explained(
     means_now = tail_means(slow, share, drawn[0])
     means_before = tail_means(usual, share, drawn[1])
     now_s, baseline_s = _tail_mean_s(slow, share), _tail_mean_s(usual, share)
-    low_s, high_s = interval(means_now - means_before)
     case = case_of(question, servers, now, before, tails, share, learn(before))
     larger = now_s - baseline_s > _enough_s(baseline_s, question.metric)
     grown = hurt or (
@@ -164,8 +163,6 @@ def _explained(
         tail_share=share,
         baseline_s=baseline_s,
         now_s=now_s,
-        excess_low_s=low_s,
-        excess_high_s=high_s,
         onset_unix_ns=onset_unix_ns(slow, usual, share, question.window) if grown else None,
         causes=causes,
         unexplained=unexplained,

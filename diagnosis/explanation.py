@@ -78,8 +78,6 @@ class Explanation:
     tail_share: float | None = None
     baseline_s: float | None = None
     now_s: float | None = None
-    excess_low_s: float | None = None
-    excess_high_s: float | None = None
     onset_unix_ns: int | None = None
     causes: Sequence[Cause] = ()
     unexplained: float | None = None

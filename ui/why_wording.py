@@ -47,13 +47,9 @@ def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
             f"{_counts(told)}"
         )
     since = "" if told.onset_unix_ns is None else f" at <b>{_onset(told, zone)}</b>"
-    more = (
-        f"<small title='95 % interval'>[{wording.growth(told.excess_low_s)} to "
-        f"{wording.growth(told.excess_high_s)}]</small>"
-    )
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
-        f"<b>{wording.growth(told.excess_s)}</b> {more}. {_counts(told)}"
+        f"<b>{wording.growth(told.excess_s)}</b>. {_counts(told)}"
     )
 
 
