@@ -79,9 +79,8 @@ def explained(
 ) -> Explanation:
     """Read what a question needs, and answer it."""
     beside = [label for label in question.where if label not in LABELS]
-    found = joined(
-        [evidence(engine, each, [*REQUEST_COLUMNS, *beside], {}) for each in windows_of(question)]
-    )
+    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
+    found = joined([evidence(engine, each, columns, {}) for each in windows_of(question)])
     servers = servers_of(found.engines, found.gpus, found.starts)
     return explain(
         requests_of(found.requests, beside),

@@ -74,6 +74,11 @@ Examples:
     " repeated.  [default: those that come with Tailspan]",
 )
 @click.option(
+    "--by-size",
+    is_flag=True,
+    help="Let the size of the growth decide whether there is an incident, not the objectives.",
+)
+@click.option(
     "--request",
     "request_id",
     metavar="ID",
@@ -86,6 +91,7 @@ def explain(
     baseline: str | None,
     incident: str | None,
     objectives: tuple[Path, ...],
+    by_size: bool,
     request_id: str | None,
     **asked: Any,
 ) -> None:
@@ -105,6 +111,10 @@ def explain(
     Exit status 1: it has grown.
     """
     _refuse_together(incident)
+    if by_size and (incident is not None or objectives):
+        raise click.UsageError(
+            "--by-size leaves the objectives out: give it without --incident and --objectives"
+        )
     question = ask(**asked)
     if incident is not None:
         chosen = Metric(metric) if _given("metric") else None
@@ -124,7 +134,7 @@ def explain(
             Metric(metric),
             Span(question.window.from_unix_ns, question.window.to_unix_ns),
             question.equals,
-            objectives_at(objectives or (OBJECTIVES,)),
+            () if by_size else objectives_at(objectives or (OBJECTIVES,)),
             None if given is None else Span(*given),
         )
         _tell(answer, form, question)

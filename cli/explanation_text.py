@@ -27,6 +27,8 @@ def of_answer(answer: Answer) -> Iterator[str]:
     for each in told.attained:
         if each.judges:
             yield _attained(each)
+    if told.verdict is Verdict.NO_INCIDENT and _grew(told):
+        yield "The tail grew all the same: --by-size explains that."
     if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
     for cause in told.causes:
@@ -69,6 +71,12 @@ def _unchanged(told: Explanation) -> bool:
     """Whether the tail is within a tenth of what it was."""
     before = told.baseline_s or 0.0
     return abs(told.excess_s or 0.0) <= 0.1 * before
+
+
+def _grew(told: Explanation) -> bool:
+    """Whether it grew although the objectives say that nobody was hurt."""
+    judged = any(each.judges for each in told.attained)
+    return judged and not _unchanged(told) and (told.excess_s or 0.0) > 0
 
 
 def _attained(each: Attainment) -> str:
