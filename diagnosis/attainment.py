@@ -30,8 +30,10 @@ from diagnosis.requests import BoolArray, FloatArray, Requests
 FEWEST: Final = 30
 """Requests in each stretch: below it, one slow request is more than three in a hundred."""
 
-CERTAIN: Final = 2.58
-"""Standard errors: one fall in 200 by chance, where nothing changed."""
+CERTAIN: Final = 1.645
+"""Standard errors, of a one-sided test: one rise in 20 by chance, where nothing changed. It is
+asked only where the window misses its target, so that a false call tells of requests that are
+slow indeed."""
 
 LEAST_KEPT: Final = 0.5
 """Of the baseline's requests, how many must keep a threshold for it to judge. A threshold that
