@@ -93,9 +93,9 @@ def explained(
 def windows_of(question: Question) -> list[Window]:
     """What to read: baseline and window with what lies between them, or the two apart where
     there is more between them than in them, as after a long incident."""
-    whole, parts = question.whole, (question.baseline, question.window)
+    whole, parts = question.whole, [question.baseline, question.window]
     if whole.seconds <= 2 * sum(each.seconds for each in parts):
-        parts = (whole,)
+        parts = [whole]
     ordered = sorted(parts, key=lambda each: each.from_unix_ns)
     return [Window(each.from_unix_ns, each.to_unix_ns) for each in ordered]
 
@@ -104,11 +104,15 @@ def joined(found: Sequence[Evidence]) -> Evidence:
     """What was read of several stretches, in the order of time, as one."""
     if len(found) == 1:
         return found[0]
+
+    def table(name: str) -> pa.Table:
+        tables = [getattr(each, name) for each in found]
+        return pa.concat_tables(tables, promote_options="default")
+
     return Evidence(
-        *(
-            pa.concat_tables([getattr(each, name) for each in found], promote_options="default")
-            for name in ("requests", "engines", "gpus")
-        ),
+        requests=table("requests"),
+        engines=table("engines"),
+        gpus=table("gpus"),
         starts=list({_identity(start): start for each in found for start in each.starts}.values()),
         samples_every_s=max((each.samples_every_s or 0 for each in found), default=0) or None,
     )

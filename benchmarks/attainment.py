@@ -83,7 +83,8 @@ class Window:
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
     """Arrivals whose rate wanders, as an hour's does: by half within minutes."""
-    rows, at_s, level = [], 0.0, 0.0
+    rows: list[TraceRow] = []
+    at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:
         # A mean-reverting walk of the logarithm, with a memory of ten minutes.
         step_s = chance.expovariate(5.0 * np.exp(level))

@@ -121,9 +121,17 @@ def attainment(
     slow_before, counted_before = _slow(before, question, threshold)
     at_s = (before.received_unix_ns - question.baseline.from_unix_ns) / 1e9
     effect = _design_effect(slow_before, counted_before, at_s, question.baseline.seconds)
-    counts = tuple(int(each.sum()) for each in (counted_before, slow_before, counted_now, slow_now))
+    counted = int(counted_before.sum()), int(counted_now.sum())
+    slow = int(slow_before.sum()), int(slow_now.sum())
     return Attainment(
-        threshold.slo, threshold.seconds, threshold.budget, *counts, _rise(*counts, effect)
+        slo=threshold.slo,
+        threshold_s=threshold.seconds,
+        budget=threshold.budget,
+        baseline_requests=counted[0],
+        baseline_slow=slow[0],
+        requests=counted[1],
+        slow=slow[1],
+        standard_errors=_rise(counted, slow, effect),
     )
 
 
@@ -163,15 +171,15 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
     return max(1.0, differences / expected)
 
 
-def _rise(before: int, slow_before: int, now: int, slow_now: int, effect: float) -> float:
-    """By how many standard errors the slow share rose; negative where it fell."""
-    if not before or not now:
+def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
+    """By how many standard errors the slow share rose from the first to the second stretch;
+    negative where it fell."""
+    if not all(counted):
         return 0.0
-    shares = []
-    variance = 0.0
-    for number, slow in ((before, slow_before), (now, slow_now)):
+    shares, variance = [], 0.0
+    for number, hits in zip(counted, slow, strict=True):
         worth = number / effect
-        share = (slow / effect + 1.0) / (worth + 2.0)
+        share = (hits / effect + 1.0) / (worth + 2.0)
         shares.append(share)
         variance += share * (1.0 - share) / (worth + 2.0)
     return (shares[1] - shares[0]) / sqrt(variance)

@@ -19,7 +19,7 @@ from diagnosis.hidden import Hidden, claims_of, hidden, wide_share
 from diagnosis.onset import onset_unix_ns
 from diagnosis.parts import PARTS, asked_s, split_s
 from diagnosis.pool import of_their_models
-from diagnosis.question import Metric, Question
+from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Servers
 from diagnosis.tail import (
@@ -90,10 +90,7 @@ def explain(
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
     now, before = of_their_models(now, before, question)
-    tails = tuple(
-        stretch(asked_s(each, question), each.received_unix_ns, span.from_unix_ns, span.seconds)
-        for each, span in ((now, window), (before, baseline))
-    )
+    tails = _stretch(now, question, window), _stretch(before, question, baseline)
     attained = tuple(attainment(now, before, question, each) for each in thresholds)
     share = share_for(*tails)
     if share is None:
@@ -108,6 +105,11 @@ def explain(
     answer = _explained(question, servers, now, before, tails, share, attained)
     # Those of the baseline too: some of them may have waited into the window.
     return replace(answer, doubts=doubts(requests, servers.engines, window))
+
+
+def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:
+    latency = asked_s(requests, question)
+    return stretch(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
 
 
 def _explained(
