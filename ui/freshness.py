@@ -30,6 +30,8 @@ def show(
     if newest_unix_ns is not None:
         newest = min(newest_unix_ns, to_unix_ns)
         parts.append(f"data as of {wording.clock(newest, zone)}")
+        if silent is not None:
+            parts.append(f"no data for {wording.span(silent)}")
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
 
 
