@@ -14,6 +14,7 @@ RUN python -m venv /opt/tailspan \
     && /opt/tailspan/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --constraint constraints.txt --requirement needed.txt
 COPY alerts alerts
+COPY analysis analysis
 COPY cli cli
 COPY collector collector
 COPY cost cost

@@ -3,6 +3,7 @@
     python benchmarks/diagnosis.py                            330 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --results FILE             goes on where it was stopped
+    python benchmarks/diagnosis.py --ask everyone --cases 66  each fault as every tenant, model, …
 
 Three cases in five have one fault, one has two, one has none; severity, load, fleet, traffic and
 every arrival are drawn from the seed. The question asked is the one an alert would: why did this
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
@@ -22,7 +24,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._diagnosis_baselines import alerted, by_phase, by_score, tail_s
-from benchmarks._diagnosis_draws import PAIR, Drawn, drawn, kinds_of
+from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
+from benchmarks._diagnosis_everyone import (
+    OTHER,
+    QUIET,
+    SAME,
+    Everyone,
+    asked_by_everyone,
+    compared,
+)
+from benchmarks._diagnosis_everyone import table as everyone_table
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.arrow import requests_of, servers_of
@@ -125,10 +136,10 @@ def main() -> int:
     parser.add_argument("--cause", choices=CAUSES, help="single faults of this one alone")
     parser.add_argument(
         "--ask",
-        choices=("alert", "symptom"),
+        choices=("alert", "symptom", "everyone"),
         default="alert",
         help="why did the latency grow whose tail grew most (default), or the one in which the"
-        " cause shows itself",
+        " cause shows itself; or that one as every tenant, model and replica, single faults alone",
     )
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
     parser.add_argument("--limit", type=float, default=3600.0, metavar="S", help="default 3600")
@@ -136,6 +147,8 @@ def main() -> int:
         "--results", type=Path, metavar="FILE", help="keep each case, as JSON lines"
     )
     asked = parser.parse_args()
+    if asked.ask == "everyone":
+        return _everyone(asked)
     results = _kept(asked.results)
     if results:
         asked.seed = results[0].seed
@@ -157,6 +170,27 @@ def main() -> int:
         print("stopped", flush=True)
     print("\n".join(table(results)), flush=True)
     return 0 if passed(results) else 1
+
+
+def _everyone(asked: argparse.Namespace) -> int:
+    """Exit status 1 where one answer in twenty differs from everybody's."""
+    plan = [
+        (number, asked.seed, kind, causes)
+        for number, (kind, causes) in enumerate(kinds_of(asked.cases, asked.seed, asked.cause))
+        if kind == SINGLE
+    ]
+    print(f"{len(plan)} faults of seed {asked.seed}, {asked.jobs} at a time", flush=True)
+    found: list[Everyone] = []
+    deadline = time.monotonic() + asked.limit
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        for each in pool.map(asked_by_everyone, *zip(*plan, strict=True)):
+            found.append(each)
+            if time.monotonic() > deadline:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    print("\n".join(everyone_table(found)), flush=True)
+    sums = sum((compared(each) for each in found if each.first != QUIET), Counter[str]())
+    return 1 if sums[OTHER] > 0.05 * (sums[SAME] + sums[OTHER]) else 0
 
 
 def _kept(file: Path | None) -> list[Result]:

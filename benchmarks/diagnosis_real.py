@@ -26,22 +26,21 @@ from rig.install import NotHereError, ensure
 
 HEADING = (
     f"{'fault':22} {'asked':8} {'severity':>8} {'excess':>19}  {'found first':22} "
-    f"{'share':>6} {'interval':>13} {'others':>9}  then"
+    f"{'share':>6} {'others':>9}  then"
 )
 
 
 def line(of: Judged) -> str:
     """One fault and what was found, in a line."""
-    excess = share = interval = ""
+    excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
         excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"
-    if of.share is not None and of.share_low is not None and of.share_high is not None:
+    if of.share is not None:
         share = f"{of.share:6.0%}"
-        interval = f"[{of.share_low:4.0%}, {of.share_high:4.0%}]"
     others = " / ".join("–" if cpus is None else f"{cpus:.1f}" for cpus in of.others_cpus)
     return (
         f"{of.cause:22} {of.metric:8} {of.severity:8.2f} {excess:>19}  "
-        f"{of.first or of.verdict:22} {share:>6} {interval:>13} {others:>9}  "
+        f"{of.first or of.verdict:22} {share:>6} {others:>9}  "
         f"{'right' if of.right else 'WRONG'} {', '.join(of.found[1:4])}".rstrip()
     )
 

@@ -1,23 +1,24 @@
 """`tailspan explain`: why the tail grew, for whom, because of what, and what to change."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from alerts.openslo import OBJECTIVES
+from analysis.explaining import Answer, answered
 from cli import explain_incident, explain_request, times
-from cli.explain_incident import incident_explained
-from cli.explaining import explained, question_of
-from cli.explanation_text import of_explanation
+from cli.explain_incident import incident_explained, objectives_at, verdict_lines
+from cli.explanation_text import compared_with, of_answer
 from cli.options import Question as Asked
-from cli.options import ask, nothing_found, question_options
-from diagnosis.explanation import Explanation, Verdict
-from diagnosis.question import Metric
+from cli.options import ask, nothing_found, question_options, silence
+from diagnosis.explanation import Verdict
+from diagnosis.question import Metric, Span
 from diagnosis.told import as_json
-from store.incidents import IncidentRow
 
 FOUND = 1
 """Exit status where the tail has grown: it should stop a pipeline."""
@@ -51,12 +52,13 @@ Examples:
     type=click.Choice([metric.value for metric in Metric]),
     default=Metric.TTFT.value,
     show_default=True,
-    help="Which latency; of an incident, by default the promised one that grew most.",
+    help="Which latency; of an incident, by default the one that broke its objective most.",
 )
 @click.option(
     "--baseline",
     metavar="FROM/TO",
-    help="What to hold it against, as --from and --to.  [default: the same length just before]",
+    help="What to hold it against, as --from and --to.  [default: the same length"
+    " just before, or before the incident that is under way]",
 )
 @click.option(
     "--incident",
@@ -68,7 +70,13 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Where that objective is; may be repeated.  [default: those that come with Tailspan]",
+    help="The objectives that decide whether anyone was hurt, --incident's among them; may be"
+    " repeated.  [default: those that come with Tailspan]",
+)
+@click.option(
+    "--by-size",
+    is_flag=True,
+    help="Let the size of the growth decide whether there is an incident, not the objectives.",
 )
 @click.option(
     "--request",
@@ -83,55 +91,81 @@ def explain(
     baseline: str | None,
     incident: str | None,
     objectives: tuple[Path, ...],
+    by_size: bool,
     request_id: str | None,
     **asked: Any,
 ) -> None:
     """Say why a latency grew.
 
+    There is an incident where more requests break an objective than before, beyond chance; where
+    no objective is about this latency, the size of the growth decides.
+
     The slowest requests of the window (one in a hundred, or more where there are few) are held
     against the baseline's slowest. What was added to them is divided among causes; each comes
-    with the share that it brought about, the interval which that share lies in 95 times in 100,
-    the numbers that speak for it, and what to change. Where the tail has not grown, or there
-    are too few requests to know, the answer says so.
+    with the share that it brought about, the evidence in numbers, and what to change. Where the
+    tail has not grown, or there are too few requests to know, the answer says so.
 
     With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request tells the
     link to the request's page, too.
 
     Exit status 1: it has grown.
     """
-    _refuse_together(incident, objectives)
+    _refuse_together(incident)
+    if by_size and (incident is not None or objectives):
+        raise click.UsageError(
+            "--by-size leaves the objectives out: give it without --incident and --objectives"
+        )
     question = ask(**asked)
     if incident is not None:
         chosen = Metric(metric) if _given("metric") else None
         why = incident_explained(question.engine, incident, objectives or (OBJECTIVES,), chosen)
-        _tell(why.told, form, question, why.incident)
+        about = {
+            "incident": explain_incident.as_json(why.incident),
+            "verdict_sentence": why.verdict.sentence,
+        }
+        lines = [explain_incident.said(why.incident), *verdict_lines(why)]
+        _tell(Answer(why.told), form, question, lines, about)
     elif request_id is not None:
         click.echo(explain_request.told(question.engine, request_id, form))
     else:
-        asked_about = question_of(metric, question.window, _baseline(baseline))
-        _tell(explained(question.engine, asked_about, question.equals), form, question)
+        given = _baseline(baseline)
+        answer = answered(
+            question.engine,
+            Metric(metric),
+            Span(question.window.from_unix_ns, question.window.to_unix_ns),
+            question.equals,
+            () if by_size else objectives_at(objectives or (OBJECTIVES,)),
+            None if given is None else Span(*given),
+        )
+        _tell(answer, form, question)
 
 
 def _tell(
-    answer: Explanation, form: str, question: Asked, incident: IncidentRow | None = None
+    answer: Answer,
+    form: str,
+    question: Asked,
+    lines: Sequence[str] = (),
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
+    told = answer.told
     if form == "json":
-        about = {} if incident is None else {"incident": explain_incident.as_json(incident)}
-        click.echo(json.dumps({**about, **as_json(answer)}, allow_nan=False))
+        incidents = [explain_incident.as_json(row) for row in answer.incidents]
+        beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}
+        click.echo(json.dumps({**about, **as_json(told), **beside}, allow_nan=False))
     else:
-        if incident is not None:
-            click.echo(explain_incident.said(incident))
-        if answer.requests or incident is not None:
-            click.echo("\n".join(of_explanation(answer)))
+        if silent := silence(question.engine, told.question.window.to_unix_ns):
+            click.echo(silent)
+        for each in lines:
+            click.echo(each)
+        if told.requests or lines:
+            click.echo("\n".join(of_answer(answer)))
         else:
             click.echo(nothing_found(question), err=True)
-    if answer.verdict is Verdict.INCIDENT:
+    if told.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
 
 
-def _refuse_together(incident: str | None, objectives: tuple[Path, ...]) -> None:
-    if incident is None and objectives:
-        raise click.UsageError("--objectives goes with --incident")
+def _refuse_together(incident: str | None) -> None:
     for name, option in _OF_A_WINDOW.items():
         if incident is not None and _given(name):
             raise click.UsageError(f"--incident and {option} are two questions: give one of them")

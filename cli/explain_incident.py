@@ -1,7 +1,7 @@
 """`tailspan explain --incident`: from an objective's name to why its budget burned."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,12 @@ from sqlalchemy import Engine
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
+from analysis.explaining import explained, known_incidents
+from analysis.incident import OneVerdict, one_verdict, questions_of
+from analysis.words import first_cause
 from cli import times
-from cli.explaining import explained
-from cli.incident_questions import growth, questions_of
 from diagnosis.explanation import Explanation
-from diagnosis.question import Metric
+from diagnosis.question import Metric, Span
 from store.incidents import IncidentRow, read_incidents
 
 SHOWN = 5
@@ -23,23 +24,25 @@ SHOWN = 5
 
 
 class Answer(NamedTuple):
-    """An incident, and why the promised latency grew that grew most."""
+    """An incident, its verdict, and the explanation to print: of the latency that was asked for,
+    or else of the one that speaks for the incident."""
 
     incident: IncidentRow
+    verdict: OneVerdict
     told: Explanation
 
 
 def incident_explained(
     engine: Engine, named: str, objectives: Sequence[Path], metric: Metric | None
 ) -> Answer:
-    """Explain one incident.
+    """Explain one incident: all latencies of its objective, once.
 
     Args:
         engine: from `open_database`.
         named: the objective's name, with `@TIME` that of one incident: when it began, alerted
             or any instant of it. Without, its newest.
         objectives: files and folders in which it is promised.
-        metric: which latency; None for the one of those promised that grew most.
+        metric: which latency to print; None for the one that speaks for the incident.
 
     Raises:
         click.UsageError: there is no such objective or incident, or it promises no latency.
@@ -48,15 +51,19 @@ def incident_explained(
     name, at, instant = named.partition("@")
     objective = _objective(name, objectives)
     incident = _incident(engine, objective, instant if at else None)
-    asked = questions_of(objective, incident, int(time.time()))
-    metrics = asked.metrics if metric is None else (metric,)
-    if not metrics:
+    at_s = int(time.time())
+    span = Span(incident.began_unix_s * 10**9, max(at_s, incident.began_unix_s + 1) * 10**9)
+    asked = questions_of(objective, incident, at_s, known_incidents(engine, span))
+    told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
+    if metric is not None and metric not in told:
+        told[metric] = explained(engine, asked.of(metric), [objective])
+    verdict = one_verdict([told[each] for each in asked.metrics or told])
+    if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} promises no latency; say which one to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
-    told = [explained(engine, asked.of(each), asked.equals) for each in metrics]
-    return Answer(incident, max(told, key=lambda each: (bool(each.causes), growth(each))))
+    return Answer(incident, verdict, verdict.first if metric is None else told[metric])
 
 
 def said(incident: IncidentRow) -> str:
@@ -67,6 +74,15 @@ def said(incident: IncidentRow) -> str:
         f" UTC, alerted {times.moment(incident.fired_unix_s * 10**9)},"
         f" {'goes on' if end is None else f'ended {times.moment(end * 10**9)}'}."
     )
+
+
+def verdict_lines(answer: Answer) -> Iterator[str]:
+    """The verdict, in the words of the page and the alert, and what the other latencies show."""
+    if answer.verdict.sentence is not None:
+        yield f"Verdict: {answer.verdict.sentence}"
+    for each in (answer.verdict.first, *answer.verdict.others):
+        if each is not answer.told and each is not answer.verdict.first and each.causes:
+            yield f"Also: {first_cause(each)}"
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:
@@ -80,13 +96,23 @@ def as_json(incident: IncidentRow) -> dict[str, Any]:
     }
 
 
-def _objective(name: str, paths: Sequence[Path]) -> Objective:
+def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
+    """The objectives of files and folders.
+
+    Raises:
+        click.UsageError: there is no such file or folder.
+        click.ClickException: they cannot be read.
+    """
     try:
-        found = load(paths).objectives
+        return load(paths).objectives
     except FileNotFoundError as error:
         raise click.UsageError(f"--objectives {error}: no such file or folder") from error
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _objective(name: str, paths: Sequence[Path]) -> Objective:
+    found = objectives_at(paths)
     for each in found:
         if each.name == name:
             return each

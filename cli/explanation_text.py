@@ -6,27 +6,31 @@ Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from alerts import durations
+from analysis.explaining import Answer
+from analysis.words import NAMES
 from cli import text, times
+from diagnosis.attainment import Attainment
 from diagnosis.causes.claim import Evidence
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Cause, Explanation, Verdict
-
-NAMES = {
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "itl_max": "ITL max",
-    "e2e": "E2E",
-    "queue": "queueing",
-}
 
 _MOST_HITS = 6
 _SHOWN_S = 5e-5
 """A part of less is shown as nothing."""
 
 
-def of_explanation(told: Explanation) -> Iterator[str]:
-    """The lines of an explanation."""
-    yield _sentence(told)
+def of_answer(answer: Answer) -> Iterator[str]:
+    """The lines of an answer."""
+    told = answer.told
+    yield _sentence(answer)
+    for each in told.attained:
+        if each.judges:
+            yield _attained(each)
+    if told.verdict is Verdict.NO_INCIDENT and _grew(told):
+        yield "The tail grew all the same: --by-size explains that."
+    if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
+        yield still
     for cause in told.causes:
         yield ""
         yield from _cause(cause)
@@ -46,7 +50,70 @@ def of_explanation(told: Explanation) -> Iterator[str]:
         yield f"Note: {doubt}"
 
 
-def _sentence(told: Explanation) -> str:
+def compared_with(answer: Answer) -> str:
+    """Which time the window is compared with, in a word: as JSON has it."""
+    if answer.before is not None:
+        return "before_incident"
+    return "previous" if answer.just_before else "given"
+
+
+def _baseline(answer: Answer) -> str:
+    span = answer.told.question.baseline
+    if answer.before is not None:
+        began = times.moment(answer.before.began_unix_s * 10**9)
+        return f"the time before incident {answer.before.slo} (began {began} UTC)"
+    if answer.just_before:
+        return f"the previous {durations.render(max(1, round(span.seconds)))}"
+    return f"{times.moment(span.from_unix_ns)} to {times.moment(span.to_unix_ns)} UTC"
+
+
+def _unchanged(told: Explanation) -> bool:
+    """Whether the tail is within a tenth of what it was."""
+    before = told.baseline_s or 0.0
+    return abs(told.excess_s or 0.0) <= 0.1 * before
+
+
+def _grew(told: Explanation) -> bool:
+    """Whether it grew although the objectives say that nobody was hurt."""
+    judged = any(each.judges for each in told.attained)
+    return judged and not _unchanged(told) and (told.excess_s or 0.0) > 0
+
+
+def _attained(each: Attainment) -> str:
+    said = "fell" if each.fell else "missed" if each.missed else "held"
+    return (
+        f"Objective {each.slo} {said}: {_percent(each.kept)} of {text.count(each.requests)}"
+        f" requests within {text.seconds(each.threshold_s)}, before {_percent(each.baseline_kept)};"
+        f" {_percent(1.0 - each.budget)} is the target."
+    )
+
+
+def _percent(ratio: float) -> str:
+    """To a tenth, and 100% only where it is."""
+    return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
+
+
+def _still_slow(answer: Answer) -> str | None:
+    """What is wrong although nothing grew: an incident under way, or a target that is missed."""
+    going_on = [row for row in answer.incidents if row.ended_unix_s is None]
+    for row in going_on or answer.incidents:
+        began = f"{times.moment(row.began_unix_s * 10**9)} UTC"
+        if row.ended_unix_s is None:
+            return f"Still slow: incident {row.slo} ({row.severity}) since {began}."
+        ended = f"{times.moment(row.ended_unix_s * 10**9)} UTC"
+        return f"Incident {row.slo} ({row.severity}) lasted from {began} to {ended}."
+    missed = [each for each in answer.told.attained if each.judges and each.missed]
+    if not missed:
+        return None
+    worst = max(missed, key=lambda each: each.slow / each.requests)
+    return (
+        f"Still slow: {_percent(1.0 - worst.kept)} of requests take longer than"
+        f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
+    )
+
+
+def _sentence(answer: Answer) -> str:
+    told = answer.told
     name = NAMES[told.question.metric.value]
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (
@@ -58,23 +125,15 @@ def _sentence(told: Explanation) -> str:
     was, now = text.seconds(told.baseline_s), text.seconds(told.now_s)
     of = f"{text.count(told.requests)} requests against {text.count(told.baseline_requests)}"
     if told.verdict is Verdict.NO_INCIDENT:
-        return (
-            f"Nothing to find: {slowest} is {now}, before {was}; that is within what two"
-            f" ordinary stretches differ by ({of})."
-        )
+        change = "Unchanged from" if _unchanged(told) else "No incident compared with"
+        return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
     when = "" if told.onset_unix_ns is None else f" at {times.moment(told.onset_unix_ns)} UTC"
-    return (
-        f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more"
-        f" [{text.seconds(told.excess_low_s)} to {text.seconds(told.excess_high_s)}], {of}."
-    )
+    return f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more, {of}."
 
 
 def _cause(cause: Cause) -> Iterator[str]:
     where = ", ".join(f"{key} {text.label(value)}" for key, value in cause.where.items())
-    yield (
-        f"{cause.share:.0%} [{cause.low:.0%} to {cause.high:.0%}] {cause.id}"
-        f"{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}."
-    )
+    yield (f"{cause.share:.0%} {cause.id}{f' ({where})' if where else ''}: {SUMMARIES[cause.id]}.")
     known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
     if known:
         rows = [[f"  {each.what}", *_values(each)] for each in known]

@@ -4,26 +4,19 @@ Asked again while it goes on, but not at each evaluation: it reads every request
 """
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from cli.explaining import explained
-from cli.explanation_text import NAMES
-from cli.incident_questions import growth, questions_of
-from diagnosis.causes.registry import SUMMARIES
-from diagnosis.explanation import Explanation
-from diagnosis.question import Question
+from analysis.explaining import explained
+from analysis.incident import Explain, incident_verdict
 from store.errors import StoreError
 from store.incidents import IncidentRow
 
 AGAIN_S: Final = 300
 
 _log = logging.getLogger(__name__)
-
-Explain = Callable[[Engine, Question, dict[str, str | None]], Explanation]
 
 
 class LikelyCauses:
@@ -56,25 +49,5 @@ class LikelyCauses:
         return found or known
 
     def _ask(self, objective: Objective, incident: IncidentRow, at_s: int) -> str | None:
-        asked = questions_of(objective, incident, at_s)
-        told = [
-            self._explain(self._engine, asked.of(metric), asked.equals) for metric in asked.metrics
-        ]
-        # Of several latencies in one promise, the one that grew most, with a cause to tell.
-        return sentence(max((each for each in told if each.causes), key=growth, default=None))
-
-
-def sentence(told: Explanation | None) -> str | None:
-    """The first cause, with its share and the first thing to try; None where there is none."""
-    if told is None or not told.causes:
-        return None
-    first = told.causes[0]
-    where = ", ".join(f"{key} {value}" for key, value in first.where.items())
-    said = (
-        f"{first.share:.0%} of the growth of {NAMES[told.question.metric.value]}:"
-        f" {SUMMARIES[first.id]}{f' ({where})' if where else ''}."
-    )
-    if first.levers:
-        lever = first.levers[0]
-        said += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
-    return said
+        found = incident_verdict(self._engine, objective, incident, at_s, self._explain)
+        return None if found is None else found.sentence

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from sqlalchemy import Engine
 
+from analysis.staleness import silent_s
 from cli import times
 from store import queries
 from store.database import ENVIRONMENT_KEY, open_database
@@ -108,6 +109,19 @@ def _equals(where: Sequence[str]) -> dict[str, str | None]:
             raise click.UsageError(f"--where {condition!r}: {label} is given twice")
         equals[label] = value or None
     return equals
+
+
+def silence(engine: Engine, to_unix_ns: int) -> str | None:
+    """A line where no data comes any more; None where it does, or a past range is asked about."""
+    now = time.time_ns()
+    newest = queries.newest_unix_ns(engine)
+    silent = silent_s(newest, to_unix_ns, now)
+    if silent is None or newest is None:
+        return None
+    return (
+        f"NO DATA for {times.length(int(silent) * 10**9)}: the newest is from"
+        f" {times.moment(newest)} UTC. `tailspan doctor` looks at each connection."
+    )
 
 
 def nothing_found(question: Question) -> str:

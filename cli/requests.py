@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from cli import text, times
-from cli.options import Question, ask, nothing_found, question_options
+from cli.options import Question, ask, nothing_found, question_options, silence
 from store import queries
 from store.network import networks
 from telemetry.requests import QUEUE_PARTS
@@ -161,6 +161,8 @@ def _print_json(found: pa.Table, network_s: Sequence[float | None]) -> None:
 def _print_text(found: pa.Table, question: Question, sort: str) -> None:
     total = queries.request_count(question.engine, question.window, equals=question.equals)
     order = "newest first" if sort == f"-{STARTED_AT}" else f"sorted by {sort}"
+    if silent := silence(question.engine, question.window.to_unix_ns):
+        click.echo(silent)
     click.echo(f"Requests received {times.span(question.window)}")
     click.echo(f"{found.num_rows:,} of {total:,}, {order}")
     if queries.simulated(question.engine, question.window):

@@ -19,12 +19,14 @@ from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.status import Status, status_at
+from analysis.staleness import silent_s
 from cli import outbox, promtool, text, times
 from cli.notify import notify
+from cli.options import silence
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
-from store.queries import Window, request_count
+from store.queries import Window, newest_unix_ns, request_count
 
 HOUR_S: Final = 3_600
 INCIDENTS: Final = 5
@@ -180,6 +182,10 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     paging = False
+    newest, now = newest_unix_ns(engine), time.time_ns()
+    silent = silent_s(newest, now if at is None else at_s * 10**9, now)
+    if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
+        click.echo(f"{said} What follows is of the time before.\n")
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             click.echo(
@@ -196,6 +202,8 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             told = {
                 **_as_json(found),
                 "blind": blind,
+                "newest_data": None if newest is None else newest / 1e9,
+                "no_data_for_s": silent,
                 "incidents": [_incident(row) for row in incidents],
                 "notifications": [outbox.as_json(row) for row in notifications],
             }

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cli import text, times
-from cli.options import Question, ask, nothing_found, question_options
+from cli.options import Question, ask, nothing_found, question_options, silence
 from store import queries
 from store.buckets import Quantiles, nearest_ranks
 from store.label_sets import OTHER
@@ -102,7 +102,8 @@ def stats(form: str, by: str, precision: str, **asked: Any) -> None:
         for group in found.groups:
             click.echo(json.dumps({**group, "precision": found.precision}, allow_nan=False))
     else:
-        _print_text(found, dimensions)
+        silent = silence(question.engine, question.window.to_unix_ns)
+        _print_text(found, dimensions, silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +284,11 @@ def _dimensions(by: str) -> list[str]:
     return names
 
 
-def _print_text(found: Answer, dimensions: Sequence[str]) -> None:
+def _print_text(found: Answer, dimensions: Sequence[str], silent: str | None) -> None:
     groups = found.groups
     requests = sum(group["requests"] for group in groups)
+    if silent:
+        click.echo(silent)
     click.echo(f"Requests received {times.span(found.window)}")
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
     if found.precision != EXACT:

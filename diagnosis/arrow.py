@@ -20,13 +20,18 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
-def requests_of(table: pa.Table) -> Requests:
-    """Requests from a table that has at least `received_unix_ns`; other columns may lack."""
+def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
+    """Requests from a table that has at least `received_unix_ns`; other columns may lack.
+
+    Args:
+        table: a row per request.
+        beside: columns that are read as labels beside the usual ones, whatever their type.
+    """
     names = table.column_names
     return Requests(
         np.asarray(table["received_unix_ns"].to_numpy(), dtype=np.int64),
         MadeWhenAsked({name: table[name] for name in NUMBERS if name in names}, _floats),
-        MadeWhenAsked({name: table[name] for name in LABELS if name in names}, _labels),
+        MadeWhenAsked({name: table[name] for name in (*LABELS, *beside) if name in names}, _labels),
     )
 
 
@@ -65,6 +70,7 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
 
 def _labels(column: pa.ChunkedArray) -> Labels:
     if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string())
         column = pc.dictionary_encode(column)
     column = column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.ChunkedArray):

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from diagnosis.attainment import Attainment, Threshold, attainment
 from diagnosis.case import Case, case_of
 from diagnosis.causes.claim import Claim, Evidence, settled
 from diagnosis.dimensions import hardest_hit
@@ -16,16 +17,17 @@ from diagnosis.doubts import doubts
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.hidden import Hidden, claims_of, hidden, wide_share
 from diagnosis.onset import onset_unix_ns
-from diagnosis.parts import PARTS, latency_s, split_s
-from diagnosis.question import Metric, Question
+from diagnosis.parts import PARTS, asked_s, split_s
+from diagnosis.pool import of_their_models
+from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.servers import Servers
 from diagnosis.tail import (
     ENOUGH,
     FEW,
     MORE_OF_ALL,
+    SHARES,
     Stretch,
-    block_sums,
     drawn_blocks,
     interval,
     needed,
@@ -35,12 +37,11 @@ from diagnosis.tail import (
     tail_means,
     tail_starts,
 )
-from diagnosis.terms import TERMS
 from diagnosis.work import learn
 
 GROWN: Final = 1.10
-"""The slow requests' mean has grown where even its interval's low end is above this, times the
-baseline's: two quiet hours differ by less."""
+"""Where no objective judges, the slow requests' mean has grown where even its interval's low end
+is above this, times the baseline's."""
 
 CHANCE: Final = 0.01
 """Narrower than the intervals shown: a verdict is asked for more often than an interval is read."""
@@ -68,44 +69,47 @@ MOST_SHARE: Final = 0.05
 """A cause is named where it alone would have been a growth worth telling; at a share between
 these two at least."""
 
-LIKELY: Final = 0.3
-"""A share of so much is named whatever its interval: where all of it lies in one minute, nobody
-can say how it would have been without that minute, and the interval that is shown says so."""
 
-
-def explain(requests: Requests, servers: Servers, question: Question) -> Explanation:
+def explain(
+    requests: Requests,
+    servers: Servers,
+    question: Question,
+    thresholds: Sequence[Threshold] = (),
+) -> Explanation:
     """Explain a latency's growth from one stretch of time to another.
 
     Args:
-        requests: at least those of window and baseline; others are left out.
-        servers: what the servers told in both, and their starts before.
-        question: which latency, window and baseline.
+        requests: everybody's, at least those of window and baseline; others are left out. Whom
+            the question asks about decides whose latency is explained, not by what.
+        servers: what the servers reported in both, and their starts before.
+        question: which latency, of whom, window and baseline.
+        thresholds: what objectives ask of this latency. Where they can judge, they decide
+            whether there is an incident; else the size of the growth does.
     """
     window, baseline = question.window, question.baseline
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
-    tails = (
-        stretch(
-            latency_s(now, question.metric),
-            now.received_unix_ns,
-            window.from_unix_ns,
-            window.seconds,
-        ),
-        stretch(
-            latency_s(before, question.metric),
-            before.received_unix_ns,
-            baseline.from_unix_ns,
-            baseline.seconds,
-        ),
-    )
+    now, before = of_their_models(now, before, question)
+    tails = _stretch(now, question, window), _stretch(before, question, baseline)
+    attained = tuple(attainment(now, before, question, each) for each in thresholds)
     share = share_for(*tails)
     if share is None:
         return Explanation(
-            question, Verdict.INSUFFICIENT_DATA, len(tails[0]), len(tails[1]), needed()
+            question,
+            Verdict.INSUFFICIENT_DATA,
+            len(tails[0]),
+            len(tails[1]),
+            needed(),
+            attained=attained,
         )
-    answer = _explained(question, servers, now, before, tails, share)
+    answer = _explained(question, servers, now, before, tails, share, attained)
     # Those of the baseline too: some of them may have waited into the window.
     return replace(answer, doubts=doubts(requests, servers.engines, window))
+
+
+def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:
+    latency = asked_s(requests, question)
+    return stretch(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
 
 
 def _explained(
@@ -115,42 +119,52 @@ def _explained(
     before: Requests,
     tails: tuple[Stretch, Stretch],
     share: float,
+    attained: tuple[Attainment, ...],
 ) -> Explanation:
     slow, usual = tails
+    judging = [each for each in attained if each.judges]
+    hurt = any(each.fell for each in judging)
+    if hurt:
+        share = _share_that_grew(tails, share, question.metric)
     drawn = drawn_blocks(slow.block_count), drawn_blocks(usual.block_count, seed=1)
     means_now = tail_means(slow, share, drawn[0])
     means_before = tail_means(usual, share, drawn[1])
-    now_s = float(slow.latency_s[: slow.tail(share)].mean())
-    baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
-    low_s, high_s = interval(means_now - means_before)
+    now_s, baseline_s = _tail_mean_s(slow, share), _tail_mean_s(usual, share)
     case = case_of(question, servers, now, before, tails, share, learn(before))
-    enough_s = max((GROWN - 1.0) * baseline_s, LEAST_S[question.metric])
-    grown = now_s - baseline_s > enough_s and (
-        interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
-        or _many_more(slow, usual, share, drawn)
-        or int((slow.latency_s > UNHEARD_OF * usual.latency_s[0]).sum()) >= ENOUGH
+    larger = now_s - baseline_s > _enough_s(baseline_s, question.metric)
+    grown = hurt or (
+        not judging
+        and larger
+        and (
+            interval(means_now / np.maximum(means_before, 1e-9), CHANCE)[0] > GROWN
+            or _many_more(slow, usual, share, drawn)
+            or int((slow.latency_s > UNHEARD_OF * usual.latency_s[0]).sum()) >= ENOUGH
+        )
     )
     causes: Sequence[Cause] = ()
     unexplained = None
-    if grown:
-        causes, unexplained = _causes(case, usual, share, drawn)
+    if grown and not larger:
+        unexplained = 1.0  # more requests were slow, by nothing that their means show
+    if grown and larger:
+        causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
         if causes and wide is not None:
             wider = case_of(question, servers, now, before, tails, wide, case.work)
-            beneath = hidden(wider, slow, share, drawn[0], [cause.id for cause in causes])
+            beneath = hidden(wider, slow, share, [cause.id for cause in causes])
             causes, unexplained = _with_hidden(causes, unexplained, beneath, baseline_s)
-    hits, tested = hardest_hit(now, _hit(now, slow, usual, share)) if grown else ([], 0)
+    asked = now.matching(question.where)
+    hit = _hit(now, slow, usual, share)
+    hits, tested = hardest_hit(now.rows(asked), hit[asked]) if grown else ([], 0)
     return Explanation(
         question=question,
         verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,
         requests=len(slow),
         baseline_requests=len(usual),
         needed=needed(),
+        attained=attained,
         tail_share=share,
         baseline_s=baseline_s,
         now_s=now_s,
-        excess_low_s=low_s,
-        excess_high_s=high_s,
         onset_unix_ns=onset_unix_ns(slow, usual, share, question.window) if grown else None,
         causes=causes,
         unexplained=unexplained,
@@ -158,6 +172,28 @@ def _explained(
         dimensions=hits,
         dimensions_tested=tested,
     )
+
+
+def _tail_mean_s(of: Stretch, share: float) -> float:
+    return float(of.latency_s[: of.tail(share)].mean())
+
+
+def _enough_s(baseline_s: float, metric: Metric) -> float:
+    return max((GROWN - 1.0) * baseline_s, LEAST_S[metric])
+
+
+def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
+    """How much to look at where an objective was broken by more requests: the tail, or as much
+    more of them as it takes to see the growth. Few outliers of the baseline may be slower than
+    all that broke it since."""
+    longest = max(len(each) for each in tails)
+    widest = 1.0 if longest <= FEW else FEW / longest
+    for wider in (*SHARES, 1.0):
+        if share <= wider <= max(widest, share):
+            now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)
+            if now_s - baseline_s > _enough_s(baseline_s, metric):
+                return wider
+    return share
 
 
 def _many_more(
@@ -194,39 +230,28 @@ def _parts(case: Case) -> list[PartGrowth]:
     ]
 
 
-def _causes(
-    case: Case, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
-) -> tuple[list[Cause], float]:
+def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
     """The causes worth naming, largest first, and what no claim takes."""
     claims = claims_of(case)
     terms = case.terms
-    added = np.maximum(terms.mean(axis=0), 0.0)
-    grew = added > 0
+    grew = terms.mean(axis=0) > 0
     weights = settled(claims, len(case.slow))
-    # What a claim takes of each slow request's terms that grew, and their whole.
-    seconds = np.einsum("cnt,nt->nc", weights[:, :, grew], terms[:, grew])
-    columns = np.column_stack([seconds, terms[:, grew].sum(axis=1)])
-    replicates = _replicates(case, columns, drawn[0])
-    replicates -= _baseline_shift(case, weights, grew, usual, share, drawn[1])
-    point = columns.mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = point[:-1] / point[-1]
-        drawn_shares = np.where(
-            replicates[:, -1:] > 0, replicates[:, :-1] / replicates[:, -1:], np.nan
-        )
-    causes = [
-        _cause(claim, float(shares[place]), drawn_shares[:, place])
-        for place, claim in enumerate(claims)
-    ]
-    baseline_s = float(usual.latency_s[: usual.tail(share)].mean())
-    worth = min(max((GROWN - 1.0) * baseline_s / float(point[-1]), LEAST_SHARE), MOST_SHARE)
+    whole_s = float(terms[:, grew].sum(axis=1).mean())
+    if not whole_s > 0:
+        return [], 1.0
+    # What a claim takes of each slow request's terms that grew, over their whole. A request's own
+    # term may have shrunk where the mean grew: a claim on the others could exceed the mean.
+    seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
+    shares = np.clip(seconds / whole_s, 0.0, 1.0)
+    shares /= max(float(shares.sum()), 1.0)
+    worth = min(max((GROWN - 1.0) * baseline_s / whole_s, LEAST_SHARE), MOST_SHARE)
     named = [
-        cause
-        for cause in causes
-        if cause.share >= worth and (cause.low > 0 or cause.share >= LIKELY)
+        _cause(claim, float(share))
+        for claim, share in zip(claims, shares, strict=True)
+        if share >= worth
     ]
     named.sort(key=lambda cause: -cause.share)
-    return named, float(1.0 - sum(cause.share for cause in named))
+    return named, max(0.0, 1.0 - sum(cause.share for cause in named))
 
 
 def _with_hidden(
@@ -235,60 +260,22 @@ def _with_hidden(
     """The causes with those that they hide, which take their shares of theirs alike."""
     found = []
     for each in beneath:
-        cause = _cause(each.claim, each.share, each.replicates)
-        if cause.low > 0 or cause.share >= LIKELY:
-            with_it_alone_s = baseline_s + each.alone_s
-            told = Evidence("slow requests' mean with it alone, s", baseline_s, with_it_alone_s)
-            found.append(replace(cause, evidence=(told, *cause.evidence)))
+        told = Evidence(
+            "slow requests' mean with it alone, s", baseline_s, baseline_s + each.alone_s
+        )
+        cause = _cause(each.claim, each.share)
+        found.append(replace(cause, evidence=(told, *cause.evidence)))
     left = 1.0 - sum(cause.share for cause in found)
     if not found or left <= 0:
         return list(causes), unexplained
-    shown = [
-        replace(each, share=each.share * left, low=each.low * left, high=each.high * left)
-        for each in causes
-    ]
+    shown = [replace(each, share=each.share * left) for each in causes]
     return sorted((*shown, *found), key=lambda cause: -cause.share), unexplained * left
 
 
-def _replicates(case: Case, columns: FloatArray, drawn: FloatArray) -> FloatArray:
-    """(replicates, k) the slow requests' means with their blocks drawn anew."""
-    sums = block_sums(columns, case.slow_blocks, case.block_count)
-    sizes = np.bincount(case.slow_blocks, minlength=case.block_count)
-    number = drawn @ sizes
-    # A replicate that draws none of the blocks with slow requests says nothing of them.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        result: FloatArray = np.where(number > 0, (drawn @ sums).T / number, np.nan).T
-    return result
-
-
-def _baseline_shift(
-    case: Case,
-    weights: FloatArray,
-    grew: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    usual: Stretch,
-    share: float,
-    drawn: FloatArray,
-) -> FloatArray:
-    """(replicates, claims + 1) how the drawn baselines move each claim's mean."""
-    parts = split_s(case.usual, case.question.metric)
-    blocks = usual.blocks[: usual.tail(share)]
-    sums = block_sums(parts, blocks, usual.block_count)
-    sizes = np.bincount(blocks, minlength=usual.block_count)
-    number = np.maximum(drawn @ sizes, 1.0)[:, None]
-    moved = np.zeros((drawn.shape[0], len(TERMS)))
-    moved[:, : len(PARTS)] = (drawn @ sums) / number - parts.mean(axis=0)
-    taken = weights.mean(axis=1) * grew  # (claims, terms)
-    return np.column_stack([moved @ taken.T, moved @ grew.astype(float)])
-
-
-def _cause(claim: Claim, share: float, drawn: FloatArray) -> Cause:
-    known = drawn[np.isfinite(drawn)]
-    low, high = interval(known) if known.size else (share, share)
+def _cause(claim: Claim, share: float) -> Cause:
     return Cause(
         id=claim.cause,
         share=share,
-        low=min(low, share),
-        high=max(high, share),
         evidence=claim.evidence,
         levers=claim.levers,
         where=claim.where,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from diagnosis.attainment import Attainment
 from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.question import Question
 
@@ -22,12 +23,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause, with the interval that 95 of 100 draws of the window's minutes give its share."""
+    """One cause, with its share of what was added, in [0, 1].
+
+    The share has no interval: none whose coverage was measured and held is known.
+    """
 
     id: str
     share: float
-    low: float
-    high: float
     evidence: Sequence[Evidence]
     levers: Sequence[Lever]
     where: Mapping[str, str]
@@ -76,14 +78,14 @@ class Explanation:
     tail_share: float | None = None
     baseline_s: float | None = None
     now_s: float | None = None
-    excess_low_s: float | None = None
-    excess_high_s: float | None = None
     onset_unix_ns: int | None = None
     causes: Sequence[Cause] = ()
     unexplained: float | None = None
     parts: Sequence[PartGrowth] = ()
     dimensions: Sequence[HardHit] = ()
     dimensions_tested: int = 0
+    attained: Sequence[Attainment] = ()
+    """How the objectives on this latency were kept, before and now."""
     doubts: Sequence[str] = ()
     """What the data says against itself, in sentences."""
 

@@ -19,7 +19,7 @@ from diagnosis.case import Case
 from diagnosis.causes.claim import Claim, settled
 from diagnosis.causes.registry import DETECTORS
 from diagnosis.requests import FloatArray
-from diagnosis.tail import FEW, Stretch, tail_means
+from diagnosis.tail import FEW, Stretch
 
 WIDE: Final = 0.5
 """How much of the window is looked at for causes that the slowest hide."""
@@ -40,8 +40,6 @@ class Hidden(NamedTuple):
 
     claim: Claim
     share: float
-    replicates: FloatArray
-    """(replicates,) its share with the window's blocks drawn anew."""
     alone_s: float
     """What it alone would add to the slow requests' mean."""
 
@@ -61,7 +59,6 @@ def hidden(
     wide: Case,
     slow: Stretch,
     share: float,
-    drawn: FloatArray,
     named: Sequence[str],
 ) -> list[Hidden]:
     """Find them.
@@ -70,7 +67,6 @@ def hidden(
         wide: the question, of the window's and the baseline's wider tails.
         slow: the window's requests.
         share: how much of them is slow.
-        drawn: (replicates, blocks) how often each of the window's blocks is drawn.
         named: the causes of the slow ones, largest first; there is one at least.
     """
     claims = claims_of(wide)
@@ -83,7 +79,7 @@ def hidden(
         alone_s, here_s = game.adds_s(place)
         of_all = game.of_all(place)
         if claim.cause not in named and of_all >= LEAST and here_s <= _HERE * alone_s:
-            found.append(Hidden(claim, of_all, game.replicates(place, drawn), alone_s))
+            found.append(Hidden(claim, min(of_all, 1.0), alone_s))
     return found
 
 
@@ -112,20 +108,6 @@ class _Game:
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
 
-    def replicates(self, place: int, drawn: FloatArray) -> FloatArray:
-        """(replicates,) a cause's share of what all add, with the blocks drawn anew."""
-        alone, others, whole, nothing = (
-            tail_means(self._stretch(each), self._share, drawn)
-            for each in (
-                *self._with_and_without(place),
-                self._latency_s,
-                self._without(self._all),
-            )
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = (alone - nothing + whole - others) / 2.0 / (whole - nothing)
-        return np.where(whole > nothing, shares, np.nan)
-
     def _with_and_without(self, place: int) -> Iterator[FloatArray]:
         mine = self._taken[place]
         yield self._without(self._all - mine)
@@ -137,15 +119,3 @@ class _Game:
     def _mean(self, latency_s: FloatArray) -> float:
         number = self._slow.tail(self._share)
         return float(np.partition(latency_s, -number)[-number:].mean())
-
-    def _stretch(self, latency_s: FloatArray) -> Stretch:
-        """The window's requests with the wider tail's latencies put in place of their own."""
-        count = latency_s.size
-        order = np.argsort(-latency_s, kind="stable")
-        rest = np.minimum(self._slow.latency_s[count:], latency_s[order[-1]])
-        return Stretch(
-            self._slow.rows,
-            np.concatenate([latency_s[order], rest]),
-            np.concatenate([self._slow.blocks[:count][order], self._slow.blocks[count:]]),
-            self._slow.block_count,
-        )

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.question import Metric
+from diagnosis.question import Metric, Question
 from diagnosis.requests import BoolArray, FloatArray, Requests
 
 QUEUE: Final = ("seats", "kv", "budget", "held", "step")
@@ -51,6 +51,14 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
     gaps = number("output_tokens") - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole & (gaps > 0), number("decode_s") / gaps, np.nan)
+
+
+def asked_s(requests: Requests, question: Question) -> FloatArray:
+    """(n,) the latency of the requests that are asked about; NaN for all others."""
+    latency = latency_s(requests, question.metric)
+    if not question.where:
+        return latency
+    return np.where(requests.matching(question.where), latency, np.nan)
 
 
 def _answered(requests: Requests) -> BoolArray:

@@ -1,9 +1,10 @@
-"""What is asked: which latency, of which stretch of time, against which other.
+"""What is asked: which latency, of whose requests, of which stretch of time, against which other.
 
 Pure.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -48,11 +49,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Why is `metric` slower in `window` than in `baseline`?"""
+    """Why is `metric` slower in `window` than in `baseline`?
+
+    `where` (label → value, None for unknown) chooses whose latency is asked about. It chooses no
+    evidence: what one tenant waits for is decided by everybody's requests.
+    """
 
     metric: Metric
     window: Span
     baseline: Span
+    where: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def whole(self) -> Span:

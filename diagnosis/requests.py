@@ -129,6 +129,14 @@ class Requests:
             MadeWhenAsked(self.labels, lambda label: Labels(label.codes[chosen], label.values)),
         )
 
+    def matching(self, where: Mapping[str, str | None]) -> BoolArray:
+        """(n,) which of them have these labels; a value of None means that it is unknown."""
+        found = np.ones(len(self), dtype=np.bool_)
+        for name, value in where.items():
+            label = self.label(name)
+            found &= label.codes < 0 if value is None else label.is_value(value)
+        return found
+
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
         """Those received in [from, to)."""
         at = self.received_unix_ns

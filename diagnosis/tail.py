@@ -154,13 +154,6 @@ def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArra
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 
 
-def block_sums(values: FloatArray, blocks: IntArray, count: int) -> FloatArray:
-    """(count, k) sums of the rows of each block."""
-    sums = np.zeros((count, values.shape[1]))
-    np.add.at(sums, blocks, values)
-    return sums
-
-
 def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
     """What all but the given share of the replicates lie between."""
     low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])

@@ -6,6 +6,7 @@ Pure.
 from dataclasses import asdict
 from typing import Any, Final
 
+from diagnosis.attainment import Attainment
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.parts import PHASE
 from diagnosis.question import Span
@@ -19,6 +20,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "verdict": explanation.verdict.value,
         "metric": question.metric.value,
+        "where": dict(question.where),
         "window": _span(question.window),
         "baseline": _span(question.baseline),
         "requests": explanation.requests,
@@ -28,9 +30,11 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        "excess_low_s": explanation.excess_low_s,
-        "excess_high_s": explanation.excess_high_s,
+        # Its interval covered the growth in 7 % to 71 % of redrawn simulations of three faults.
+        "excess_low_s": None,
+        "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
+        "objectives": [_objective(each) for each in explanation.attained],
         "causes": [_cause(cause) for cause in explanation.causes],
         "unexplained_share": explanation.unexplained,
         "phases": _phases(explanation),
@@ -54,12 +58,26 @@ def _span(span: Span) -> dict[str, float]:
     return {"from": span.from_unix_ns / 1e9, "to": span.to_unix_ns / 1e9}
 
 
+def _objective(each: Attainment) -> dict[str, Any]:
+    return {
+        "slo": each.slo,
+        "threshold_s": each.threshold_s,
+        "target_ratio": 1.0 - each.budget,
+        "baseline_requests": each.baseline_requests,
+        "baseline_kept_ratio": each.baseline_kept if each.baseline_requests else None,
+        "requests": each.requests,
+        "kept_ratio": each.kept if each.requests else None,
+        "fell": each.fell if each.judges else None,
+    }
+
+
 def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        "share_low": cause.low,
-        "share_high": cause.high,
+        # No interval of a share is known to cover it; the keys stay for who reads them.
+        "share_low": None,
+        "share_high": None,
         "evidence": [asdict(each) for each in cause.evidence],
         "levers": [asdict(each) for each in cause.levers],
         "where": dict(cause.where),

@@ -7,7 +7,18 @@ written together, so that a restart goes on where it was and repeats nothing.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Engine, Table, Text, select, true
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Table,
+    Text,
+    or_,
+    select,
+    true,
+)
 
 from store import dialects
 from store.reaching import reading, writing
@@ -64,6 +75,18 @@ def read_incidents(engine: Engine, slo: str, *, open_only: bool = False) -> list
     with reading(engine) as connection:
         rows = connection.execute(statement.order_by(INCIDENTS.c.fired_unix_s.desc()))
         return [IncidentRow(**row._mapping) for row in rows]
+
+
+def read_overlapping(engine: Engine, from_s: int, to_s: int) -> list[IncidentRow]:
+    """The incidents of all objectives that were under way in [from, to), oldest first."""
+    over = INCIDENTS.c.ended_unix_s
+    statement = (
+        select(INCIDENTS)
+        .where(INCIDENTS.c.began_unix_s < to_s, or_(over.is_(None), over > from_s))
+        .order_by(INCIDENTS.c.began_unix_s)
+    )
+    with reading(engine) as connection:
+        return [IncidentRow(**row._mapping) for row in connection.execute(statement)]
 
 
 def evaluated_until(engine: Engine, slo: str) -> int | None:

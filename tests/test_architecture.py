@@ -52,8 +52,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
+    # What the commands and the pages ask in common.
+    "analysis": {"telemetry", "store", "alerts", "diagnosis"},
     # The explorer's server checks Host and Origin by the same rule as the collector's.
-    "ui": {"telemetry", "store", "diagnosis", "alerts", "cost", "roofline", "collector.hosts"},
+    "ui": {
+        *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
+        "collector.hosts",
+    },
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.modelshape", "ui.pages"},
     "cli": {
@@ -62,6 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "collector",
         "exporters",
         "alerts",
+        "analysis",
         "dashboards",
         "diagnosis",
         "cost",

@@ -6,18 +6,26 @@ same columns, which takes a part of the time that reading them does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.objectives import Goodput, Objective
+from analysis.baseline import Baseline, usual_baseline, within
+from analysis.explaining import joined, windows_of
+from analysis.incident import OneVerdict, one_verdict
+from analysis.thresholds import metrics_of, thresholds
 from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
-from diagnosis.parts import latency_s
+from diagnosis.parts import asked_s
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
+from store.evidence import Evidence
+from store.incidents import IncidentRow
 from store.queries import Window, newest_unix_ns
 from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told
@@ -38,12 +46,23 @@ class Shape(NamedTuple):
     lines: Sequence[StateLine]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Material:
-    """Two stretches of time as columns, and the questions that were asked of them."""
+    """Two stretches of time as columns, and the questions that were asked of them.
+
+    `requests` are everybody's; `equals` says whose latency the questions are about.
+    """
 
     window: Window
     baseline: Window
+    equals: Mapping[str, str]
+    objectives: Sequence[Objective]
+    incidents: Sequence[IncidentRow]
+    """Those that the window overlaps, the first to begin in front."""
+    before: IncidentRow | None
+    """The incident before which the baseline lies, where nobody said another one."""
+    known: Sequence[IncidentRow]
+    """Those of the window and of the time before it."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -54,26 +73,43 @@ class Material:
 
     @property
     def number(self) -> int:
-        """How many requests the window has, whatever they tell."""
-        at = self.requests.received_unix_ns
-        within = (at >= self.window.from_unix_ns) & (at < self.window.to_unix_ns)
-        return int(np.count_nonzero(within))
+        """How many requests the window has of those asked about, whatever is known of them."""
+        return len(self._inside)
+
+    @cached_property
+    def _inside(self) -> Requests:
+        """The window's requests that are asked about."""
+        found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
+        return found.rows(found.matching(self.equals))
 
     def explained(self, latency: str) -> Explanation:
         """The answer for one latency."""
         metric = METRICS[latency]
         if metric not in self._answers:
-            question = _question(metric, self.window, self.baseline)
-            self._answers[metric] = explain(self.requests, self.servers, question)
+            self._answers[metric] = explain(
+                self.requests,
+                self.servers,
+                self._question(metric),
+                thresholds(self.objectives, metric),
+            )
         return self._answers[metric]
+
+    def verdict(self, incident: IncidentRow) -> OneVerdict | None:
+        """What is said of an incident, in one sentence for all latencies of its objective."""
+        for objective in self.objectives:
+            if objective.name == incident.slo and isinstance(objective.indicator, Goodput):
+                asked = metrics_of(objective.indicator)
+                return one_verdict([self.explained(f"{metric.value}_s") for metric in asked])
+        return None
+
+    def _question(self, metric: Metric) -> Question:
+        return _question(metric, self.window, self.baseline, self.equals)
 
     @property
     def whole(self) -> Window:
-        """The window with what it is compared with."""
-        return Window(
-            min(self.window.from_unix_ns, self.baseline.from_unix_ns),
-            max(self.window.to_unix_ns, self.baseline.to_unix_ns),
-        )
+        """The window with what it is compared with; alone where that lies far from it."""
+        found = windows_of(self._question(Metric.TTFT))
+        return found[0] if len(found) == 1 else self.window
 
     def shape(self, latency: str) -> Shape | None:
         """All requests by one latency and time, and the servers' state; None where none has it."""
@@ -86,7 +122,7 @@ class Material:
         whole = self.whole
         grid = distribution(
             self.requests.received_unix_ns,
-            latency_s(self.requests, metric),
+            asked_s(self.requests, self._question(metric)),
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
@@ -94,8 +130,8 @@ class Material:
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """When the slowest of the window by one latency were received, slowest first."""
-        inside = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
-        values = latency_s(inside, METRICS[latency])
+        inside = self._inside
+        values = asked_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
         if known.size > SLOWEST:
             known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
@@ -105,29 +141,62 @@ class Material:
 
 
 def read(
-    engine: Engine, window: Window, baseline: Window | None, equals: Mapping[str, str]
+    engine: Engine,
+    window: Window,
+    baseline: Window | None,
+    equals: Mapping[str, str],
+    objectives: Sequence[Objective] = (),
+    known: Sequence[IncidentRow] = (),
 ) -> Material:
-    """Read a window and what it is compared with: without a baseline, the stretch before."""
-    length_ns = window.to_unix_ns - window.from_unix_ns
-    if baseline is None:
-        baseline = Window(max(0, window.from_unix_ns - length_ns), window.from_unix_ns)
-    span = _question(Metric.TTFT, window, baseline).whole
-    whole = Window(span.from_unix_ns, span.to_unix_ns)
+    """Read a window and what it is compared with.
+
+    Args:
+        engine: from `open_database`.
+        window: the range in question.
+        baseline: what to compare it with; None for the stretch before it that no incident
+            overlaps, or just before it where that is no longer known.
+        equals: whose latency is asked about.
+        objectives: those in force.
+        known: the incidents of the window and of the time before it.
+    """
+    span = _span(window)
+    chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
     with told():
-        found = kept_evidence(engine).read(whole, equals)
+        found = _evidence(engine, span, chosen.span)
+        requests = requests_of(found.requests)
+        if chosen.before and not len(
+            requests.within(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
+        ):
+            chosen = usual_baseline(span, [])
+            found = _evidence(engine, span, chosen.span)
+            requests = requests_of(found.requests)
+        against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
         return Material(
             window,
-            baseline,
-            requests_of(found.requests),
+            against,
+            equals,
+            objectives,
+            within(span, known),
+            chosen.before,
+            known,
+            requests,
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),
-            made_up(engine, whole),
+            made_up(engine, window) or made_up(engine, against),
             found.samples_every_s,
         )
 
 
-def _question(metric: Metric, window: Window, baseline: Window) -> Question:
-    return Question(metric, _span(window), _span(baseline))
+def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
+    kept = kept_evidence(engine)
+    question = Question(Metric.TTFT, window, baseline)
+    return joined([kept.read(each, {}) for each in windows_of(question)])
+
+
+def _question(
+    metric: Metric, window: Window, baseline: Window, equals: Mapping[str, str]
+) -> Question:
+    return Question(metric, _span(window), _span(baseline), equals)
 
 
 def _span(window: Window) -> Span:

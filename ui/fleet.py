@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from diagnosis.dimensions import hardest_hit
+from diagnosis.explain import GROWN
 from diagnosis.explanation import HardHit
-from diagnosis.requests import FloatArray, Labels, Requests
+from diagnosis.requests import BoolArray, FloatArray, Labels, Requests
 from telemetry.quantiles import quantile, rank_interval
 from ui import wording
 from ui.fleet_grid import WAITED, Grid
@@ -245,12 +246,26 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
     )
     hits, _ = hardest_hit(requests, slow)
     return Imbalance(
-        [hit for hit in hits if hit.low >= CLEARLY],
+        [
+            hit
+            for hit in hits
+            if hit.low >= CLEARLY and _slower(values, codes == labels.values.index(hit.value))
+        ],
         int(values.size),
         int(slow.sum()),
         float(there.min() / there.sum()),
         float(there.max() / there.sum()),
     )
+
+
+def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
+    """Whether a replica's tail is slower than the others' by what the diagnosis calls a growth,
+    and surely: many requests that are slower by little are among the slowest, too."""
+    own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
+    if own is None or others is None:
+        return False
+    p99_s = [quantile(ttft_s[chosen], 0.99) or 0.0 for chosen in (its_own, ~its_own)]
+    return own[0] > others[1] and p99_s[0] > GROWN * p99_s[1]
 
 
 def _known(value: float) -> float | None:

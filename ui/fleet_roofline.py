@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from diagnosis.arrow import samples_of
+from diagnosis.servers import Samples
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
 from roofline.peakfile import ENVIRONMENT_KEY
@@ -13,10 +15,12 @@ from roofline.peaks import device_named
 from roofline.reading import read_shape
 from roofline.shape import ModelShape
 from roofline.unknown import UnknownShapeError
+from roofline.verdict import Verdict
 from roofline.windows import Window, windows_of
 from roofline.wording import findings, sentence
 from telemetry.starts import EngineStart
 from ui import wording
+from ui.fleet import STALLING
 
 ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
@@ -38,6 +42,10 @@ class Bound:
     device: str | None
     window: Window | None
     why: str | None = None
+    stall_ratio: float | None = None
+    """Of the step time, what no scheduled work explains."""
+    prompt_ratio: float | None = None
+    """Of the tokens in its steps, those of prompts."""
 
 
 def bounds(
@@ -60,6 +68,7 @@ def bounds(
         (each.replica, each.engine): each for each in starts
     }
     found = []
+    told = samples_of(samples)
     for key, engine in list(engines_of(samples).items())[:MOST]:
         start = by_engine.get((key.replica, key.engine))
         shape, why = _shape(start)
@@ -81,9 +90,23 @@ def bounds(
                 start.device if start is not None else None,
                 window,
                 None if window is not None else why or "its steps are not told",
+                *_of_steps(told, key.replica, key.engine),
             )
         )
     return found
+
+
+def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
+    """What an engine's steps were made of, by the same counters as the causes are."""
+    names = told.replica
+    rows = names.is_value(replica) & (told.number("engine") == engine)
+    prompts = told.rate("scheduled_prefill_tokens_total", rows)
+    decodes = told.rate("decodes_total", rows)
+    tokens = (prompts or 0.0) + (decodes or 0.0)
+    return (
+        told.ratio("stall_s_total", "busy_s_total", rows),
+        prompts / tokens if prompts is not None and tokens else None,
+    )
 
 
 def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
@@ -114,5 +137,28 @@ def as_html(found: Sequence[Bound]) -> str:
 def _said(bound: Bound) -> str:
     if bound.window is None:
         return f"Not known: {wording.for_html(bound.why or '', 200)}."
-    sentences = [sentence(bound.window), *findings(bound.window)]
+    sentences = [_sentence(bound, bound.window), *findings(bound.window)]
     return " ".join(wording.for_html(each, 600) for each in sentences)
+
+
+def _sentence(bound: Bound, window: Window) -> str:
+    """The verdict; where neither term holds the engine back, what its steps show instead. That
+    they take longer than both terms is no evidence of CPU or launches: only time that no
+    scheduled work explains is."""
+    said = sentence(window)
+    if window.verdict is not Verdict.OVERHEAD_BOUND:
+        return said
+    said = said.partition(" The rest is ")[0]
+    stall, prompts = bound.stall_ratio, bound.prompt_ratio
+    if stall is None:
+        return f"{said} What takes the rest of the time is not known."
+    if stall >= STALLING:
+        return (
+            f"{said} No scheduled work explains {wording.percent(stall)} of the step time: CPU,"
+            " launches of kernels or communication."
+        )
+    of_prompts = "" if prompts is None else f", {wording.percent(prompts)} of them prompts’"
+    return (
+        f"{said} The step time follows the tokens in a step{of_prompts}; work that they do not"
+        f" explain is {wording.percent(stall)}."
+    )

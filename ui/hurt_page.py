@@ -79,7 +79,8 @@ def body(engine: Engine, zone: tzinfo) -> None:
         if found.newest_unix_ns is None:
             emptiness.no_server()
         else:
-            _show(engine, found, promised, view, zone)
+            silent = freshness.silent_for(view, found.newest_unix_ns, now)
+            _show(engine, found, promised, view, zone, silent)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
 
@@ -117,18 +118,27 @@ def _prices() -> PriceList:
         return PriceList()  # the page of costs says what is wrong with them
 
 
-def _show(engine: Engine, found: Seen, promised: InForce, view: View, zone: tzinfo) -> None:
+def _show(
+    engine: Engine,
+    found: Seen,
+    promised: InForce,
+    view: View,
+    zone: tzinfo,
+    silent_s: float | None,
+) -> None:
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / SECOND_NS
     _wrong(promised)
     if found.standings and (found.now.number or view.equals):
         answer = hurt_wording.answer(found.standings, found.now.number, length_s, zone)
+        if silent_s is not None:
+            answer = hurt_wording.of_the_past(answer, silent_s)
         st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
     elif not found.standings:
         _no_objective(promised)
     if found.hourly is not None:
         st.html(f"<p class='note'>{hurt_wording.costs(found.hourly, view)}</p>")
     if found.standings:
-        _promises(found.standings, zone)
+        _promises(found.standings, zone, silent_s)
     if found.now.number:
         _trends(found, view, zone)
     else:
@@ -167,11 +177,11 @@ def _no_objective(promised: InForce) -> None:
     )
 
 
-def _promises(found: Sequence[Standing], zone: tzinfo) -> None:
+def _promises(found: Sequence[Standing], zone: tzinfo, silent_s: float | None) -> None:
     happening, cards = st.columns([2, 3], gap="large")
     with cards, chapter("What is promised", TERMS["budget"]):
         for each in found:
-            st.html(promise_wording.card(each))
+            st.html(promise_wording.card(each, silent_s=silent_s))
             key = f"windows_{each.objective.name}"
             with st.expander("Burn, window by window", key=key):
                 st.html(promise_wording.windows(each))

@@ -74,6 +74,13 @@ def answer(found: Sequence[Standing], requests: int, length_s: float, zone: tzin
     return _kept(found, length_s)
 
 
+def of_the_past(found: Answer, silent_s: float) -> Answer:
+    """The answer where no data has come for a while: never green, and of the time before."""
+    mood = "unknown" if found.mood == "fine" else found.mood
+    before = f"<b>Unknown for {wording.span(silent_s)}; before that:</b>"
+    return Answer(mood, f"{before} {found.sentence}")
+
+
 def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> str:
     said = "; ".join(_burning(each, zone) for each in hurt)
     rest = f" More slowly burns {_listed(also)}." if also else ""

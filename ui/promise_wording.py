@@ -20,13 +20,21 @@ SAYS: Final = {
 }
 
 
-def card(each: Standing, *, named: bool = True) -> str:
-    """Where a promise stands, under its name."""
+def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -> str:
+    """Where an objective stands, under its name.
+
+    Args:
+        each: the objective's standing.
+        named: whether its name is written.
+        silent_s: for how long no data has come; None where it comes.
+    """
+    label = _label(each, silent_s)
     status, objective = each.status, each.objective
     period = durations.render(objective.period_s)
     left = status.budget_left
     if left is None:
-        return _framed(each, named, f"<p class='note'>Nothing to count yet over {period}.</p>")
+        nothing = f"<p class='note'>Nothing to count yet over {period}.</p>"
+        return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
     told = wording.exact_percent(float(left))
     facts = [f"<b>{told}</b> of the {term('budget', 'budget')} of {period} left", _lasts(each)]
@@ -35,34 +43,36 @@ def card(each: Standing, *, named: bool = True) -> str:
         facts.append(f"{good} good of {wording.counted(each.shown.events, 'request')} in view")
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
-        facts.append(f"counted for {known} so far, the rest taken for good")
+        facts.append(f"counted for {known} so far, time without data counts as good")
     state = "low" if shown < 0.25 else "some"
     return _framed(
         each,
         named,
+        label,
         f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
         f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>",
     )
 
 
-def _framed(each: Standing, named: bool, inside: str) -> str:
+def _framed(each: Standing, named: bool, label: str, inside: str) -> str:
     if not named:
-        return f"<div class='promise'><p>{_label(each)}</p>{inside}</div>"
+        return f"<div class='promise'><p>{label}</p>{inside}</div>"
     name = wording.for_html(each.objective.display_name, 120)
     what = wording.for_html(each.objective.promise, 300)
     return (
-        f"<div class='promise'><p><b>{name}</b> {_label(each)}</p>"
-        f"<p class='note'>{what}</p>{inside}</div>"
+        f"<div class='promise'><p><b>{name}</b> {label}</p><p class='note'>{what}</p>{inside}</div>"
     )
 
 
-def _label(each: Standing) -> str:
+def _label(each: Standing, silent_s: float | None) -> str:
     if each.pages:
         return "<span class='state hurt'>pages</span>"
     if each.burns:
         return "<span class='state near'>ticket</span>"
     if each.spent:
         return "<span class='state near'>spent</span>"
+    if silent_s is not None:
+        return f"<span class='state near'>no data for {wording.span(silent_s)}</span>"
     if each.held_back:
         return "<span class='state near'>held back</span>"
     if each.status.period.events:

@@ -54,7 +54,8 @@ def body(engine: Engine, zone: tzinfo) -> None:
             st.html("<p class='note'>No server has reported yet: nothing was counted.</p>")
         if promised.problem:
             st.html(f"<p class='notice'>{wording.for_html(promised.problem, 300)}</p>")
-        _objectives(engine, promised, found, view, window, zone)
+        silent = freshness.silent_for(view, newest, now)
+        _objectives(engine, promised, found, view, window, zone, silent)
         _try(engine, promised, window, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
@@ -83,6 +84,7 @@ def _objectives(
     view: View,
     window: Window,
     zone: tzinfo,
+    silent_s: float | None,
 ) -> None:
     if not promised.objectives:
         st.html("<p class='headline'>Nothing is promised: no objective could be read.</p>")
@@ -104,7 +106,8 @@ def _objectives(
         left, right = st.columns([2, 3], gap="large")
         with left, chapter(wording.plain(objective.display_name, 120), TERMS["budget"]):
             if objective.name in standing:
-                st.html(promise_wording.card(standing[objective.name], named=False))
+                its = standing[objective.name]
+                st.html(promise_wording.card(its, named=False, silent_s=silent_s))
             st.html(_facts(objective, standing.get(objective.name)))
         with right:
             _history(engine, objective, view, window, zone)

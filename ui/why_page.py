@@ -9,7 +9,10 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
+from analysis.baseline import within
+from analysis.explaining import known_incidents
 from diagnosis.explanation import Explanation, Verdict
+from diagnosis.question import Span
 from store.errors import StoreError
 from store.queries import Window
 from ui import (
@@ -84,19 +87,32 @@ def body(engine: Engine, zone: tzinfo) -> None:
 def _read(engine: Engine, view: View, now: int) -> Material:
     """Read the store, or take what was read for this stretch of time."""
     window = window_of(view, PAGE, now)
+    objectives = in_force().objectives
+    span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
+    with reading.told():
+        known = known_incidents(engine, span)
+    meant = tuple((each.name, each.promise) for each in objectives)
+    which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
     return shared(
         engine,
-        ("why", window, view.baseline, tuple(sorted(view.equals.items()))),
-        lambda: answering.read(engine, window, view.baseline, view.equals),
+        ("why", window, view.baseline, tuple(sorted(view.equals.items())), meant, which),
+        lambda: answering.read(engine, window, view.baseline, view.equals, objectives, known),
         large=True,
     )
 
 
 def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
+    incident = next(iter(found.incidents), None)
+    if incident is not None:
+        st.html(why_wording.incident(incident, found.verdict(incident), zone))
     sentence = why_wording.sentence(told, view.latency, zone)
-    st.html(
-        f"<p class='headline'>{sentence}</p><p class='note'>{why_wording.compared(told, zone)}</p>"
-    )
+    against = why_wording.compared(told, zone, found.before)
+    st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
+    if attained := why_wording.attained(told):
+        st.html(attained)
+    still = why_wording.still_slow(told, found.incidents, zone)
+    if still and told.verdict is not Verdict.INCIDENT:
+        st.html(f"<p class='notice'>{still}</p>")
     if told.causes or told.verdict is Verdict.INCIDENT:
         st.html(why_wording.reason(told))
     if thinned := fleet_wording.thinned_samples(found.samples_every_s):
@@ -141,21 +157,23 @@ def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None
             figure,
             key,
             f"Requests by time and {name}, and what the servers did",
-            on_select=partial(_dragged, key, found.whole, zone),
+            on_select=partial(_dragged, key, found, zone),
         )
 
 
-def _dragged(key: str, whole: Window, zone: tzinfo) -> None:
+def _dragged(key: str, found: Material, zone: tzinfo) -> None:
     stretch = shape_chart.dragged_over(st.session_state.get(key) or {}, zone)
     if stretch is None:
         return
     view = controls.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
-    before = Window(whole.from_unix_ns, stretch.from_unix_ns)
+    before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
     # Of what is on the chart already the part before it, where that is as long at least.
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
         stretch.to_unix_ns - stretch.from_unix_ns
     )
-    controls.change(replace(view, baseline=before if long_enough else None))
+    # What lies in an incident is not usual: then the default finds the time before it.
+    usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
+    controls.change(replace(view, baseline=before if usual else None))
     st.session_state["dragged"] = True
 
 
@@ -163,11 +181,11 @@ def _details(told: Explanation) -> None:
     where, who = st.columns([3, 2], gap="large")
     with where, chapter("Where the growth went", GROWTH_HELP):
         _growth(told)
-    with who, chapter("Hit more than their share", HITS_HELP):
+    with who, chapter("Slow more often", HITS_HELP):
         st.html(why_wording.hits(told))
     if told.causes:
         with st.container(gap="small"):
-            st.header("What speaks for it", anchor=False)
+            st.header("Evidence", anchor=False)
             for place, cause in enumerate(told.causes):
                 with st.expander(why_wording.title(cause), key=f"cause_{cause.id}"):
                     st.html(why_wording.evidence(cause, with_levers=place > 0))

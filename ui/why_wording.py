@@ -4,14 +4,16 @@ Pure. Returns HTML in which every foreign word has been escaped: tenants, replic
 stand in causes, levers, evidence and doubts alike.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import Final
 
+from analysis.incident import OneVerdict
 from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Cause, Explanation, HardHit, Verdict
 from diagnosis.question import Span
+from store.incidents import IncidentRow
 from ui import wording
 from ui.headline import term
 from ui.terms import LATENCY_NAMES
@@ -19,6 +21,9 @@ from ui.terms import LATENCY_NAMES
 MOST_HITS: Final = 6
 LEFT: Final = 0.05
 """An unexplained share of less is not worth a sentence."""
+
+UNCHANGED: Final = 0.1
+"""Of the usual tail: what the diagnosis calls no growth."""
 
 DAY_S: Final = 86_400
 
@@ -35,18 +40,16 @@ def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
     slowest = f"{name} of the slowest {wording.percent(told.tail_share)}"
     was, now = wording.seconds(told.baseline_s), wording.seconds(told.now_s)
     if told.verdict is Verdict.NO_INCIDENT:
+        same = abs(told.excess_s or 0.0) <= UNCHANGED * (told.baseline_s or 0.0)
+        change = "Unchanged" if same else "No incident"
         return (
-            f"<b>Nothing to find.</b> {slowest} is <b>{now}</b>, and was <b>{was}</b> before: "
-            f"two ordinary stretches differ by as much. {_counts(told)}"
+            f"<b>{change} from {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
+            f"{_counts(told)}"
         )
     since = "" if told.onset_unix_ns is None else f" at <b>{_onset(told, zone)}</b>"
-    more = (
-        f"<small title='95 % interval'>[{wording.growth(told.excess_low_s)} to "
-        f"{wording.growth(told.excess_high_s)}]</small>"
-    )
     return (
         f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
-        f"<b>{wording.growth(told.excess_s)}</b> {more}. {_counts(told)}"
+        f"<b>{wording.growth(told.excess_s)}</b>. {_counts(told)}"
     )
 
 
@@ -66,13 +69,67 @@ def _counts(told: Explanation) -> str:
     )
 
 
-def compared(told: Explanation, zone: tzinfo) -> str:
-    """Which stretches were held against each other."""
+def _previous(told: Explanation) -> str:
+    if told.question.baseline == told.question.window.before:
+        return f"the previous {wording.span(told.question.baseline.seconds)}"
+    return "the time compared with"
+
+
+def incident(row: IncidentRow, verdict: OneVerdict | None, zone: tzinfo) -> str:
+    """The incident that the range lies in, with its verdict: the command and the alert use the
+    same words."""
+    name = wording.for_html(row.slo, 63)
+    cause = None if verdict is None else verdict.sentence
+    said = "no cause is found yet" if cause is None else wording.for_html(cause, 600)
+    return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
+
+
+def _lasted(row: IncidentRow, zone: tzinfo) -> str:
+    began = wording.clock(row.began_unix_s * 10**9, zone, date=True)[:-3]
+    if row.ended_unix_s is None:
+        return f"since <b>{began}</b>"
+    return f"from <b>{began}</b> for {wording.span(row.ended_unix_s - row.began_unix_s)}"
+
+
+def attained(told: Explanation) -> str:
+    """How the objectives on this latency were kept; empty where none can judge."""
+    return "".join(
+        f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
+        f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
+        f" <b>{wording.exact_percent(each.kept)}</b> of"
+        f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
+        f" {wording.exact_percent(each.baseline_kept)} before; the target is"
+        f" {wording.exact_percent(1.0 - each.budget)}.</p>"
+        for each in told.attained
+        if each.judges
+    )
+
+
+def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
+    """What is wrong although nothing grew; None where nothing is."""
+    for row in incidents:
+        if row.ended_unix_s is None:
+            name = wording.for_html(row.slo, 63)
+            return f"<b>Still slow:</b> incident {name} {_lasted(row, zone)}."
+    missed = [each for each in told.attained if each.judges and each.missed]
+    if not missed:
+        return None
+    worst = max(missed, key=lambda each: each.slow / each.requests)
+    return (
+        f"<b>Still slow:</b> {wording.percent(1.0 - worst.kept)} of requests take longer than"
+        f" {wording.seconds(worst.threshold_s)}; {wording.for_html(worst.slo, 63)} allows"
+        f" {wording.exact_percent(worst.budget)}."
+    )
+
+
+def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
+    """Which stretches were compared, and why the one before an incident."""
     window, baseline = told.question.window, told.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
     )
-    return f"Compared: {_span(window, zone, date)} with {_span(baseline, zone, date)}."
+    why = "" if before is None else f", before incident {wording.for_html(before.slo, 63)} began"
+    return f"Compared: {_span(window, zone, date)} with {_span(baseline, zone, date)}{why}."
 
 
 def _span(span: Span, zone: tzinfo, date: bool) -> str:
@@ -88,7 +145,7 @@ def reason(told: Explanation) -> str:
         return f"<div class='why'>{text}</div>"
     first, *others = told.causes
     lines = [
-        f"<p class='cause'>{_share(first)} of it: {_what(first)}.</p>",
+        f"<p class='cause'>Cause of {_share(first)} of the increase: {_what(first)}.</p>",
         *(f"<p class='lever'><b>Try:</b> {_lever(lever)}</p>" for lever in first.levers),
     ]
     lines += [f"<p class='other'>{_share(other)}: {_what(other)}.</p>" for other in others]
@@ -99,11 +156,7 @@ def reason(told: Explanation) -> str:
 
 
 def _share(cause: Cause) -> str:
-    low, high = wording.percent(cause.low), wording.percent(cause.high)
-    return (
-        f"<b>{wording.percent(cause.share)}</b> "
-        f"<small title='95 % interval'>[{low} to {high}]</small>"
-    )
+    return f"<b>{wording.percent(cause.share)}</b>"
 
 
 def _what(cause: Cause) -> str:

@@ -1,8 +1,8 @@
 """Who is to blame for a queue: what raised the demand for what the queue waits for.
 
 Pure. A queue's own cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower
-steps. What multiplies is told by logarithms, and each driver gets its share of their sum. Where
-nothing grew, the server was at its capacity already: that is the load's.
+steps. What multiplies is told by logarithms, and each driver gets its share of their sum. Only
+what grew is blamed: where nothing did, nobody is, and the wait is left unexplained.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from diagnosis.causes.elsewhere import log_skew_elsewhere
 from diagnosis.causes.newcomers import flooded, of_all_tenants
 from diagnosis.causes.once import once
 from diagnosis.causes.restarts import restarts
+from diagnosis.causes.stalls import steadiness, surplus_ratio
 from diagnosis.requests import Requests
 from diagnosis.terms import TERM
 from diagnosis.work import uncached_tokens
@@ -57,8 +58,16 @@ def for_prefill(case: Case) -> Blame:
             PROMPTS: demand.log_prompt,
             MISSES: demand.log_uncached,
             PACE: _log_pace(case.machine_pace),
+            STALL: _log_of_stalls(case),
         },
     )
+
+
+def _log_of_stalls(case: Case) -> float:
+    """Of the time that steps take, with stalls over without: what stood still meanwhile comes at
+    once when they end, and each waits for the others' prefill."""
+    surplus = None if steadiness(case) is None else surplus_ratio(case)
+    return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
 
 
 @once
@@ -224,10 +233,9 @@ def for_seats(case: Case) -> Blame:
 
 def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> Blame:
     logs = {name: value for name, value in others.items() if value > _NOISE}
-    rate = max(log_rate, 0.0)
-    if rate > _NOISE or not logs:
+    if log_rate > _NOISE:
         for name, share in _of_rate(case).items():
-            logs[name] = logs.get(name, 0.0) + share * max(rate, _NOISE)
+            logs[name] = logs.get(name, 0.0) + share * log_rate
     return _summing_to_one(logs)
 
 

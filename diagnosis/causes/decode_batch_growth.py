@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.newcomers import driven_by
 from diagnosis.causes.queueing import of_prefills
 from diagnosis.question import Metric
 
@@ -17,12 +18,14 @@ def detect(case: Case) -> Claim | None:
     drivers = [blame.LOAD, blame.PROMPTS, blame.OUTPUTS]
     if case.question.metric is Metric.E2E and case.workload.outputs_grew:
         drivers.remove(blame.OUTPUTS)  # of the whole answer's time they are the root
-    share = sum(blamed.get(driver, 0.0) for driver in drivers)
+    # Where nothing else grew, more tokens of others in a step are the batch's own growth.
+    share = sum(blamed.get(driver, 0.0) for driver in drivers) if blamed else 1.0
     if case.grown_s("prefill_others_decode", "decode_others_decode") <= 0 or not share:
         return None
     # More requests at a time bring their prefills into the decodes' steps, too: where these are
     # the less of it, they are the batch's growth.
     prefills = blame.for_prefill(case).get(blame.LOAD, 0.0) * (1.0 - of_prefills(case))
+    where, who, limit = driven_by(case, "output_tokens")
     return Claim(
         cause=ID,
         weights={
@@ -31,12 +34,15 @@ def detect(case: Case) -> Claim | None:
             "decode_others_prefill": prefills,
         },
         evidence=[
+            *who,
             Evidence("requests running, mean", *case.mean("running")),
             Evidence("tokens decoded/s", *case.rate("decode_tokens_total")),
             Evidence("KV cache in use, ratio", *case.mean("kv_usage_ratio")),
         ],
         levers=[
+            *limit,
             Lever("add replicas"),
             lever(case, "a cap on the batch", "--max-num-seqs", factor=0.5),
         ],
+        where=where,
     )

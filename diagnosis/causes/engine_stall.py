@@ -32,11 +32,12 @@ def detect(case: Case) -> Claim | None:
         cause=ID,
         weights={
             **seats,
-            "queue_step": while_queued,
-            "queue_budget": while_queued,
-            "handoff": while_handed,
-            # Who waits for the place of one that stood still may have come after that.
-            **{term: np.maximum(share, while_queued) for term, share in places.items()},
+            "handoff": np.maximum(seats.get("handoff", 0.0), while_handed),
+            # Who waits behind one that stood still may have come after that.
+            **{
+                term: np.maximum(seats.get(term, 0.0), while_queued)
+                for term in (*OF_SEATS, "queue_step", "queue_budget")
+            },
             "prefill_stall": 1.0,
             "decode_stall": 1.0,
         },

@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.newcomers import of_few_prompts
+from diagnosis.causes.newcomers import driven_by, of_few_prompts
 from diagnosis.causes.queueing import waiting
 
 ID = "long_prompt_blocking"
@@ -20,10 +20,12 @@ def detect(case: Case) -> Claim | None:
     }
     if not before or not of_few:
         return None
+    where, who, limit = driven_by(case, "prompt_tokens")
     return Claim(
         cause=ID,
         weights=before,
         evidence=[
+            *who,
             Evidence(
                 "prompt tokens, longest of a hundred",
                 *case.quantiles("prompt_tokens", 0.99),
@@ -35,7 +37,9 @@ def detect(case: Case) -> Claim | None:
             ),
         ],
         levers=[
+            *limit,
             Lever("let short prompts pass long ones", "--long-prefill-token-threshold 2048"),
             Lever("serve the short ones first", "--scheduling-policy priority"),
         ],
+        where=where,
     )

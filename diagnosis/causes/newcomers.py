@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case
+from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.causes.once import once
 from diagnosis.question import Metric
 from diagnosis.requests import FloatArray, Requests
@@ -117,15 +118,56 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
 
 def _heaviest(case: Case) -> str | None:
     """The tenant whose prompts' tokens a second grew most."""
-    before, now = (
-        _tokens_per_s(requests, seconds)
-        for requests, seconds in ((case.before, case.heard_s), (case.hot_requests, case.hot_s))
-    )
+    before, now = _rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)
 
 
-def _tokens_per_s(requests: Requests, seconds: float) -> dict[str, float]:
-    tenant, tokens = requests.label("tenant"), np.nan_to_num(requests.number("prompt_tokens"))
+def driver(case: Case, tokens: str) -> str | None:
+    """The tenant that brought most of a growth of the traffic's tokens; None where no one did.
+
+    Args:
+        case: the question.
+        tokens: "prompt_tokens" or "output_tokens".
+    """
+    before, now = _rates(case, tokens)
+    growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
+    grown = sum(rise for rise in growth.values() if rise > 0)
+    if len(growth) < 2 or grown <= _NOISE * sum(before.values()):
+        return None
+    most = max(growth, key=lambda tenant: growth[tenant])
+    rose = now[most] >= _FLOOD_RISE * before.get(most, 0.0)
+    return most if rose and growth[most] >= _MOST * grown else None
+
+
+def driven_by(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
+    """For a mechanism's claim: where, the evidence and the first lever of who drives it; empty
+    where no single tenant does."""
+    tenant = driver(case, tokens)
+    if tenant is None:
+        return {}, [], []
+    before, now = _rates(case, tokens)
+    kind = tokens.removesuffix("_tokens")
+    return (
+        {"tenant": tenant},
+        [Evidence(f"{kind} tokens/s of {tenant}", before.get(tenant, 0.0), now[tenant])],
+        [Lever(f"limit the rate of {tenant} at the gateway")],
+    )
+
+
+def _rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
+    """By tenant, tokens a second before and now."""
+    found = case.known.get(("rates", tokens))
+    if found is None:
+        found = case.known["rates", tokens] = (
+            _tokens_per_s(case.before, tokens, case.heard_s),
+            _tokens_per_s(case.hot_requests, tokens, case.hot_s),
+        )
+    result: tuple[dict[str, float], dict[str, float]] = found
+    return result
+
+
+def _tokens_per_s(requests: Requests, name: str, seconds: float) -> dict[str, float]:
+    tenant, tokens = requests.label("tenant"), np.nan_to_num(requests.number(name))
     known = tenant.codes >= 0
     sums = np.bincount(tenant.codes[known], tokens[known], minlength=len(tenant.values))
     return dict(zip(tenant.values, (sums / max(seconds, 1.0)).tolist(), strict=True))

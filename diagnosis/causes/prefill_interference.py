@@ -4,6 +4,7 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
+from diagnosis.causes.newcomers import driven_by
 from diagnosis.causes.queueing import of_prefills
 
 ID = "prefill_interference"
@@ -17,10 +18,12 @@ def detect(case: Case) -> Claim | None:
     share = blamed.get(blame.PROMPTS, 0.0) + blamed.get(blame.LOAD, 0.0) * of_prefills(case)
     if case.grown_s("decode_others_prefill") <= 0 or not share:
         return None
+    where, who, limit = driven_by(case, "prompt_tokens")
     return Claim(
         cause=ID,
         weights={"decode_others_prefill": share},
         evidence=[
+            *who,
             Evidence(
                 "prompt tokens of others in one step, at most, mean over the slow requests",
                 *case.of_usual_and_slow("others_prefill_tokens_max"),
@@ -33,7 +36,9 @@ def detect(case: Case) -> Claim | None:
             Evidence("prompt tokens computed/s", *case.rate("prefill_tokens_total")),
         ],
         levers=[
+            *limit,
             lever(case, "smaller steps", "--max-num-batched-tokens", factor=0.25),
             Lever("a class of servers of its own for long prompts, or prefill apart from decode"),
         ],
+        where=where,
     )

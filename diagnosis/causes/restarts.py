@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnosis.case import Case
-from diagnosis.parts import latency_s
+from diagnosis.parts import asked_s
 from diagnosis.requests import BoolArray, FloatArray, Requests
 from diagnosis.tail import MORE_OF_ALL
 from diagnosis.terms import TERMS, excess_s
@@ -121,9 +121,10 @@ def away_from_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, fl
     """Of each term's growth around starts, how much the slowest requests have that came at other
     times: that is not the starts' doing. Empty where there are too few of those."""
     away = case.now.rows(~around_starts(case, started, case.now))
-    taken_s = latency_s(away, case.question.metric)
+    taken_s = asked_s(away, case.question)
     known = np.flatnonzero(np.isfinite(taken_s))
-    number = round(known.size * len(case.slow) / max(len(case.now), 1))
+    asked = int(case.now.matching(case.question.where).sum())
+    number = round(known.size * len(case.slow) / max(asked, 1))
     if number < _FEWEST:
         return {}
     slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
@@ -175,11 +176,11 @@ def lasting(case: Case) -> bool:
     for config in configs:
         new |= label.is_value(config)
     late = new & ((case.now.received_unix_ns - first) / 1e9 > warm_s)
-    taken_s = latency_s(case.now, case.question.metric)[late]
+    taken_s = asked_s(case.now, case.question)[late]
     taken_s = taken_s[np.isfinite(taken_s)]
     if taken_s.size < _ENOUGH:
         return False
-    before_s = latency_s(case.before, case.question.metric)
+    before_s = asked_s(case.before, case.question)
     before_s = before_s[np.isfinite(before_s)]
     levels = {len(case.usual) / max(before_s.size, 1): _MORE, **MORE_OF_ALL}
     return any(

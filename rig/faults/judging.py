@@ -23,8 +23,6 @@ class Judged:
     found: tuple[str, ...]
     """The causes named, largest share first."""
     share: float | None
-    share_low: float | None
-    share_high: float | None
     """Of the first one."""
     baseline_s: float | None
     excess_s: float | None
@@ -65,8 +63,6 @@ def judged(case: Path, tailspan: Path | None = None) -> Judged:
         verdict=answer["verdict"],
         found=tuple(cause["id"] for cause in answer["causes"]),
         share=first.get("share"),
-        share_low=first.get("share_low"),
-        share_high=first.get("share_high"),
         baseline_s=answer.get("baseline_s"),
         excess_s=answer["excess_s"],
         others_cpus=(
@@ -81,6 +77,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
+            "--by-size",  # the tiny model keeps any objective for people
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

@@ -29,6 +29,8 @@ def test_a_grown_tail_is_explained(
     assert set(told["causes"][0]) == {
         *("id", "share", "share_low", "share_high", "evidence", "levers", "where")
     }
+    assert told["causes"][0]["share_low"] is None
+    assert told["causes"][0]["share_high"] is None
     assert sum(phase["excess_s"] for phase in told["phases"]) == pytest.approx(told["excess_s"])
     assert told["excess_s"] == pytest.approx(2.0, abs=0.01)
 
@@ -51,7 +53,7 @@ def test_nothing_to_find_is_an_answer(
     queued(0.0)
     result = run("explain")
     assert result.exit_code == 0
-    assert result.stdout.startswith("Nothing to find: TTFT of the slowest 5% is ")
+    assert result.stdout.startswith("Unchanged from the previous 10m: TTFT of the slowest 5% is ")
 
 
 def test_too_few_requests_are_told_with_how_many_it_takes(
@@ -201,3 +203,42 @@ def test_every_cause_of_the_catalogue_has_a_detector() -> None:
             "config_change",
         )
     )
+
+
+def test_a_growth_that_keeps_the_objective_is_explained_by_size_alone(
+    queued: Callable[[float], None], run: Callable[..., Result]
+) -> None:
+    """Nobody was hurt: that is the verdict, and how to ask all the same."""
+    queued(0.2)
+    held = run("explain", "--baseline", BEFORE)
+    assert held.exit_code == 0
+    assert "Objective chat held: 100.0% of 400 requests within 500 ms" in held.stdout
+    assert "--by-size explains that" in held.stdout
+    by_size = run("explain", "--baseline", BEFORE, "--by-size")
+    assert by_size.exit_code == 1
+    assert "kv_cache_exhausted" in by_size.stdout
+
+
+def test_a_filter_leaves_the_evidence_whole(
+    queued: Callable[[float], None], run: Callable[..., Result]
+) -> None:
+    """The counts are of those asked about, the cause is everybody's; also by a label that the
+    diagnosis has no other use for."""
+    queued(2.0)
+    for where in ("tenant=acme", "source=instrumentation", "streamed=true"):
+        told = json.loads(
+            run("explain", "--baseline", BEFORE, "--where", where, "--format", "json").stdout
+        )
+        assert told["requests"] == (200 if where == "tenant=acme" else 400), where
+        assert told["causes"][0]["id"] == "kv_cache_exhausted", where
+
+
+def test_where_no_data_comes_any_more_is_said_first(
+    queued: Callable[[float], None], run: Callable[..., Result]
+) -> None:
+    """In a range that ends now; a past one had its data."""
+    queued(2.0)
+    for verb in ("explain", "stats", "requests"):
+        now = run(verb, "--last", "5000d", window=False)
+        assert now.stdout.startswith("NO DATA for "), (verb, now.output)
+        assert "NO DATA" not in run(verb).stdout

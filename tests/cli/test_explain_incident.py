@@ -133,8 +133,49 @@ def test_a_promise_of_no_latency_needs_a_metric(explain: Callable[..., Result]) 
     assert explain("chat", "--metric", "ttft", good="outcome == 'stop'").exit_code == 1
 
 
-def test_objectives_belong_to_an_incident(run: Callable[..., Result], url: str) -> None:
-    """A flag that would do nothing is refused."""
+def test_objectives_that_are_not_there_are_named(
+    run: Callable[..., Result], queued: Callable[[float], None]
+) -> None:
+    """They decide whether anyone was hurt: without them there is no verdict."""
+    queued(0.0)
     result = run("explain", "--objectives", "x.yaml")
     assert result.exit_code == 2
-    assert "--objectives goes with --incident" in result.stderr
+    assert "x.yaml: no such file or folder" in result.stderr
+
+
+def test_the_verdict_is_the_same_whichever_latency_is_printed(
+    explain: Callable[..., Result],
+) -> None:
+    """One incident, one verdict: the page and the alert take the same sentence."""
+    by_default = json.loads(explain("chat", "--format", "json").stdout)
+    by_e2e = json.loads(explain("chat", "--metric", "e2e", "--format", "json").stdout)
+    assert by_e2e["metric"] == "e2e"
+    assert by_default["verdict_sentence"] == by_e2e["verdict_sentence"]
+    assert by_default["verdict_sentence"] in explain("chat", "--metric", "e2e").stdout
+
+
+def test_inside_an_incident_the_time_before_it_is_compared_with(
+    explain: Callable[..., Result], run: Callable[..., Result], url: str
+) -> None:
+    """The stretch just before lies in the incident, too: it would show no difference."""
+    explain("chat")
+    inside = ("--from", str(START_S + 300), "--to", str(START_S + 600))
+    told = json.loads(run("explain", *inside, "--format", "json", window=False).stdout)
+    assert told["compared_with"] == "before_incident"
+    assert told["baseline"] == {"from": START_S - 300, "to": START_S}
+    assert told["verdict"] == "incident"
+    assert [each["slo"] for each in told["incidents"]] == ["chat"]
+
+
+def test_an_unchanged_comparison_inside_an_incident_says_so(
+    explain: Callable[..., Result], run: Callable[..., Result]
+) -> None:
+    """Whoever asks for the stretch just before is told that it is slow all the same."""
+    explain("chat")
+    inside = ("--from", str(START_S + 300), "--to", str(START_S + 600))
+    before = ("--baseline", f"{START_S}/{START_S + 300}")
+    result = run("explain", *inside, *before, window=False)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Unchanged from the previous 5m")
+    assert "Incident chat (page) lasted from 2025-11-20 10:20:00 UTC" in result.stdout
+    assert "Nothing" not in result.stdout

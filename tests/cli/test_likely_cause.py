@@ -1,6 +1,6 @@
 """The likely cause in the message about an incident."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,14 @@ class Asked:
         self.causes = causes
 
     def __call__(
-        self, _engine: Engine, question: Question, equals: dict[str, str | None]
+        self, _engine: Engine, question: Question, objectives: Sequence[Objective]
     ) -> Explanation:
         """Note the question, and answer."""
         self.questions.append(question)
-        self.equals = equals
+        self.objectives = objectives
         cause = Cause(
             id="kv_cache_exhausted",
             share=0.8,
-            low=0.7,
-            high=0.9,
             evidence=[Evidence("x", 0.0, 1.0)],
             levers=[Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8")],
             where={"replica": "r0"},
@@ -114,7 +112,7 @@ def test_the_sentence_says_how_much_what_where_and_what_to_try(
     assert question.window.seconds == 300
     assert question.baseline.seconds == 1_800
     assert question.baseline.to_unix_ns == question.window.from_unix_ns
-    assert asked.equals == {"model": "m"}
+    assert question.where == {"model": "m"}
 
 
 def test_it_is_not_asked_again_at_each_evaluation(

@@ -225,3 +225,15 @@ def test_who_was_not_told_is_shown(
         "state": "dead", "failures": 1, "delivered": None, "next": None,
         "problem": "status 404: no_service",
     }  # fmt: skip
+
+
+def test_that_no_data_comes_any_more_is_said_before_any_budget(
+    asked: Callable[..., Result], file: Path, url: str
+) -> None:
+    """Time without data counts as good: a budget alone would look healthy for ever."""
+    assert "NO DATA" not in asked(0).stdout
+    result = slo("status", str(file), "--database", url)
+    assert result.stdout.startswith("NO DATA for ")
+    told = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
+    assert told["newest_data"] == START_S + 7_190
+    assert told["no_data_for_s"] > 3_600

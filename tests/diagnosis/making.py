@@ -3,13 +3,14 @@
 And what servers told meanwhile, and how to read an answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.attainment import Threshold
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.question import Metric, Question, Span
@@ -243,9 +244,12 @@ def asked(
     metric: Metric = Metric.TTFT,
     servers: Servers | None = None,
     window: Span = WINDOW,
+    where: Mapping[str, str | None] | None = None,
+    thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
     """The window, or a part of it, against the baseline."""
-    return explain(requests, servers or Servers(), Question(metric, window, BASELINE))
+    question = Question(metric, window, BASELINE, where or {})
+    return explain(requests, servers or Servers(), question, thresholds)
 
 
 def shares(answer: Explanation) -> dict[str, float]:

@@ -31,7 +31,6 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     # Alone it would add 30 s, beside evictions of 60 s nothing: half of 30 of 60.
     assert second.share == pytest.approx(0.25, abs=0.05)
     assert first.share == pytest.approx(0.75, abs=0.05)
-    assert 0 < second.low <= second.share <= second.high
     told = second.evidence[0]
     assert "alone" in told.what
     assert (told.now or 0.0) - (told.baseline or 0.0) == pytest.approx(30.0, rel=0.25)

@@ -119,7 +119,4 @@ def test_a_baseline_that_begins_late_is_no_small_traffic() -> None:
     """Nobody listened in its first half: as many requests a second came as ever."""
     waited = later(quiet(), queue_seats_s=0.6)
     heard = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
-    demand = "requests/s, all replicas"
-    found = asked(heard)
-    (evidence,) = [each for cause in found.causes for each in cause.evidence if each.what == demand]
-    assert evidence.now == pytest.approx(evidence.baseline, rel=0.1)
+    assert "load_exceeds_capacity" not in shares(asked(heard))

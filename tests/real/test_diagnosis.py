@@ -35,5 +35,5 @@ def test_the_fault_is_named_first(explained: dict[str, Judged], cause: str) -> N
     found = explained[cause]
     assert found.verdict != NO_INCIDENT, found
     assert found.first == cause, found
-    assert found.share_low is not None
-    assert found.share_low > 0, found
+    assert found.share is not None
+    assert found.share > 0, found

@@ -143,8 +143,8 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     database: Callable[..., str],
     incident: Any,
 ) -> None:
-    """With the mouse, over a part of the slow half: against what was as slow before it there is
-    nothing to find, and the address says what was asked."""
+    """With the mouse, over a part of the slow half: it is compared with what the chart shows
+    before it, nearly all of which kept the objective, and the address says what was asked."""
     start_s = int(time.time()) - 2_000
     address = explorer(database(incident(start_s * 10**9)))
     page = tab(viewport={"width": 1280, "height": 1400})
@@ -167,7 +167,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     settled = '[data-testid="stApp"][data-test-script-state="notRunning"]'
     page.wait_for_selector(settled)
     assert page.locator(".headline").first.inner_text() != verdict
-    assert page.locator(".cause", has_text="the KV cache is full").count() == 0
+    assert page.locator(".cause", has_text="the KV cache is full").count() == 1
     assert page.locator(".stException").count() == 0
 
 

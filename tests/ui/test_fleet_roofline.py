@@ -65,6 +65,22 @@ def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
     assert "Bound by neither memory nor arithmetic" in as_html([found])
 
 
+def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
+    """Steps full of prompts take long, too, and are no overhead of launches."""
+    prompts = samples(step_s=0.05)
+    said = []
+    for stall in (0.0, 0.2):
+        told = prompts.to_pylist()
+        for second, row in enumerate(told):
+            row["scheduled_prefill_tokens_total"] = second * 3_000
+            row["stall_s_total"] = stall * second
+        said.append(as_html(bounds(pa.Table.from_pylist(told), NO_GPUS, [START])))
+    full, stalled = said
+    assert "CPU" not in full
+    assert "The step time follows the tokens in a step, 90 % of them prompts’" in full
+    assert "No scheduled work explains 20 % of the step time: CPU" in stalled
+
+
 def test_what_cannot_be_said_says_why() -> None:
     """No start, no shape, a device or a model that nobody knows: never a number."""
     for starts, why in (

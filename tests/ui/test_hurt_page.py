@@ -212,7 +212,7 @@ def test_a_live_page_looks_at_whole_steps_of_its_cadence(
     page: Open, database: Database, fleet: Any
 ) -> None:
     """Live, with what is fresh told."""
-    start = time.time_ns() - 700 * 10**9
+    start = time.time_ns() - 605 * 10**9
     test = page(database(*fleet(500, start, 600)))
     assert not test.exception
     assert "'live'>live" in markup(test)

@@ -11,6 +11,7 @@ import streamlit as st
 
 from store import evidence
 from store.database import open_database
+from store.incidents import IncidentRow, keep_evaluation
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, markup
 from ui import answering
@@ -121,7 +122,7 @@ def test_nothing_to_find_is_told_with_what_was_compared(
     """Calmly; how the parts compare is folded away."""
     test = page(database(incident(START_S * 10**9, waited_s=0.0)), **LINK)
     assert not test.exception
-    assert "Nothing to find." in markup(test)
+    assert "Unchanged from the previous" in markup(test)
     assert "400 requests now, 400 before." in markup(test)
     assert "Try:" not in markup(test)
 
@@ -148,7 +149,57 @@ def test_a_range_without_requests_offers_one_that_has_them(
     assert "No requests between" in markup(test)
     test.button("show_range").click().run()
     assert not test.exception
-    assert "Too few" in markup(test) or "rose" in markup(test) or "Nothing" in markup(test)
+    assert "Too few" in markup(test) or "rose" in markup(test) or "Unchanged" in markup(test)
+
+
+def burning(url: str, began_s: int, ended_s: int | None = None) -> None:
+    """An incident of the objective in force."""
+    engine = open_database(url)
+    row = IncidentRow(
+        *("chat", "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
+        *(began_s + 60, "20", None),
+    )
+    keep_evaluation(engine, "chat", began_s + 60, [row])
+    engine.dispose()
+
+
+def test_inside_an_incident_the_page_compares_with_the_time_before_it(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """The stretch just before is as slow; the incident and its verdict stand on top."""
+    url = database(incident(START_S * 10**9))
+    burning(url, START_S + 600)
+    inside = {**LINK, "from": str(START_S + 900)}
+    said = markup(page(url, **inside))
+    assert "Incident <b>chat</b> since" in said
+    assert "of the growth of TTFT: the KV cache is full" in said
+    assert "before incident chat began" in said
+    assert "rose from <b>79.0 ms</b>" in said
+    asked = {**inside, "latency": "e2e"}
+    (sentence,) = [each for each in said.splitlines() if "Incident <b>chat</b>" in each]
+    assert sentence in markup(page(url, **asked)), "one incident, one verdict"
+
+
+def test_an_unchanged_comparison_says_that_it_is_still_slow(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """Whoever names the stretch just before is not told that nothing is wrong."""
+    url = database(incident(START_S * 10**9))
+    burning(url, START_S + 600)
+    inside = {**LINK, "from": str(START_S + 900), "baseline": f"{START_S + 600}/{START_S + 900}"}
+    said = markup(page(url, **inside))
+    assert "Unchanged from the previous 5 min" in said
+    assert "Still slow:</b> incident chat since" in said
+    assert "Nothing" not in said
+
+
+def test_a_filter_leaves_the_evidence_whole(page: Open, database: Database, incident: Any) -> None:
+    """Asked about a replica, the counts are its own; all of its store is read."""
+    url = database(incident(START_S * 10**9))
+    everybody, nobody = page(url, **LINK), page(url, **LINK, tenant="nobody")
+    assert "400 requests now, 400 before." in markup(everybody)
+    assert "rose from" not in markup(nobody)
+    assert "filters" in markup(nobody)
 
 
 def test_an_empty_store_and_no_store_say_how_to_connect(
@@ -204,11 +255,19 @@ def test_a_strange_address_gives_no_traceback(
     assert "<script" not in markup(test)
 
 
+@pytest.mark.parametrize("in_an_incident", [False, True])
 def test_a_stretch_that_is_dragged_over_is_asked_about(
-    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+    page: Open,
+    database: Database,
+    incident: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    in_an_incident: bool,
 ) -> None:
-    """Against what the chart shows before it; and the address says so."""
+    """Against what the chart shows before it, and the address says so; inside an incident that is
+    no usual time, and the default finds one."""
     url = database(incident(START_S * 10**9))
+    if in_an_incident:
+        burning(url, START_S + 600)
     begun, ended = START_S + 700, START_S + 1000
     box = {"x": [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" for at in (begun, ended)]}
     test = page(url, **LINK)
@@ -230,4 +289,4 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     }
     assert asked["from"] == str(begun)
     assert asked["to"] == str(ended)
-    assert asked["baseline"] == f"{START_S}/{begun}"
+    assert asked.get("baseline") == (None if in_an_incident else f"{START_S}/{begun}")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from diagnosis.arrow import servers_of
+from diagnosis.explanation import Verdict
 from diagnosis.question import Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
@@ -58,15 +59,15 @@ def test_a_queue_after_a_start_is_the_starts() -> None:
 
 def test_a_queue_without_a_start_is_not_a_starts() -> None:
     """The server has been there all the time."""
-    found = shares(asked(queued_at(START_S), servers=servers(), window=FIVE_MINUTES))
-    assert found
-    assert "cold_start" not in found
+    found = asked(queued_at(START_S), servers=servers(), window=FIVE_MINUTES)
+    assert found.verdict is Verdict.INCIDENT
+    assert "cold_start" not in shares(found)
 
 
 def test_a_queue_long_after_a_start_is_not_the_starts() -> None:
     """Past two minutes a server is warm."""
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
-    assert shares(found)
+    assert found.verdict is Verdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 

@@ -5,6 +5,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import (
     REPLICAS,
     asked,
+    busier,
     evidence,
     flags,
     later,
@@ -46,3 +47,22 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
         working(well_cached(quiet()), hits=0.0), decode_others_prefill_s=lambda old: old * 12
     )
     assert list(shares(asked(stretched, Metric.TPOT))) == ["prefix_cache_miss"]
+
+
+def test_a_mechanism_names_the_tenant_that_drives_it() -> None:
+    """Most of the prompt tokens that came on top are one tenant's: it is named, with its rate,
+    and limiting it is the first lever."""
+    requests = busier(quiet(12_000), 5, tenant="acme")
+    stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
+    first = asked(stretched, Metric.TPOT).causes[0]
+    assert (first.id, first.where) == ("prefill_interference", {"tenant": "acme"})
+    before, now = evidence(first, "prompt tokens/s of acme")
+    assert now == pytest.approx(5 * (before or 0.0), rel=0.15)
+    assert first.levers[0].action == "limit the rate of acme at the gateway"
+
+
+def test_what_all_tenants_bring_alike_is_driven_by_none() -> None:
+    """Then no tenant is to be limited."""
+    stretched = later(busier(quiet(), 3), decode_others_prefill_s=lambda old: old * 12)
+    first = asked(stretched, Metric.TPOT).causes[0]
+    assert (first.id, first.where) == ("prefill_interference", {})

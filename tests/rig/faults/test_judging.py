@@ -33,7 +33,7 @@ def case(folder: Path, **changed: object) -> Path:
 
 def an_answer(*causes: str, verdict: str = "incident") -> str:
     """What `tailspan explain` prints."""
-    named = [{"id": c, "share": 0.5, "share_low": 0.4, "share_high": 0.6} for c in causes]
+    named = [{"id": c, "share": 0.5} for c in causes]
     return json.dumps({"verdict": verdict, "excess_s": 0.2, "baseline_s": 0.1, "causes": named})
 
 

@@ -1,0 +1,1 @@
+"""What the commands and the pages ask in common: reads, pure functions, an answer."""

@@ -1,0 +1,125 @@
+"""What objectives ask of one latency, for the diagnosis to count.
+
+Pure. An objective gives a threshold where its `good` requires `latency <= number` of every
+request. One that selects requests by what the diagnosis does not read gives none.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from alerts.burn_rules import LATENCIES
+from alerts.expression import (
+    And,
+    Comparison,
+    Expression,
+    IsUnknown,
+    Not,
+    Or,
+    comparisons,
+    conjuncts,
+)
+from alerts.objectives import Goodput, Objective
+from diagnosis.attainment import Threshold
+from diagnosis.question import Metric
+from diagnosis.requests import LABELS, BoolArray, Requests
+
+_COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
+"""What a `where` may speak of here."""
+
+
+def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshold]:
+    """The thresholds of a latency, in the objectives' order."""
+    return [
+        Threshold(objective.name, seconds, float(objective.budget), _Counts(goodput.where))
+        for objective, goodput in _countable(objectives)
+        if (seconds := _seconds(goodput, metric)) is not None
+    ]
+
+
+def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
+    """The latencies that an objective is about, each once."""
+    fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
+    return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
+
+
+def _countable(objectives: Iterable[Objective]) -> Iterator[tuple[Objective, Goodput]]:
+    for each in objectives:
+        goodput = each.indicator
+        if isinstance(goodput, Goodput):
+            where = comparisons(goodput.where) if goodput.where else ()
+            if all(leaf.field in _COUNTED for leaf in where):
+                yield each, goodput
+
+
+def _seconds(goodput: Goodput, metric: Metric) -> float | None:
+    found = [
+        float(each.value)
+        for each in conjuncts(goodput.good)
+        if isinstance(each, Comparison)
+        and LATENCIES.get(each.field) == metric.value
+        and each.operator in ("<", "<=")
+    ]
+    return min(found, default=None)
+
+
+class _Counts:
+    """Which requests an objective is about. An unknown value selects nothing."""
+
+    def __init__(self, where: Expression | None) -> None:
+        self._where = where
+
+    def __call__(self, requests: Requests) -> BoolArray:
+        if self._where is None:
+            return np.ones(len(requests), dtype=np.bool_)
+        return _holds(self._where, requests)[0]
+
+
+def _holds(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
+    """(n,) of which requests it holds, and of which it does not; of the others it is unknown."""
+    match expression:
+        case Not(operand):
+            true, false = _holds(operand, requests)
+            return false, true
+        case And(operands):
+            found = [_holds(each, requests) for each in operands]
+            return (
+                np.logical_and.reduce([true for true, _ in found]),
+                np.logical_or.reduce([false for _, false in found]),
+            )
+        case Or(operands):
+            found = [_holds(each, requests) for each in operands]
+            return (
+                np.logical_or.reduce([true for true, _ in found]),
+                np.logical_and.reduce([false for _, false in found]),
+            )
+        case IsUnknown(field):
+            known = _known(field, requests)
+            return ~known, known
+        case Comparison():
+            known, true = _known(expression.field, requests), _compared(expression, requests)
+            return known & true, known & ~true
+
+
+def _known(field: str, requests: Requests) -> BoolArray:
+    if field in LABELS:
+        return np.asarray(requests.label(field).codes >= 0)
+    return np.isfinite(requests.number(field))
+
+
+def _compared(comparison: Comparison, requests: Requests) -> BoolArray:
+    if comparison.field in LABELS:
+        same = requests.label(comparison.field).is_value(str(comparison.value))
+        return same if comparison.operator == "==" else ~same
+    values, constant = requests.number(comparison.field), float(comparison.value)
+    with np.errstate(invalid="ignore"):
+        compared: dict[str, BoolArray] = {
+            "<": values < constant,
+            "<=": values <= constant,
+            ">": values > constant,
+            ">=": values >= constant,
+            "==": values == constant,
+            "!=": values != constant,
+        }
+    return compared[comparison.operator]

@@ -1,0 +1,223 @@
+"""Whether `explain` calls an incident where an objective's attainment fell, and only there.
+
+    python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
+    python benchmarks/attainment.py                  simulated arrivals in its place
+    python benchmarks/attainment.py --seed 7 --runs 4
+
+Each run draws an engine and a load from the seed, compresses the trace's time to reach that load,
+replays it on one simulated server and cuts it into windows. Each window is compared with the time
+before it, for first tokens within 500 ms and for 50 ms per token, 99 % of requests each. What a
+window should be called follows from counting alone:
+
+    fell   at least 5 points more requests broke the threshold than before: an incident
+    held   at most 1 in 100 requests of the window broke it: no incident
+    other  neither; listed, and not judged
+
+The trace is public data of others (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise,
+ISCA 2024): it is no part of this project, and only its path is given here.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from diagnosis.arrow import requests_of, servers_of
+from diagnosis.attainment import Threshold
+from diagnosis.explain import explain
+from diagnosis.parts import latency_s
+from diagnosis.question import Metric, Question, Span
+from diagnosis.requests import BoolArray, Requests
+from simulator import capacity, dataset
+from simulator.engine_config import EngineConfig
+from simulator.fleet_config import FleetConfig
+from simulator.lengths import ANSWERS, PROMPTS
+from simulator.trace import TraceRow, read_trace
+from simulator.workload import Workload
+
+BUDGET: Final = 0.01
+THRESHOLDS_S: Final = {Metric.TTFT: 0.5, Metric.TPOT: 0.05}
+FELL: Final = 0.05
+"""Points of attainment, as a ratio."""
+
+WINDOW_S: Final = 150.0
+BEFORE_S: Final = 300.0
+LOADS: Final = (0.55, 1.0)
+"""Of the server's capacity, how much the trace takes on average: its busiest minutes then take a
+third more."""
+
+_BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
+_SIMULATED_ROWS: Final = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window's counts and what was said of it."""
+
+    run: int
+    metric: Metric
+    requests: int
+    kept_before: float
+    kept: float
+    verdict: str
+    causes: tuple[str, ...]
+    by_size: str
+    """The verdict where no objective is given."""
+
+    @property
+    def kind(self) -> str:
+        """What counting says of it."""
+        if self.kept_before - self.kept >= FELL:
+            return "fell"
+        return "held" if self.kept >= 1.0 - BUDGET else "other"
+
+
+def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
+    """Arrivals whose rate wanders, as an hour's does: by half within minutes."""
+    rows: list[TraceRow] = []
+    at_s = level = 0.0
+    while len(rows) < _SIMULATED_ROWS:
+        # A mean-reverting walk of the logarithm, with a memory of ten minutes.
+        step_s = chance.expovariate(5.0 * np.exp(level))
+        level += -level * step_s / 600.0 + chance.gauss(0.0, 0.3) * (2 * step_s / 600.0) ** 0.5
+        at_s += step_s
+        rows.append(TraceRow(at_s, PROMPTS.draw(chance), ANSWERS.draw(chance)))
+    return tuple(rows)
+
+
+def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator[Window]:
+    """Replay one draw and judge its windows."""
+    chance = random.Random(f"{seed}/{run}")
+    rows = simulated(chance) if trace is None else trace
+    engine = EngineConfig(
+        max_num_seqs=chance.choice((64, 128, 256)),
+        max_num_batched_tokens=chance.choice((2048, 4096, 8192)),
+        num_gpu_blocks=chance.randrange(15_000, 30_000),
+        step_noise_ratio=chance.uniform(0.02, 0.05),
+    )
+    usual = Workload.replay(rows)
+    wanted_per_s = chance.uniform(*LOADS) * capacity.capacity_per_s(
+        engine, capacity.means_of(usual, engine)
+    )
+    quicker = wanted_per_s / usual.rate_per_s
+    workload = Workload.replay(tuple(row._replace(at_s=row.at_s / quicker) for row in rows))
+    data = dataset.run(
+        FleetConfig(
+            replicas=1,
+            workload=workload,
+            engine=engine,
+            seed=chance.randrange(2**31),
+            started_unix_ns=_BEGAN_UNIX_NS,
+        )
+    )
+    requests = requests_of(data.request_table())
+    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
+    begins_s = BEFORE_S + chance.uniform(0.0, WINDOW_S)
+    while begins_s + WINDOW_S <= workload.trace[-1].at_s:
+        window = _span(begins_s, begins_s + WINDOW_S)
+        baseline = _span(begins_s - BEFORE_S, begins_s)
+        for metric, seconds in THRESHOLDS_S.items():
+            question = Question(metric, window, baseline)
+            answer = explain(
+                requests, servers, question, [Threshold("chat", seconds, BUDGET, _all)]
+            )
+            yield Window(
+                run,
+                metric,
+                answer.requests,
+                _kept(requests, metric, baseline, seconds),
+                _kept(requests, metric, window, seconds),
+                answer.verdict.value,
+                tuple(cause.id for cause in answer.causes),
+                explain(requests, servers, question).verdict.value,
+            )
+        begins_s += WINDOW_S
+
+
+def _all(requests: Requests) -> BoolArray:
+    return np.ones(len(requests), dtype=np.bool_)
+
+
+def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
+    """Counted here, apart from what is measured."""
+    latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
+    known = latency[np.isfinite(latency)]
+    return float((known <= seconds).mean()) if known.size else 1.0
+
+
+def _span(from_s: float, to_s: float) -> Span:
+    return Span(_BEGAN_UNIX_NS + round(from_s * 1e9), _BEGAN_UNIX_NS + round(to_s * 1e9))
+
+
+def table(found: list[Window]) -> Iterator[str]:
+    """What is printed at the end."""
+    yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
+    for kind in ("fell", "held", "other"):
+        mine = [each for each in found if each.kind == kind]
+        said = Counter(each.verdict for each in mine)
+        named = sum(bool(each.causes) for each in mine)
+        yield (
+            f"{kind:6} {len(mine):8} {said['incident']:9} {said['no_incident']:6}"
+            f" {said['insufficient_data']:8}  {named:12}"
+        )
+    fell = [each for each in found if each.kind == "fell"]
+    held = [each for each in found if each.kind == "held"]
+    called = _rate(sum(each.verdict == "incident" for each in fell), len(fell))
+    silent = _rate(sum(each.verdict != "incident" for each in held), len(held))
+    yield f"incidents called where attainment fell: {called}; silence where it held: {silent}"
+    sized = _rate(sum(each.by_size == "incident" for each in fell), len(fell))
+    false = _rate(sum(each.by_size == "incident" for each in held), len(held))
+    yield f"by the size of the growth alone, no objective given: {sized} called; {false} false"
+    first = Counter(each.causes[0] for each in fell if each.causes)
+    yield "first cause where it fell: " + ", ".join(
+        f"{name} {count}" for name, count in first.most_common()
+    )
+
+
+def _rate(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({part / whole:.0%})" if whole else "")
+
+
+def main() -> int:
+    """Judge the windows; exit status 1 where one in ten is called wrongly."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="a CSV file")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
+    parser.add_argument("--runs", type=int, default=10, help="default 10; some 8 s each")
+    parser.add_argument("--each", action="store_true", help="print each window")
+    asked = parser.parse_args()
+    trace = None if asked.trace is None else read_trace(asked.trace)
+    found: list[Window] = []
+    print(f"{asked.runs} runs of seed {asked.seed}", flush=True)
+    for run in range(asked.runs):
+        for each in windows(trace, asked.seed, run):
+            found.append(each)
+            if asked.each:
+                print(
+                    f"#{run:<3} {each.metric.value:5} kept {each.kept_before:6.1%} →"
+                    f" {each.kept:6.1%}  {each.kind:6} {each.verdict:17}"
+                    f" {', '.join(each.causes)}",
+                    flush=True,
+                )
+    print("\n".join(table(found)), flush=True)
+    wrong = [
+        sum((each.verdict == "incident") != (kind == "fell") for each in found if each.kind == kind)
+        > 0.1 * sum(each.kind == kind for each in found)
+        for kind in ("fell", "held")
+    ]
+    return 1 if any(wrong) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""One incident, one verdict."""
+
+from pathlib import Path
+from typing import Any
+
+from alerts.objectives import Objective
+from analysis.incident import one_verdict, questions_of
+from diagnosis.attainment import Attainment
+from diagnosis.causes.claim import Lever
+from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.question import Metric, Question, Span
+from store.incidents import IncidentRow
+from tests.analysis.test_thresholds import objective
+
+S = 10**9
+BEGAN_S = 100_000
+
+
+def told(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explanation:
+    """An explanation of a window in which so many of a thousand requests were slow."""
+    causes = []
+    if cause is not None:
+        levers = [Lever("limit the rate of acme at the gateway")]
+        causes = [Cause(cause, 0.8, [], levers, {"tenant": "acme"})]
+    known: dict[str, Any] = {
+        "question": Question(metric, Span(3_600 * S, 7_200 * S), Span(0, 3_600 * S)),
+        "verdict": Verdict.INCIDENT,
+        "requests": 1_000,
+        "baseline_requests": 1_000,
+        "needed": 30,
+        "baseline_s": 0.1,
+        "now_s": 1.0,
+        "causes": causes,
+        "attained": [Attainment("chat", 0.5, 0.01, 1_000, 5, 1_000, slow, 9.0)],
+    }
+    return Explanation(**{**known, **changes})
+
+
+def test_the_latency_that_broke_the_objective_most_speaks_for_all() -> None:
+    """Not the one that grew by the largest factor."""
+    ttft = told(Metric.TTFT, "tenant_flood", slow=300)
+    tpot = told(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
+    for order in ([ttft, tpot], [tpot, ttft]):
+        found = one_verdict(order)
+        assert found is not None
+        assert (found.first, found.others) == (ttft, (tpot,))
+        assert found.sentence == (
+            "80% of the growth of TTFT: one tenant sends many times its usual traffic, and the"
+            " others wait behind it (tenant acme). Try: limit the rate of acme at the gateway."
+        )
+
+
+def test_a_latency_without_a_cause_does_not_speak_while_another_has_one() -> None:
+    """And where none has, there is no sentence."""
+    found = one_verdict([told(Metric.TTFT, None, 300), told(Metric.TPOT, "preemption", 50)])
+    assert found is not None
+    assert found.first.question.metric is Metric.TPOT
+    nothing = one_verdict([told(Metric.TTFT, None, 300)])
+    assert nothing is not None
+    assert nothing.sentence is None
+    assert one_verdict([]) is None
+
+
+def incident(began_s: int, ended_s: int | None = None) -> IncidentRow:
+    """An incident of `chat`."""
+    return IncidentRow("chat", "page", began_s, began_s, began_s, ended_s, began_s, "20", None)
+
+
+def test_an_incident_is_compared_with_the_time_before_it_and_before_others(
+    tmp_path: Path,
+) -> None:
+    """Another that ended a minute earlier is no usual time."""
+    chat: Objective = objective(tmp_path, "ttft_s <= 0.5 and tpot_s <= 0.05", "model == 'm'")
+    row, earlier = incident(BEGAN_S), incident(BEGAN_S - 900, BEGAN_S - 60)
+    asked = questions_of(chat, row, BEGAN_S + 600)
+    assert asked.metrics == (Metric.TTFT, Metric.TPOT)
+    assert asked.equals == {"model": "m"}
+    assert asked.baseline == Span((BEGAN_S - 1_800) * S, BEGAN_S * S)
+    passed = questions_of(chat, row, BEGAN_S + 600, [row, earlier]).baseline
+    assert passed == Span((BEGAN_S - 2_700) * S, (BEGAN_S - 900) * S)

@@ -1,0 +1,90 @@
+"""What objectives ask of a latency, and of which requests."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alerts.objectives import Objective
+from alerts.openslo import load
+from analysis.thresholds import thresholds
+from diagnosis.question import Metric
+from diagnosis.requests import Requests
+from tests.diagnosis.making import labels
+
+CHAT = """
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: chat}
+spec:
+  service: chat
+  indicator:
+    metadata: {name: chat-good}
+    spec:
+      ratioMetric:
+        counter: true
+        good: {metricSource: {type: tailspan, spec: {good: "GOOD"}}}
+        total: {metricSource: {type: tailspan, spec: {where: "WHERE"}}}
+  timeWindow: [{duration: 30d, isRolling: true}]
+  budgetingMethod: Occurrences
+  objectives: [{target: 0.99}]
+"""
+
+THREE = Requests(
+    np.arange(3, dtype=np.int64),
+    {
+        "streamed": np.array([1.0, 0.0, np.nan]),
+        "prompt_tokens": np.array([10.0, 100.0, 1_000.0]),
+    },
+    {"tenant": labels(["acme", "globex", "acme"]), "model": labels(["m", "m", "n"])},
+)
+
+
+def objective(folder: Path, good: str, where: str = "streamed == true") -> Objective:
+    """An objective that calls this good."""
+    file = folder / "chat.yaml"
+    file.write_text(CHAT.replace("GOOD", good).replace("WHERE", where))
+    (found,) = load([file]).objectives
+    return found
+
+
+def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
+    """Of a joint objective; a latency that it does not speak of has none."""
+    chat = objective(tmp_path, "ttft_s <= 0.5 and tpot_s < 0.05")
+    (ttft,) = thresholds([chat], Metric.TTFT)
+    assert (ttft.slo, ttft.seconds) == ("chat", 0.5)
+    assert ttft.budget == pytest.approx(0.01)
+    (tpot,) = thresholds([chat], Metric.TPOT)
+    assert tpot.seconds == 0.05
+    assert not thresholds([chat], Metric.E2E)
+
+
+def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
+    """A request may be slow and good all the same."""
+    assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
+    assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
+
+
+@pytest.mark.parametrize(
+    ("where", "counted"),
+    [
+        ("streamed == true", [True, False, False]),
+        ("not (streamed == true)", [False, True, False]),
+        ("streamed is unknown", [False, False, True]),
+        ("tenant in ('acme', 'hooli') and model == 'm'", [True, False, False]),
+        ("tenant != 'acme'", [False, True, False]),
+        ("prompt_tokens > 10 and prompt_tokens <= 1000", [False, True, True]),
+        ("streamed == true or model == 'n'", [True, False, True]),
+    ],
+)
+def test_only_the_requests_it_is_about_are_counted(
+    tmp_path: Path, where: str, counted: list[bool]
+) -> None:
+    """As `alerts.judging` selects them: an unknown value selects nothing."""
+    (found,) = thresholds([objective(tmp_path, "ttft_s <= 1", where)], Metric.TTFT)
+    assert found.counts(THREE).tolist() == counted
+
+
+def test_an_objective_about_what_is_not_read_gives_none(tmp_path: Path) -> None:
+    """Rather than to count the wrong requests."""
+    assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)
