@@ -1,7 +1,6 @@
 """`tailspan cost`: the bill of a stretch of time, and what it was for."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import click
 from sqlalchemy import Engine
 
 from cli import cost_text, times
+from cli.figures import prices_of
 from store.database import ENVIRONMENT_KEY, open_database
 from store.queries import Window
 
@@ -133,18 +133,13 @@ def cost(
     """
     from alerts.errors import AlertsError
     from alerts.openslo import OBJECTIVES, load
-    from cost.errors import PriceError
-    from cost.pricefile import prices_in_force
 
     dimensions = _dimensions(by)
     try:
         window = times.window(last, start, end, time.time_ns())
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    try:
-        in_force = prices_in_force(prices, os.environ)
-    except PriceError as error:
-        raise click.UsageError(f"--prices: {error}") from error
+    in_force = prices_of(prices)
     try:
         promised = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:

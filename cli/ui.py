@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from cli.addresses import PORT, Host, authority, is_loopback
+from cli.figures import own_peaks, prices_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 from store.database import default_url
@@ -80,11 +81,6 @@ def ui(
     from collector.hosting import listen
     from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
     from collector.hosts import OPTION, checked, names_in
-    from cost.errors import PriceError
-    from cost.pricefile import prices_in_force
-    from roofline.peakfile import ENVIRONMENT_KEY as PEAKS_KEY
-    from roofline.peakfile import peaks_in_force
-    from roofline.peaks import PeaksError
 
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:
@@ -98,14 +94,9 @@ def ui(
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    try:
-        prices_in_force(prices, os.environ)
-    except PriceError as error:
-        raise click.UsageError(f"--prices: {error}") from error
-    try:
-        peaks_in_force(os.environ)
-    except PeaksError as error:
-        raise click.UsageError(f"{PEAKS_KEY}: {error}") from error
+    # The pages read them for themselves; what is wrong with them is said here.
+    prices_of(prices)
+    own_peaks()
     try:
         # Streamlit would not say which option is to be changed.
         with listen(host, port, "--port") as found:

@@ -12,6 +12,7 @@ from cli import probes, times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.credentials import check_exposure, insecure_credentials_option
 from cli.doors import door_options, doors_of
+from cli.figures import own_peaks, prices_of
 from cli.gpu_options import gpu_options, gpu_setup_of
 from cli.scrape_options import scrape_options, scrape_setup_of
 from cli.signing_in import sign_in_of, sign_in_options
@@ -166,11 +167,6 @@ def up(
     from cli.retaining import Keep
     from cli.stack import Ports, Stack
     from collector.errors import ListenError
-    from cost.errors import PriceError
-    from cost.pricefile import prices_in_force
-    from roofline.peakfile import ENVIRONMENT_KEY as PEAKS_KEY
-    from roofline.peakfile import peaks_in_force
-    from roofline.peaks import PeaksError
     from store.database import default_url, open_database
     from store.one_writer import sole_writer
 
@@ -187,14 +183,7 @@ def up(
         in_force = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    try:
-        priced_at = prices_in_force(prices, os.environ)
-    except PriceError as error:
-        raise click.UsageError(f"--prices: {error}") from error
-    try:
-        peaks = peaks_in_force(os.environ)
-    except PeaksError as error:
-        raise click.UsageError(f"{PEAKS_KEY}: {error}") from error
+    priced_at, peaks = prices_of(prices), own_peaks()
     keep = Keep(
         _how_long("--keep-rows", keep_rows),
         _how_long("--keep-minutes", keep_minutes),

@@ -93,11 +93,10 @@ class Case:
         and when that ended: in blocks since the window began."""
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
-        late = np.flatnonzero(waited_s > max(usual_s, _LEAST_WAIT_S))
-        replica = self.now.label("replica")
+        waited = waited_s > max(usual_s, _LEAST_WAIT_S)
         if self.victims:
-            theirs = [place for place, name in enumerate(replica.values) if name in self.victims]
-            late = late[np.isin(replica.codes[late], theirs)]
+            waited &= self.now.label("replica").is_any(self.victims)
+        late = np.flatnonzero(waited)
         window = self.question.window
         each_s = window.seconds / self.block_count
         from_s = (self.now.received_unix_ns[late] - window.from_unix_ns) / 1e9
@@ -147,10 +146,7 @@ class Case:
     def _of_victims(self, samples: Samples) -> BoolArray:
         if not self.victims:
             return np.ones(len(samples), dtype=np.bool_)
-        wanted = [
-            place for place, name in enumerate(samples.replica.values) if name in self.victims
-        ]
-        return np.isin(samples.replica.codes, wanted)
+        return samples.replica.is_any(self.victims)
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
         """An engine gauge before and now."""

@@ -4,7 +4,7 @@ Pure. Arrays in, arrays out; a million requests are thirty arrays, never a milli
 An unknown number is NaN here and only here: it takes part in no sum.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -49,6 +49,11 @@ class Labels:
         if value not in self.values:
             return np.zeros(self.codes.size, dtype=np.bool_)
         return np.asarray(self.codes == self.values.index(value))
+
+    def is_any(self, values: Collection[str]) -> BoolArray:
+        """Which rows bear one of them."""
+        places = [place for place, name in enumerate(self.values) if name in values]
+        return np.isin(self.codes, places)
 
 
 class MadeWhenAsked(Mapping[str, _Column]):

@@ -5,7 +5,7 @@ a request was received, a bill when it was worked on: of the few that were in th
 hour (or the stretch) ended, the rows are read, and their seconds given to both sides by time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from store.buckets import Sums, nothing, sums_of
 from store.queries import Window, request_table, simulated_requests
 from store.rollup_marks import SECOND_NS
-from store.rollup_queries import Rollups, rollups
+from store.rollup_queries import rollups
 from store.rollup_tables import HOUR_S, MINUTE_S
 from telemetry.accounts import AMOUNTS, Cells, FloatArray, IntArray
 
@@ -54,7 +54,7 @@ def charged(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
     answered = found.plan.window
     sums = found.sums([*AMOUNTS, "e2e_s"])
     number = found.steps.number
-    cells = _cells(by, list(found.groups), sums, sums.cells // number, sums.cells % number, found)
+    cells = _cells(by, list(found.groups), sums, found.steps.first_unix_s, number)
     longest = {
         int(hour): float(np.max(_facts(sums, "e2e_s")[sums.cells % number == step, 3]))
         for step in np.unique(sums.cells % number).tolist()
@@ -82,15 +82,7 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> Charged:
     span = int(hours.max() - hours.min()) // HOUR_S + 1 if hours.size else 1
     first = int(hours.min()) if hours.size else 0
     sums = sums_of(table, which * span + (hours - first) // HOUR_S, [*AMOUNTS, "e2e_s"])
-    cells = Cells(
-        by=by,
-        labels=told,
-        group=sums.cells // span,
-        hour_unix_s=first + sums.cells % span * HOUR_S,
-        requests=sums.requests,
-        sums={name: _facts(sums, name)[:, 1] for name in AMOUNTS},
-        told={name: _facts(sums, name)[:, 0] for name in AMOUNTS},
-    )
+    cells = _cells(by, told, sums, first, span)
     longest = dict.fromkeys(np.unique(hours).tolist(), _LONGEST_S)
     cells, whole = _apportioned(engine, answered, cells, {**longest, -1: _LONGEST_S}, 0)
     return Charged(answered, cells, whole, 0, 0, simulated=simulated_requests(engine, answered))
@@ -100,15 +92,15 @@ def _cells(
     by: Sequence[str],
     labels: list[tuple[str | None, ...]],
     sums: Sums,
-    group: IntArray,
-    step: IntArray,
-    found: Rollups,
+    first_unix_s: int,
+    hours: int,
 ) -> Cells:
+    """Of sums by group and hour: cell = group × hours + hour, the first at `first_unix_s`."""
     return Cells(
         by=by,
         labels=labels,
-        group=group,
-        hour_unix_s=found.steps.first_unix_s + step * HOUR_S,
+        group=sums.cells // hours,
+        hour_unix_s=first_unix_s + sums.cells % hours * HOUR_S,
         requests=sums.requests,
         sums={name: _facts(sums, name)[:, 1] for name in AMOUNTS},
         told={name: _facts(sums, name)[:, 0] for name in AMOUNTS},
@@ -126,9 +118,13 @@ def _labelled(
     known: dict[tuple[str | None, ...], int] = {}
     which = np.zeros(number, np.int64)
     for place, values in enumerate(zip(*columns, strict=True)):
-        labels = tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
-        which[place] = known.setdefault(labels, len(known))
+        which[place] = known.setdefault(_as_told(values), len(known))
     return list(known), which
+
+
+def _as_told(values: Iterable[Any]) -> tuple[str | None, ...]:
+    """Labels as rollups have them, which know texts alone."""
+    return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
 def _apportioned(
@@ -206,8 +202,6 @@ def _over(
         if ends <= edge:
             continue
         share = min(1.0, (ends - edge) / (ends - begins))
-        told = tuple(
-            str(row[name]).lower() if isinstance(row[name], bool) else row[name] for name in by
-        )
+        told = _as_told(row[name] for name in by)
         found.append((told, row["billed_s"] * share, (row["wasted_s"] or 0.0) * share))
     return found

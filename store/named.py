@@ -88,7 +88,8 @@ def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, An
         while until > oldest:
             if found := _within(connection, conditions, until - length, until):
                 kin_from = found[0]["received_unix_ns"] - KIN_NS
-                return _within(connection, conditions, kin_from, newest + 1)
+                kin = _within(connection, conditions, kin_from, until - length)
+                return [*kin, *found][:MOST]
             until, length = until - length, length * GROWTH
     return []
 

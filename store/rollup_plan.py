@@ -50,17 +50,17 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     rows_from, minutes_from = (whole_from_unix_s(engine, each) for each in (MINUTE_S, HOUR_S))
     if rows_from is None or minutes_from is None:
         return None
-    start = _down(window.from_unix_ns // SECOND_NS, MINUTE_S)
-    end = _up(-(-window.to_unix_ns // SECOND_NS), MINUTE_S)
+    start = down(window.from_unix_ns // SECOND_NS, MINUTE_S)
+    end = up(-(-window.to_unix_ns // SECOND_NS), MINUTE_S)
     if start < minutes_from:
-        start = _down(start, HOUR_S)
+        start = down(start, HOUR_S)
     if end < minutes_from:
-        end = _up(end, HOUR_S)
+        end = up(end, HOUR_S)
     marked = np.array(pending(engine, MINUTE_S, max(start, rows_from), end), np.int64)
     unmade = np.array(pending(engine, HOUR_S, max(start, minutes_from), end), np.int64)
     # Of "ever" only where there is something: there are half a million minutes in a year.
     first, last = _extent(engine, start, end)
-    hours = np.arange(_up(first, HOUR_S), _down(last, HOUR_S), HOUR_S)
+    hours = np.arange(up(first, HOUR_S), down(last, HOUR_S), HOUR_S)
     hours = np.setdiff1d(hours, np.concatenate([unmade, marked // HOUR_S * HOUR_S]))
     if step_s is not None and step_s % HOUR_S:
         hours = hours[hours < minutes_from]
@@ -70,9 +70,9 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     return Plan(
         start,
         end,
-        _stretches(hours, HOUR_S),
-        _stretches(minutes, MINUTE_S),
-        _stretches(marked, MINUTE_S),
+        neighbours(hours, HOUR_S),
+        neighbours(minutes, MINUTE_S),
+        neighbours(marked, MINUTE_S),
     )
 
 
@@ -90,12 +90,12 @@ def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
                 starts.extend([] if found is None else [found])
     if not starts:
         return from_unix_s, from_unix_s
-    first = max(from_unix_s, _down(min(starts), HOUR_S))
-    return first, max(first, min(to_unix_s, _down(max(starts), HOUR_S) + HOUR_S))
+    first = max(from_unix_s, down(min(starts), HOUR_S))
+    return first, max(first, min(to_unix_s, down(max(starts), HOUR_S) + HOUR_S))
 
 
-def _stretches(starts: IntArray, width_s: int) -> list[Stretch]:
-    """Neighbours joined."""
+def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
+    """Buckets by their starts, in order: those that adjoin as one."""
     if starts.size == 0:
         return []
     breaks = np.flatnonzero(np.diff(starts) != width_s)
@@ -104,9 +104,11 @@ def _stretches(starts: IntArray, width_s: int) -> list[Stretch]:
     return [(first, last + width_s) for first, last in zip(firsts, lasts, strict=True)]
 
 
-def _down(unix_s: int, width_s: int) -> int:
+def down(unix_s: int, width_s: int) -> int:
+    """To the start of its bucket."""
     return unix_s // width_s * width_s
 
 
-def _up(unix_s: int, width_s: int) -> int:
+def up(unix_s: int, width_s: int) -> int:
+    """To the first bucket that starts no earlier."""
     return -(-unix_s // width_s) * width_s

@@ -121,15 +121,22 @@ LABEL_SETS: Final = Table(
     *(Column(label, Text, nullable=True) for label in LABELS),
     Column("newest_unix_s", BigInteger, nullable=False),
 )
-MARKS: Final = Table(
-    "rollup_marks", METADATA, key_column("width_s"), key_column("from_unix_s"), key_column("token")
-)
-STATE: Final = Table(
-    "rollup_state",
-    METADATA,
-    key_column("width_s"),
-    Column("whole_from_unix_s", BigInteger, nullable=False),
-)
+
+
+def marks_table(name: str) -> Table:
+    """Which buckets are to be made."""
+    columns = ("width_s", "from_unix_s", "token")
+    return Table(name, METADATA, *(key_column(column) for column in columns))
+
+
+def state_table(name: str) -> Table:
+    """From where on what buckets are made of is whole."""
+    whole = Column("whole_from_unix_s", BigInteger, nullable=False)
+    return Table(name, METADATA, key_column("width_s"), whole)
+
+
+MARKS: Final = marks_table("rollup_marks")
+STATE: Final = state_table("rollup_state")
 
 LABEL_SET: Final = np.dtype("<i8")
 NUMBER: Final = np.dtype("<u4")

@@ -15,6 +15,7 @@ from store import dialects
 from store.queries import Window
 from store.reaching import reading
 from store.rollup_marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_unix_s
+from store.rollup_plan import down, neighbours, up
 from store.rollup_tables import DAY_S, HOUR_S, MINUTE_S, packed
 from store.stretch_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
 from store.stretches import Stretches, Things, end_to_end, joined, of_samples
@@ -92,15 +93,15 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
     if rows_from is None or minutes_from is None:
         return [of_samples(engine, kind, start, end) for kind in kinds]
     marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
-    first_hour = -(-start // HOUR_S) * HOUR_S
-    last_hour = end // HOUR_S * HOUR_S if end - start > BY_MINUTES_S else first_hour
+    first_hour = up(start, HOUR_S)
+    last_hour = down(end, HOUR_S) if end - start > BY_MINUTES_S else first_hour
     if start < minutes_from:
         # Only hours are left of it, and what lies beyond the window does no harm.
-        first_hour = start // HOUR_S * HOUR_S
-        last_hour = max(last_hour, min(-(-end // HOUR_S) * HOUR_S, minutes_from))
+        first_hour = down(start, HOUR_S)
+        last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
         *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLED),
-        *(minute // HOUR_S * HOUR_S for minute in marked),
+        *(down(minute, HOUR_S) for minute in marked),
     }
     unmade = {hour for hour in unmade if first_hour <= hour < last_hour}
     of_minutes = [(hour, hour + HOUR_S) for hour in sorted(unmade)]
@@ -108,9 +109,10 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
         of_minutes.append((start, end))
     else:
         of_minutes += [(start, first_hour), (last_hour, end)]
+    of_samples_alone = neighbours(np.array(marked, np.int64), MINUTE_S)
     found = []
     for kind in kinds:
-        several = [of_samples(engine, kind, *each) for each in _neighbours(marked)]
+        several = [of_samples(engine, kind, *each) for each in of_samples_alone]
         with reading(engine) as connection:
             if last_hour > first_hour:
                 hours = load(connection, kind, HOUR_S, first_hour, last_hour)
@@ -124,17 +126,6 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
 
 def _without(some: Stretches, starts: Sequence[int]) -> Stretches:
     return some.only(~np.isin(some.bucket_unix_s, np.array(starts, np.int64)))
-
-
-def _neighbours(minutes: Sequence[int]) -> list[tuple[int, int]]:
-    """Minutes by their starts, in order, as stretches of time."""
-    found: list[tuple[int, int]] = []
-    for start in minutes:
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], start + MINUTE_S)
-        else:
-            found.append((start, start + MINUTE_S))
-    return found
 
 
 def load(

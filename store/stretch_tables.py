@@ -9,9 +9,9 @@ a header, as in `rollup_tables.py`; one that nobody told is NULL.
 from typing import Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import BigInteger, Boolean, Column, Table, Text
+from sqlalchemy import Boolean, Column, Table, Text
 
-from store.rollup_tables import PACKED, key_column
+from store.rollup_tables import PACKED, key_column, marks_table, state_table
 from store.schema import GPUS, METADATA, SAMPLES
 from telemetry.accounts import COEFFICIENTS, WORK, Count
 
@@ -79,12 +79,5 @@ DEVICES: Final = Kind(
 )
 KINDS: Final = (ENGINES, DEVICES)
 
-SAMPLE_MARKS: Final = Table(
-    "sample_marks", METADATA, *(key_column(name) for name in ("width_s", "from_unix_s", "token"))
-)
-SAMPLE_STATE: Final = Table(
-    "sample_state",
-    METADATA,
-    key_column("width_s"),
-    Column("whole_from_unix_s", BigInteger, nullable=False),
-)
+SAMPLE_MARKS: Final = marks_table("sample_marks")
+SAMPLE_STATE: Final = state_table("sample_state")

@@ -37,9 +37,7 @@ def detect(case: Case) -> Claim | None:
     configs = new_configs(case)
     if not configs or not lasting(case):
         return None
-    new = np.zeros(len(case.slow), dtype=np.bool_)
-    for config in configs:
-        new |= case.slow.label("config").is_value(config)
+    new = case.slow.label("config").is_any(configs)
     if not new.any():
         return None
     # Its own restart is part of the deploy.
@@ -58,7 +56,7 @@ def detect(case: Case) -> Claim | None:
         others.append(blame.MISSES)
     for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
-            weights[term] = np.where(deployed & ~warm, 1.0 - by_traffic, weights[term])
+            weights[term] = np.where(restarted, 1.0 - by_traffic, weights[term])
     beside = blame.beside(case, _log_of_fewer_seats(case, changed))
     for term, share in waiting(case, *others).items():
         if term in weights:

@@ -5,8 +5,6 @@ Pure. A restart brings misses and skew with it: what is no restart's is seen apa
 
 from math import log
 
-import numpy as np
-
 from diagnosis.case import Case
 from diagnosis.causes.once import once
 from diagnosis.causes.restarts import cold, while_away
@@ -35,9 +33,8 @@ def log_skew_elsewhere(case: Case) -> float:
 
 
 def _share_of_victims(case: Case, requests: Requests) -> float:
-    label = requests.label("replica")
-    theirs = [place for place, name in enumerate(label.values) if name in case.victims]
-    return float(np.isin(label.codes, theirs).mean()) if label.codes.size else 0.0
+    theirs = requests.label("replica").is_any(case.victims)
+    return float(theirs.mean()) if theirs.size else 0.0
 
 
 @once

@@ -17,9 +17,9 @@ def once(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
 
     @wraps(find)
     def found(case: Case) -> _Found:
-        if find.__name__ not in case.known:
-            case.known[find.__name__] = find(case)
-        result: _Found = case.known[find.__name__]
+        if find not in case.known:
+            case.known[find] = find(case)
+        result: _Found = case.known[find]
         return result
 
     return found
