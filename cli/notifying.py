@@ -17,7 +17,7 @@ from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
 from alerts.objectives import Objective
-from cli.likely_cause import LikelyCauses
+from cli.likely_cause import Ask, LikelyCauses, asked_apart
 from store.errors import StoreError
 from telemetry.tasks import Task
 
@@ -40,6 +40,7 @@ class Notifying:
         simulated: whether the data are.
         say: tells the terminal; the second argument is whether something is wrong.
         clock_unix_ns: the present.
+        ask: finds the likely cause of an incident; None for in a process of its own.
     """
 
     def __init__(
@@ -52,20 +53,22 @@ class Notifying:
         simulated: Callable[[], bool],
         say: Callable[[str, bool], None],
         clock_unix_ns: Callable[[], int] = time.time_ns,
+        ask: Ask | None = None,
     ) -> None:
+        self._evaluated = threading.Event()
+        causes = LikelyCauses(ask or asked_apart(engine), self._evaluated.set)
         self._notifier = Notifier(
             engine,
             objectives,
             channels,
             explorer_url=explorer_url,
             simulated=simulated,
-            likely_cause=LikelyCauses(engine),
+            likely_cause=causes,
         )
         self._say = say
         self._clock_unix_ns = clock_unix_ns
         self._begun = False
         self._stop = threading.Event()
-        self._evaluated = threading.Event()
         self._couriers = [
             Courier(
                 engine,
@@ -78,6 +81,7 @@ class Notifying:
         ]
         self._wakes = [threading.Event() for _ in channels]
         self.tasks = {name: Task(f"notify {name}") for name in (OUTBOX, *map(_name, channels))}
+        self.tasks["likely cause"] = causes.task
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:

@@ -108,12 +108,15 @@ class Courier:
         try:
             row = replace(row, message=self._newest(row))
             message = loads(row.message)
+            repeated = self.channel.kind is Kind.ALERTMANAGER
+            if row.state == Delivery.DELIVERED and not repeated:
+                message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
         except (ValueError, TypeError, KeyError):  # of another version; it must not block the rest
             answer = Answer(None, "this version cannot read what another one kept", final=True)
         else:
             answer = self._send(post)
-            repeats = self.channel.kind is Kind.ALERTMANAGER and message.ended_unix_s is None
+            repeats = repeated and message.ended_unix_s is None
         settled, result = _settled(row, answer, self._clock_s(), self._chance(), repeats)
         keep_notifications(self._engine, [settled])
         with self._lock:

@@ -85,6 +85,7 @@ class Message:
     link: str | None = None
     simulated: bool = False
     test: bool = False
+    update: bool = False
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -3,9 +3,13 @@
 What is missing is found by comparing incidents with the outbox, not by hearing of changes: a
 crash anywhere loses nothing, and a new channel hears of what goes on. What began and ended
 before anybody could be told is not told any more.
+
+A message never waits for its likely cause. Once that is known, the beginning is sent again as an
+update, to each channel that was told without it.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Engine
@@ -43,7 +47,8 @@ class Notifier:
         channels: who is told.
         explorer_url: tells where links lead; None for no link.
         simulated: whether the data are.
-        likely_cause: says what brought an incident about, as of an instant; None = unknown.
+        likely_cause: says at once what is known to have brought an incident about, as of an
+            instant; None while nothing is.
     """
 
     def __init__(
@@ -115,16 +120,23 @@ class Notifier:
         of = (incident.severity, incident.fired_unix_s, Transition.FIRING)
         wanting = [each.name for each in self._channels if incident.severity in each.severities]
         new = [name for name in wanting if (*of, name) not in told]
+        without = [row for name in wanting if (row := told.get((*of, name))) and _lacks_cause(row)]
         due = [row for name in wanting if (row := told.get((*of, name))) and row.next_unix_s]
         stale = any(
             loads(self.newest(row)).as_of_unix_s <= incident.last_unix_s - REWORD_S for row in due
         )
-        if not new and not stale:
+        cause = self._likely_cause(objective, incident, incident.last_unix_s)
+        updates = without if cause is not None else []
+        if not new and not stale and not updates:
             return
-        message = self._message(objective, goodput, incident, incident.last_unix_s)
+        message = self._message(objective, goodput, incident, incident.last_unix_s, cause)
         self._newest[incident.slo, incident.severity, incident.fired_unix_s] = message
         keep_notifications(
-            self._engine, [_row(incident, Transition.FIRING, name, message, now_s) for name in new]
+            self._engine,
+            [
+                *(_row(incident, Transition.FIRING, name, message, now_s) for name in new),
+                *(replace(row, message=message, next_unix_s=now_s) for row in updates),
+            ],
         )
 
     def _ended(
@@ -139,12 +151,18 @@ class Notifier:
             and (*of, Transition.RESOLVED, channel.name) not in told
         ]
         if new:
-            message = self._message(objective, goodput, incident, now_s)
+            cause = self._likely_cause(objective, incident, now_s)
+            message = self._message(objective, goodput, incident, now_s, cause)
             rows = [_row(incident, Transition.RESOLVED, name, message, now_s) for name in new]
             keep_notifications(self._engine, rows)
 
     def _message(
-        self, objective: Objective, goodput: Goodput, incident: IncidentRow, at_s: int
+        self,
+        objective: Objective,
+        goodput: Goodput,
+        incident: IncidentRow,
+        at_s: int,
+        likely_cause: str | None,
     ) -> str:
         tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
         status = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
@@ -156,9 +174,19 @@ class Notifier:
                 tally.history,
                 explorer_url=self._explorer_url(),
                 simulated=self._simulated(),
-                likely_cause=self._likely_cause(objective, incident, at_s),
+                likely_cause=likely_cause,
             )
         )
+
+
+def _lacks_cause(row: Notification) -> bool:
+    """Whether it was delivered without a cause, and nothing of it is under way."""
+    if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
+        return False
+    try:
+        return loads(row.message).likely_cause is None
+    except (ValueError, TypeError, KeyError):  # of another version
+        return False
 
 
 def _row(

@@ -20,7 +20,7 @@ SIGNATURE = "Tailspan-Signature"
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
     """The whole message, its words, and an id that is the same however often it is sent."""
-    key = f"{message.incident}/{message.transition}"
+    key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,
         "id": key,

@@ -47,6 +47,7 @@ def _title(message: Message) -> str:
         for mark, holds in [
             ("test", message.test),
             ("simulated", message.simulated),
+            ("update", message.update),
             ("over" if over else message.severity, True),
         ]
         if holds

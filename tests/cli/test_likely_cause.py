@@ -1,6 +1,9 @@
 """The likely cause in the message about an incident."""
 
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +12,13 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.openslo import load
-from cli.likely_cause import LikelyCauses
+from analysis.incident import incident_verdict
+from cli import likely_cause
+from cli.likely_cause import AskError, LikelyCauses, asked_apart
 from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question
 from store.database import open_database
-from store.errors import StoreUnavailable
 from store.incidents import IncidentRow
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -96,13 +100,18 @@ def objective(tmp_path: Path) -> Callable[[str], Objective]:
     return make
 
 
+def sentence(engine: Engine, asked: Asked, objective: Objective, at_s: int) -> str | None:
+    """What the process of its own would say."""
+    found = incident_verdict(engine, objective, _incident(), at_s, asked)
+    return None if found is None else found.sentence
+
+
 def test_the_sentence_says_how_much_what_where_and_what_to_try(
     engine: Engine, objective: Callable[[str], Objective]
 ) -> None:
     """All that a person woken at night can use, in one line."""
     asked = Asked()
-    told = LikelyCauses(engine, asked)(objective("tpot_s <= 0.05"), _incident(), BEGAN_S + 60)
-    assert told == (
+    assert sentence(engine, asked, objective("tpot_s <= 0.05"), BEGAN_S + 60) == (
         "80% of the growth of TPOT: the KV cache is full: requests wait for blocks although the"
         " batch has places (replica r0). Try: store keys and values in 8 bits,"
         " --kv-cache-dtype fp8."
@@ -115,39 +124,112 @@ def test_the_sentence_says_how_much_what_where_and_what_to_try(
     assert question.where == {"model": "m"}
 
 
-def test_it_is_not_asked_again_at_each_evaluation(
-    engine: Engine, objective: Callable[[str], Objective]
-) -> None:
-    """Every request of half an hour is read for it."""
-    asked = Asked()
-    causes, chat = LikelyCauses(engine, asked), objective("ttft_s <= 0.5")
-    for second in range(0, 600, 15):
-        assert causes(chat, _incident(), BEGAN_S + second)
-    assert len(asked.questions) == 2
-    over = _incident(ended_unix_s=BEGAN_S + 900)
-    asked.causes = 0
-    assert causes(chat, over, BEGAN_S + 1_000), "what was found is told with the end, too"
-
-
 def test_no_cause_is_no_sentence(engine: Engine, objective: Callable[[str], Objective]) -> None:
     """Neither where the diagnosis abstains, nor where no latency was promised."""
-    chat = objective("ttft_s <= 0.5")
-    assert LikelyCauses(engine, Asked(causes=0))(chat, _incident(), BEGAN_S) is None
+    assert sentence(engine, Asked(causes=0), objective("ttft_s <= 0.5"), BEGAN_S) is None
     asked = Asked()
-    finished = objective("outcome == 'stop'")
-    assert LikelyCauses(engine, asked)(finished, _incident(), BEGAN_S) is None
+    assert sentence(engine, asked, objective("outcome == 'stop'"), BEGAN_S) is None
     assert not asked.questions
 
 
-def test_a_store_that_is_away_holds_up_no_message(
-    engine: Engine, objective: Callable[[str], Objective]
+class Apart:
+    """What finds causes: answers when it is let, and counts."""
+
+    def __init__(self) -> None:
+        self.answer: str | Exception | None = "tenant a sends more"
+        self.let = threading.Event()
+        self.let.set()
+        self.answered = threading.Semaphore(0)
+        self.times = 0
+
+    def __call__(self, _objective: Objective, _incident: IncidentRow, _at_s: int) -> str | None:
+        """Wait, then answer."""
+        self.times += 1
+        assert self.let.wait(30)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def wait(self) -> None:
+        """Until one more answer is known."""
+        assert self.answered.acquire(timeout=30)
+
+
+@pytest.fixture
+def apart() -> Iterator[Apart]:
+    """Let go at the end."""
+    made = Apart()
+    yield made
+    made.let.set()
+
+
+def test_nobody_waits_for_a_cause(apart: Apart, objective: Callable[[str], Objective]) -> None:
+    """It is known once it was found, and one is looked for at a time."""
+    apart.let.clear()
+    causes = LikelyCauses(apart, apart.answered.release)
+    chat = objective("ttft_s <= 0.5")
+    assert causes(chat, _incident(), BEGAN_S + 60) is None
+    assert causes(chat, _incident(fired_unix_s=BEGAN_S + 61), BEGAN_S + 61) is None
+    apart.let.set()
+    apart.wait()
+    assert causes(chat, _incident(), BEGAN_S + 75) == "tenant a sends more"
+    assert apart.times == 1
+
+
+def test_it_is_not_asked_again_at_each_evaluation(
+    apart: Apart, objective: Callable[[str], Objective]
 ) -> None:
-    """The message goes out without its cause."""
+    """Every request of half an hour is read for it. What was found once is not forgotten."""
+    causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
+    causes(chat, _incident(), BEGAN_S)
+    apart.wait()
+    for second in range(15, 300, 15):
+        assert causes(chat, _incident(), BEGAN_S + second) == "tenant a sends more"
+    apart.answer = None
+    causes(chat, _incident(), BEGAN_S + 300)
+    apart.wait()
+    assert apart.times == 2
+    over = _incident(ended_unix_s=BEGAN_S + 900)
+    assert causes(chat, over, BEGAN_S + 1_000) == "tenant a sends more"
+    assert apart.times == 2
 
-    def away(*_: object) -> Explanation:
-        raise StoreUnavailable("gone")
 
-    assert LikelyCauses(engine, away)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S) is None
+def test_a_diagnosis_that_fails_is_counted_and_tried_again(
+    apart: Apart, objective: Callable[[str], Objective]
+) -> None:
+    """The messages go out without a cause."""
+    apart.answer = AskError("it took longer than 60 s")
+    causes, chat = LikelyCauses(apart, apart.answered.release), objective("ttft_s <= 0.5")
+    assert causes(chat, _incident(), BEGAN_S) is None
+    apart.wait()
+    assert causes.task.failures == 1
+    apart.answer = "found"
+    causes(chat, _incident(), BEGAN_S + 300)
+    apart.wait()
+    assert causes(chat, _incident(), BEGAN_S + 315) == "found"
+    assert causes.task.problem is None
+
+
+def test_the_process_may_take_so_long_and_no_longer(
+    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is an error then."""
+    monkeypatch.setattr(likely_cause, "MOST_S", 0.05)
+    with pytest.raises(AskError, match="it took longer than"):
+        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+
+
+def test_the_process_may_hold_so_much_memory_and_no_more(
+    engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails by itself, and nobody else does."""
+    code = "import cli.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"
+    run = subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda _, **rest: run([sys.executable, "-c", code], **rest)
+    )
+    with pytest.raises(AskError, match="its process ended with status"):
+        asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
 def test_a_real_store_is_asked(
@@ -179,6 +261,6 @@ def test_a_real_store_is_asked(
         )
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
-    told = LikelyCauses(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S + 300)
+    told = asked_apart(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S + 300)
     assert told is not None
     assert told.startswith("100% of the growth of TTFT: the KV cache is full")

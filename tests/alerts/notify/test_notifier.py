@@ -55,6 +55,7 @@ class Scene:
         self.engine = engine
         self.objectives = objectives
         self.channels = [PAGER, TEAM]
+        self.cause: str | None = None
 
     def notifier(self) -> Notifier:
         """As after a restart."""
@@ -64,6 +65,7 @@ class Scene:
             self.channels,
             explorer_url=lambda: EXPLORER,
             simulated=lambda: True,
+            likely_cause=lambda *_: self.cause,
         )
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
@@ -220,3 +222,22 @@ def test_an_outbox_is_forgotten_whole(scene: Scene) -> None:
         for row in rows:
             remove_notifications(connection, row.incident)
     assert scene.rows == []
+
+
+def test_a_page_goes_out_first_and_its_cause_follows_once(scene: Scene) -> None:
+    """As an update of the same alert, to each channel that was told without it."""
+    scene.at(BEGAN_S + 1_200)
+    (page,) = (row for row in scene.rows if row.channel == "pager")
+    assert loads(page.message).likely_cause is None
+    scene.deliver()
+    scene.at(BEGAN_S + 1_215)
+    assert all(row.next_unix_s is None for row in scene.rows)
+    scene.cause = "tenant a sends more"
+    scene.at(BEGAN_S + 1_230)
+    waiting = [row for row in scene.rows if row.next_unix_s is not None]
+    assert {row.channel for row in waiting} == {"pager", "team"}
+    assert {loads(row.message).likely_cause for row in waiting} == {"tenant a sends more"}
+    assert {str(row.state) for row in waiting} == {"delivered"}
+    scene.deliver()
+    scene.at(BEGAN_S + 1_245)
+    assert all(row.next_unix_s is None for row in scene.rows)
