@@ -19,7 +19,7 @@ from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.status import Status, status_at
-from cli import outbox, promtool, text, times
+from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
@@ -166,8 +166,8 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Tell the budget left, the burn now and the time until the budget is spent.
 
-    From the requests kept; exit status 1 where an objective pages. Of a period that is not
-    wholly known, the unknown part counts as good traffic at the same rate.
+    From the requests kept; exit status 1 where an objective pages or a server hangs. Of a period
+    that is not wholly known, the unknown part counts as good traffic at the same rate.
     """
     try:
         at_s = int(time.time()) if at is None else times.instant_ns(at) // 10**9
@@ -179,7 +179,10 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         raise click.UsageError(str(error)) from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    paging = False
+    hung = hung_checks.hung_lines(engine, (at_s + 1) * 10**9 - 1)
+    for line in hung:
+        click.echo(line, err=True)
+    paging = bool(hung)
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             click.echo(

@@ -21,6 +21,7 @@ from ui import (
     controls,
     emptiness,
     freshness,
+    hung_engines,
     hurt_wording,
     incident_wording,
     promise_wording,
@@ -79,6 +80,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
         if found.newest_unix_ns is None:
             emptiness.no_server()
         else:
+            hung_engines.show(engine, now)
             _show(engine, found, promised, view, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
