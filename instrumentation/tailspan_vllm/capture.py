@@ -124,7 +124,6 @@ class Capture:
         """The engine never said how these requests ended: it died, or an error overtook it."""
         self._silent.pop(id(exchange), None)
         flights, exchange.flights = exchange.flights, {}
-        self.in_flight.remove_all(flights)
         for flight in flights:
             flight.ended = time.monotonic()
             self._send(flight)

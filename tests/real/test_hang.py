@@ -101,6 +101,30 @@ def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
     assert value(series(tailspan, vllm.port), "tailspan_engine_last_step_age_seconds") is None
 
 
+def test_an_engine_that_hung_while_idle_is_seen_with_its_first_request(
+    vllm: Any, tailspan: Any
+) -> None:
+    """The time before that request does not count."""
+    (core,) = engine_cores(vllm.process)
+    send(vllm.port, Call(max_tokens=4))
+    time.sleep(5)
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(core, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            waiting = pool.submit(send, vllm.port, Call(max_tokens=4))
+            found = wait_for_step_age(tailspan, vllm.port, above_s=10, within_s=HUNG_S)
+            passed_s = time.monotonic() - begun
+        finally:
+            os.kill(core, signal.SIGCONT)
+        timed = waiting.result(120)
+    assert value(found, "tailspan_engine_in_flight_requests") == 1
+    age_s = value(found, "tailspan_engine_last_step_age_seconds")
+    assert age_s is not None
+    assert age_s <= passed_s
+    assert set(tailspan.rows({timed.trace_id})) == {timed.trace_id}
+
+
 def assert_alert_fires(promtool: str, folder: Path, found: dict[str, float]) -> None:
     """The rules that come with Tailspan, on the figures as they were scraped."""
     test = {
