@@ -1,13 +1,21 @@
 """Rules on what commonly lies behind a burn: saturation, cache, failures, silence.
 
 They make tickets, not pages: a full KV cache hurts nobody until an objective burns. What is
-rare enough to count is gated on volume, as burns are. The one page is for Tailspan's own
-absence, for then no other alert can come.
+rare enough to count is gated on volume, as burns are. Two are pages, because no objective can
+alert then: Tailspan itself is absent, or an engine hangs, so that no request ends and is counted.
 """
 
 from typing import Final
 
 from alerts.rulefile import Alert, Group, Recording, label_text, literal
+from telemetry.engines import HUNG_S
+
+HUNG: Final = (
+    "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
+    f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
+)
+"""How many requests are in flight at a replica whose engines take no step. The limit has its
+source beside it. A front end that serves several engines reports the same with each."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -51,6 +59,24 @@ def symptom_groups(explorer_url: str) -> list[Group]:
         return f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}"
 
     return [
+        Group(
+            "tailspan-hangs",
+            "15s",
+            [
+                alert(
+                    "TailspanEngineHung",
+                    HUNG,
+                    "0s",
+                    f"{REPLICA}: the engine hangs with"
+                    ' {{ $value | printf "%.0f" }} requests in flight',
+                    f"It has taken no step for more than {HUNG_S} s. Users wait, and no objective"
+                    " counts their requests before they end. Look at the server's log first, then"
+                    " for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump` of the EngineCore"
+                    " process shows where it stands. Then restart the server.",
+                    "page",
+                ),
+            ],
+        ),
         Group(
             "tailspan-saturation",
             "30s",

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cli import checks, clock_checks, gpu_checks, name_checks
+from cli import checks, clock_checks, gpu_checks, hung_checks, name_checks
 from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
 
@@ -76,6 +76,7 @@ def doctor(
         checks.metrics(host, metrics_port, access),
         checks.tasks(host, metrics_port, access),
         checks.refusals(host, metrics_port, access),
+        hung_checks.steps(database),
         name_checks.names(database),
         clock_checks.clocks(host, metrics_port, access),
         clock_checks.against_clients(database),

@@ -20,7 +20,7 @@ from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.status import Status, status_at
 from analysis.staleness import silent_s
-from cli import outbox, promtool, text, times
+from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
 from cli.options import silence
 from store.database import ENVIRONMENT_KEY, open_database
@@ -168,8 +168,8 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Tell the budget left, the burn now and the time until the budget is spent.
 
-    From the requests kept; exit status 1 where an objective pages. Of a period that is not
-    wholly known, the unknown part counts as good traffic at the same rate.
+    From the requests kept; exit status 1 where an objective pages or a server hangs. Of a period
+    that is not wholly known, the unknown part counts as good traffic at the same rate.
     """
     try:
         at_s = int(time.time()) if at is None else times.instant_ns(at) // 10**9
@@ -181,11 +181,14 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         raise click.UsageError(str(error)) from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    paging = False
     newest, now = newest_unix_ns(engine), time.time_ns()
     silent = silent_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
         click.echo(f"{said} What follows is of the time before.\n")
+    hung = hung_checks.hung_lines(engine, (at_s + 1) * 10**9 - 1)
+    for line in hung:
+        click.echo(line, err=True)
+    paging = bool(hung)
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             click.echo(

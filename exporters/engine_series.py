@@ -11,6 +11,24 @@ ENGINE_GAUGES: Final = {
     "running": Series(
         "tailspan_engine_running_requests", "Requests in the engine's batch.", ENGINE_LABELS
     ),
+    "in_flight": Series(
+        "tailspan_engine_in_flight_requests",
+        "Requests given to the engine that have not ended, over all front ends. A front end that"
+        " serves several engines reports all of its requests with each: take the maximum over"
+        " engines, not the sum.",
+        ENGINE_LABELS,
+    ),
+    "oldest_request_age_s": Series(
+        "tailspan_engine_oldest_request_age_seconds",
+        "Time since the oldest of these requests was received; 0 if there is none.",
+        ENGINE_LABELS,
+    ),
+    "last_step_age_s": Series(
+        "tailspan_engine_last_step_age_seconds",
+        "How long a front end with requests in flight has heard of no engine step. Absent if no"
+        " request is in flight.",
+        ENGINE_LABELS,
+    ),
     "kv_usage_ratio": Series(
         "tailspan_engine_kv_cache_usage_ratio",
         "Share of KV-cache blocks in use, 0 to 1.",

@@ -1,8 +1,8 @@
 """Totals and gauges of engines, from the samples of one or several reporting processes.
 
 Several processes may report one engine (vLLM's API servers), each having seen a part of
-its steps: totals are summed over them, a gauge is the newest process's word, the longest
-step the longest that any saw.
+its steps: totals are summed over them, a gauge is the newest process's, except those in
+`_OVER_PROCESSES`.
 
 A total goes back only when the server begins anew: a process with another start arrives
 and no other process of that engine has been heard of shortly before that start. Then the
@@ -11,7 +11,8 @@ counter reset. If others still report, what the lost process counted stays in th
 for a sum that drops by a part would read as a reset of the whole.
 """
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,6 +29,15 @@ AHEAD_NS: Final = 600 * 10**9
 ahead of now is of our clock when it was ahead, and does not keep newer ones out."""
 MAX_PROCESSES: Final = 64
 """Of one engine; beyond it the longest silent one is settled."""
+
+_OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "longest_step_s": max,
+    "in_flight": operator.add,
+    "oldest_request_age_s": max,
+    "last_step_age_s": min,
+}
+"""How a gauge is combined over reporting processes; of others the newest value counts. A step
+that one process heard of was taken."""
 
 EngineKey = tuple[str, int]
 """Replica and engine."""
@@ -171,7 +181,8 @@ def _gauges(engine: _Engine, now_unix_ns: int) -> dict[str, float]:
             value: float | None = getattr(sample, name)
             if value is None:
                 continue
-            if name == "longest_step_s":
-                value = max(value, gauges.get(name, value))
+            combine = _OVER_PROCESSES.get(name)
+            if combine is not None and name in gauges:
+                value = combine(gauges[name], value)
             gauges[name] = value
     return gauges

@@ -122,6 +122,11 @@ class Engine:
         """Requests that have not ended."""
         return len(self._coming) + len(self._waiting) + len(self._held) + len(self._running)
 
+    @property
+    def last_step_s(self) -> float:
+        """When the last step ended, or the step under way began if the engine was idle before."""
+        return self._now
+
     def take_longest_step_s(self) -> float | None:
         """The longest step ended since this was last asked; None where none ended."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0

@@ -112,7 +112,7 @@ class _Fleet:
             )
             outbox[:] = [record for record in outbox if record.delivered > end]
             gpus = replica.gpus(end)
-            yield ReplicaSecond(replica.name, replica.region, delivered, replica.state(), gpus)
+            yield ReplicaSecond(replica.name, replica.region, delivered, replica.state(end), gpus)
 
     def _replica(self, number: int) -> Replica:
         config = self._config

@@ -176,7 +176,7 @@ class Replica:
         at_unix_ns = self._began_unix_ns + round(at_s * 1e9)
         return self._gpus.sample(at_unix_ns, over_s, self._engine.totals, self.conditions)
 
-    def state(self) -> EngineState | None:
+    def state(self, at_s: float) -> EngineState | None:
         """The engine as of now, None while it is down. Asked once per sample: the longest step
         is since the last."""
         if not self.up:
@@ -189,6 +189,7 @@ class Replica:
             names.RUNNING: engine.running,
             names.KV_USAGE: engine.kv.usage_ratio,
             names.HOST_CPUS: _HOST_CPUS,
+            **self._unfinished(at_s),
         }
         longest_step_s = engine.take_longest_step_s()
         if longest_step_s is not None:  # an idle second has no longest step
@@ -250,6 +251,18 @@ class Replica:
             arguments=self._arguments,
             machine=machine(config.tensor_parallel_size)._replace(loading_s=self._loading_s),
         )
+
+    def _unfinished(self, at_s: float) -> dict[str, int | float]:
+        """What the instrumentation's `inflight.py` would report."""
+        oldest = next(iter(self._pending.values()), None)
+        if oldest is None:
+            return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
+        received = oldest.record.received
+        return {
+            names.IN_FLIGHT: len(self._pending),
+            names.OLDEST_REQUEST_AGE: max(0.0, at_s - received),
+            names.LAST_STEP_AGE: max(0.0, at_s - max(self._engine.last_step_s, received)),
+        }
 
     def _start(self, at_s: float, new_shape_s: float) -> None:
         seed = f"{self._seed}:engine" + (f":{self._starts}" if self._starts else "")

@@ -6,8 +6,19 @@ what happened between them, and a lost or repeated sample costs nothing.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from telemetry.requests import Source
+
+HUNG_S: Final = 60
+"""An engine that has requests and takes no step for longer than this hangs.
+
+vLLM itself warns after 60 s without an answer from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL)
+and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest step that is
+legitimate is a prefill of 128k tokens in one piece. A 70B model needs about 4e16 FLOP for it:
+18e15 for the weights (2 x 70e9 x 128e3) and 22e15 for attention. That is 20 s on four H100 at
+half of their peak of 990 TFLOP/s. CUDA graphs are captured before the server takes requests.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +39,11 @@ class EngineSample:
     running: int | None = None
     deferred: int | None = None
     fetching_kv: int | None = None
+    in_flight: int | None = None
+    """Requests that the reporting process has given to its engines and that have not ended."""
+    oldest_request_age_s: float | None = None
+    last_step_age_s: float | None = None
+    """How long it has heard of no step; None while it has no request in flight."""
     kv_usage_ratio: float | None = None
     waiting_loras: int | None = None
     running_loras: int | None = None

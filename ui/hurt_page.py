@@ -21,6 +21,7 @@ from ui import (
     controls,
     emptiness,
     freshness,
+    hung_engines,
     hurt_wording,
     incident_wording,
     promise_wording,
@@ -80,6 +81,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
             emptiness.no_server()
         else:
             silent = freshness.silent_for(view, found.newest_unix_ns, now)
+            hung_engines.show(engine, now)
             _show(engine, found, promised, view, zone, silent)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))

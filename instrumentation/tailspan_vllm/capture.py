@@ -12,6 +12,7 @@ from typing import Any
 
 from tailspan_vllm.bounds import bounded_id, bounded_text
 from tailspan_vllm.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
+from tailspan_vllm.inflight import InFlight
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome
 from tailspan_vllm.sender import Sender
@@ -30,12 +31,15 @@ class Capture:
         """Whether this vLLM let us listen to its front end's half of the engine."""
         self.wanted_headers = WANTED | {settings.tenant_header}
         self._tell = Teller(self.engines, settings.tenant_header)
+        self.in_flight = InFlight()
         self._left: list[Flight] = []
         self._silent: dict[int, Exchange] = {}
         """Exchanges that are over, and of whose requests the engine has yet to speak."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges with a request on which a hook failed."""
-        self.sender.observe(self.engines, at_end=self.give_up_on_all)
+        self.sender.observe(
+            self.engines, self.give_up_on_all, lambda: self.in_flight if self.sees_engine else None
+        )
 
     # --- the engine's side ----------------------------------------------------------------
 
@@ -54,12 +58,14 @@ class Capture:
         if exchange is not None:
             exchange.entered_engine = True
             exchange.flights[flight] = None
+        self.in_flight.add(flight)
         return flight
 
     def flight_lost(self, exchange: Exchange | None) -> None:
         """Report an exchange from the HTTP edge alone, because a hook failed on its request."""
         if exchange is None:
             return
+        self.in_flight.remove_all(exchange.flights)
         exchange.flights.clear()
         if self._silent.pop(id(exchange), None) is None:
             self._lost[id(exchange)] = exchange
@@ -70,6 +76,7 @@ class Capture:
         """The engine is done with a request, or has given it up."""
         if flight.ended is not None:
             return
+        self.in_flight.remove(flight)
         flight.ended = time.monotonic()
         flight.outcome = outcome
         flight.left = None
@@ -97,6 +104,7 @@ class Capture:
     def exchange_ended(self, exchange: Exchange) -> None:
         """The last byte was written, or the client has gone."""
         exchange.end()
+        self.in_flight.remove_all(exchange.flights)
         if exchange.method != "POST":
             return
         lost = self._lost.pop(id(exchange), None) is not None

@@ -114,6 +114,11 @@ DEFERRED: Final = "tailspan.engine.requests.deferred"
 """Of those waiting, the ones that a passing constraint holds back, such as an adapter's slot."""
 FETCHING_KV: Final = "tailspan.engine.requests.fetching_kv"
 """Of those waiting, the ones whose cache is on its way from outside the engine."""
+IN_FLIGHT: Final = "tailspan.engine.requests.in_flight"
+OLDEST_REQUEST_AGE: Final = "tailspan.engine.requests.oldest_age"
+LAST_STEP_AGE: Final = "tailspan.engine.step.last_age"
+OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
+"""What a front end reports of requests that have not ended, also while the engine is silent."""
 KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
 WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
 RUNNING_LORAS: Final = "tailspan.engine.lora.running"
@@ -230,6 +235,9 @@ UNITS: Final[dict[str, str]] = {
     RUNNING: "{request}",
     DEFERRED: "{request}",
     FETCHING_KV: "{request}",
+    IN_FLIGHT: "{request}",
+    OLDEST_REQUEST_AGE: "s",
+    LAST_STEP_AGE: "s",
     KV_USAGE: "1",
     WAITING_LORAS: "{request}",
     RUNNING_LORAS: "{request}",

@@ -3,13 +3,14 @@
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.backlog import FAILED, Backlog, Drops
+from tailspan_vllm.inflight import InFlight, LastStep
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.metrics import EngineState, Number, Sample
 from tailspan_vllm.otlp import encode_span
@@ -40,6 +41,9 @@ class Reader:
         self.engines: dict[int, EngineState] = {}
         """Sampled each second; engines known by the link alone are added."""
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self.in_flight: Callable[[], InFlight | None] = lambda: None
+        """The requests in flight; None if this process cannot know them."""
+        self._last_step = LastStep()
         self._join = join
         self._drops = drops
         self._processors = Processors()
@@ -115,9 +119,15 @@ class Reader:
         now_unix_ns = time.time_ns()
         own: dict[str, Number] = dict(self._processors.host())
         failures, drops = dict(guard.failures), self._drops.snapshot()
-        for state in list(self.engines.values()):
+        states = list(self.engines.values())
+        for state in states:
             state.catch_up()
             self._join.tell(state)
+        unfinished = self._last_step.gauges(states, self.in_flight())
+        for state in states:
+            for name in names.OF_THE_UNFINISHED:
+                state.gauges.pop(name, None)
+            state.gauges |= unfinished
             state.totals |= self._processors.core(self._join.process_of(state.engine))
             if (cpus := os.cpu_count()) is not None:
                 state.gauges[names.HOST_CPUS] = cpus

@@ -19,6 +19,7 @@ from typing import Final, Literal
 from tailspan_vllm import guard, names
 from tailspan_vllm.backlog import Allowance, Backlog, Drops
 from tailspan_vllm.exporting import Exports
+from tailspan_vllm.inflight import InFlight
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
 from tailspan_vllm.metrics import EngineState
@@ -85,14 +86,21 @@ class Sender:
         self._registered = False
         self._looks_left = LOOKS
 
-    def observe(self, engines: dict[int, EngineState], at_end: Callable[[], None]) -> None:
+    def observe(
+        self,
+        engines: dict[int, EngineState],
+        at_end: Callable[[], None],
+        in_flight: Callable[[], InFlight | None],
+    ) -> None:
         """Say where the engines' states are to be read each second, and what to do at the end.
 
         Args:
             engines: looked at each second; engines known by the link alone are added.
             at_end: called before the last round.
+            in_flight: returns the requests in flight, or None if they are not known.
         """
         self._reader.engines, self._at_end = engines, at_end
+        self._reader.in_flight = in_flight
 
     def serves_port(self, port: int | None) -> None:
         """Note the port that names this replica; None where the application has none."""

@@ -22,6 +22,7 @@ _HTTP = "HTTP layer"
 _HEADER = "request header"
 _STATS = "vLLM's `RequestStateStats`"
 _STATE = "vLLM's `RequestState`"
+_FRONT_END = "the front end"
 _SCHEDULER = "vLLM's `SchedulerStats`"
 _ITERATION = "vLLM's `IterationStats`"
 _LEDGER = "step ledger"
@@ -354,6 +355,28 @@ METRICS: Final = (
         "Of those waiting, the ones whose cache is on its way from outside; absent before"
         " vLLM 0.32 and without a KV connector.",
         _SCHEDULER,
+    ),
+    MetricTerm(
+        names.IN_FLIGHT,
+        "gauge",
+        "Requests that the reporting front end has given to its engines and that have not ended;"
+        " a request whose client has left is not counted. Reported with each engine of the front"
+        " end.",
+        _FRONT_END,
+    ),
+    MetricTerm(
+        names.OLDEST_REQUEST_AGE,
+        "gauge",
+        "Time since the oldest of them was received; 0 if there is none.",
+        _FRONT_END,
+    ),
+    MetricTerm(
+        names.LAST_STEP_AGE,
+        "gauge",
+        "Time since the front end last heard of a step of any of its engines, or since its first"
+        " request in flight was handed over, if that was later. Absent without requests in"
+        " flight.",
+        _FRONT_END,
     ),
     MetricTerm(names.KV_USAGE, "gauge", "Share of KV-cache blocks in use.", _SCHEDULER),
     MetricTerm(names.LONGEST_STEP, "gauge", "Longest step since the sample before.", _LEDGER),

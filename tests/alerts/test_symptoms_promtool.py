@@ -8,7 +8,7 @@ import pytest
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.latency_rules import latency_group
 from alerts.objectives import Objective
-from alerts.rulefile import render
+from alerts.rulefile import Alert, render
 from alerts.symptom_rules import symptom_groups
 
 pytestmark = pytest.mark.real
@@ -141,6 +141,59 @@ def test_a_high_p99_says_how_high_and_where_to_look(promtool: Run) -> None:
         ],
     }
     promtool(rules, test)
+
+
+def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
+    """Above a minute without a step, at once; neither below nor without a request in flight."""
+    requests = f"tailspan_engine_in_flight_requests{ENGINE}"
+    step = f"tailspan_engine_last_step_age_seconds{ENGINE}"
+    hung = ["TailspanEngineHung"]
+    symptoms(
+        promtool,
+        {requests: "12x20", step: "1 30 60 61 120 180 0x20"},
+        {"1m": [], "2m": [], "3m": hung, "5m": hung, "6m": [], "10m": []},
+    )
+    symptoms(promtool, {requests: "12x3 0x20", step: "61x3 stale"}, {"3m": hung, "5m": []})
+    symptoms(promtool, {step: "600x20"}, {"10m": []})
+    symptoms(promtool, {requests: "12x20"}, {"10m": []})
+
+
+def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
+    """However many engines its front end serves: it reports all of its requests with each."""
+    groups = symptom_groups(EXPLORER_URL)
+    (rule,) = [
+        rule
+        for group in groups
+        for rule in group.rules
+        if isinstance(rule, Alert) and rule.alert == "TailspanEngineHung"
+    ]
+    each = [f'{{model="m",replica="r",engine="{number}"}}' for number in (0, 1)]
+    test = {
+        "input_series": [
+            {"series": f"tailspan_engine_{name}{labels}", "values": values}
+            for labels in each
+            for name, values in (
+                ("in_flight_requests", "12x10"),
+                ("last_step_age_seconds", "95x10"),
+            )
+        ],
+        "alert_rule_test": [
+            {
+                "eval_time": "2m",
+                "alertname": "TailspanEngineHung",
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"model": "m", "replica": "r", "severity": "page"},
+                        "exp_annotations": {
+                            **rule.annotations,
+                            "summary": "r: the engine hangs with 12 requests in flight",
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+    promtool(render(groups), test)
 
 
 def test_a_long_queue_is_told_and_a_short_one_is_not(promtool: Run) -> None:

@@ -45,6 +45,20 @@ def test_processes_of_one_engine_add_up(clock: Any, sample_row: Factory) -> None
     assert (view.gauges["waiting"], view.gauges["longest_step_s"]) == (7, 0.5)
 
 
+def test_requests_in_flight_add_up_over_processes_and_a_step_is_heard_of_by_any(
+    clock: Any, sample_row: Factory
+) -> None:
+    """The oldest request is the oldest of all; a process without requests has no step's age."""
+    engines = EngineTotals(clock)
+    engines.add(sample_row(process=1, in_flight=3, oldest_request_age_s=95.0, last_step_age_s=90.0))
+    engines.add(sample_row(process=2, in_flight=2, oldest_request_age_s=5.0, last_step_age_s=0.4))
+    engines.add(sample_row(process=3, in_flight=0, oldest_request_age_s=0.0))
+    gauges = engines.view()[KEY].gauges
+    assert gauges["in_flight"] == 5
+    assert gauges["oldest_request_age_s"] == 95.0
+    assert gauges["last_step_age_s"] == 0.4
+
+
 def test_a_repeated_or_late_sample_changes_nothing(clock: Any, sample_row: Factory) -> None:
     """Retries and disorder do not move a total back."""
     engines = EngineTotals(clock)

@@ -214,3 +214,30 @@ def test_ten_thousand_prompts_of_one_call_take_no_quadratic_time(
         server.capture.flight_ended(flight, a_state(), "abort")
     assert len(server.told) == 10_000
     assert not exchange.flights
+
+
+def test_a_request_is_in_flight_until_it_ends_or_its_client_leaves(
+    server: Server, exchange: Exchange
+) -> None:
+    """However it ends, and once; a request on which a hook failed is not counted."""
+    capture = server.capture
+    ended, left = capture.flight_began(None), capture.flight_began(None)
+    assert len(capture.in_flight) == 2
+    capture.flight_ended(ended, a_state(), "stop")
+    assert len(capture.in_flight) == 1
+    answered(exchange)
+    capture.exchange_ended(exchange)
+    assert len(capture.in_flight) == 0
+    capture.flight_ended(left, a_state(), "abort")
+    lost = Exchange({"type": "http", "method": "POST", "path": "/", "headers": []})
+    token = current.set(lost)
+    capture.flight_began(None)
+    current.reset(token)
+    capture.flight_lost(lost)
+    assert len(capture.in_flight) == 0
+    token = current.set(None)
+    offline = capture.flight_began(None)
+    current.reset(token)
+    assert len(capture.in_flight) == 1
+    capture.flight_ended(offline, a_state(), "length")
+    assert len(capture.in_flight) == 0

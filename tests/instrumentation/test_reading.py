@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from tailspan_vllm import names, reading
 from tailspan_vllm.backlog import Backlog, Drops
+from tailspan_vllm.exchange import Flight
+from tailspan_vllm.inflight import InFlight
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.ledger import Account
 from tailspan_vllm.link import EngineEnd
 from tailspan_vllm.messages import encode_account
+from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.parts import Parts
 from tailspan_vllm.reading import Reader
 from tailspan_vllm.record import RequestRecord
@@ -123,3 +126,23 @@ def test_what_cannot_be_completed_or_encoded_is_counted() -> None:
     waiting.backlog.submit(fails)
     assert waiting.complete(closing=True) == []
     assert waiting.drops.snapshot()["failed"] == 2
+
+
+def test_each_sample_reports_the_requests_in_flight() -> None:
+    """With each engine; absent if the process does not know them."""
+    made = Waiting()
+    reader, in_flight = made.reader, InFlight()
+    reader.engines = {number: EngineState(number, 0) for number in (0, 1)}
+    reader.look_at_engines(sampled=True)
+    assert names.IN_FLIGHT not in reader.samples[-1].state.gauges
+    reader.in_flight = lambda: in_flight
+    flight = Flight(None, None, None)
+    in_flight.add(flight)
+    reader.look_at_engines(sampled=True)
+    for sample in list(reader.samples)[-2:]:
+        assert sample.state.gauges[names.IN_FLIGHT] == 1
+        assert sample.state.gauges[names.LAST_STEP_AGE] >= 0
+    in_flight.remove(flight)
+    reader.look_at_engines(sampled=True)
+    assert reader.samples[-1].state.gauges[names.IN_FLIGHT] == 0
+    assert names.LAST_STEP_AGE not in reader.samples[-1].state.gauges

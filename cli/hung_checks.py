@@ -1,0 +1,61 @@
+"""Whether engines take steps while requests are in flight: `tailspan doctor`, `slo status`."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import Engine
+
+from cli.checks import Finding
+from cli.text import printable
+from store.hung import Hung, progress
+
+_WIDEST: Final = 120
+_MOST_NAMED: Final = 20
+
+MEND: Final = (
+    "look at the server's log, then for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump` of"
+    " the EngineCore process shows where it stands; then restart the server"
+)
+
+
+def steps(url: str | None) -> Iterator[Finding]:
+    """Yield the replicas that hang, or that none does; nothing if none reports.
+
+    Args:
+        url: a SQLAlchemy URL; None for the default.
+    """
+    from store.database import open_database
+    from store.errors import StoreError
+
+    engine = None
+    try:
+        engine = open_database(url, create=False)
+        found = progress(engine, time.time_ns())
+    except StoreError:
+        return  # another check says so
+    finally:
+        if engine is not None:
+            engine.dispose()
+    for each in found.hung[:_MOST_NAMED]:
+        yield Finding("steps", False, sentence(each), MEND)
+    if found.replicas and not found.hung:
+        yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
+
+
+def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
+    """Return a line for each replica that hangs: its requests are not counted yet."""
+    hung = progress(engine, at_unix_ns).hung
+    return [
+        f"{sentence(each)}. SLOs count these requests when they end: {MEND}"
+        for each in hung[:_MOST_NAMED]
+    ]
+
+
+def sentence(each: Hung) -> str:
+    """Say that a replica hangs."""
+    requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
+    return (
+        f"{printable(each.replica, _WIDEST)} has {requests} running and has made no step for"
+        f" {each.last_step_age_s:.0f} s"
+    )

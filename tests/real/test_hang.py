@@ -1,0 +1,156 @@
+"""A real engine core that hangs is seen while it hangs, and its requests are counted once."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rig.load import Call, send
+from rig.serve import engine_cores
+from telemetry.engines import HUNG_S
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+RULES = Path(__file__).parents[2] / "alerts/rules/tailspan.yaml"
+REQUESTS = 3
+
+
+def series(tailspan: Any, port: int) -> dict[str, float]:
+    """The series on unfinished requests of one replica, with their labels."""
+    found = {}
+    for line in tailspan.metrics().splitlines():
+        name = re.match(r"tailspan_engine_(in_flight|oldest_request|last_step)_\w+\{", line)
+        if name and f'replica="vllm-{port}"' in line:
+            labelled, value = line.rsplit(" ", 1)
+            found[labelled] = float(value)
+    return found
+
+
+def value(found: dict[str, float], name: str) -> float | None:
+    """One of them, by its name."""
+    return next((v for labelled, v in found.items() if labelled.startswith(name + "{")), None)
+
+
+def wait_for_step_age(
+    tailspan: Any, port: int, above_s: float, within_s: float
+) -> dict[str, float]:
+    """Scrape until the last step is older than this."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = series(tailspan, port)
+        age_s = value(found, "tailspan_engine_last_step_age_seconds")
+        if age_s is not None and age_s > above_s:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(1)
+
+
+def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
+    vllm: Any, tailspan: Any, promtool: str, tmp_path: Path
+) -> None:
+    """Stopped amid answers: figures, alert, doctor and SLO status say so; then all rows arrive."""
+    (core,) = engine_cores(vllm.process)
+    send(vllm.port, Call(max_tokens=4))
+    calls = [
+        Call(prompt=f"number {number}", max_tokens=512, begun=threading.Event())
+        for number in range(REQUESTS)
+    ]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        waiting = [pool.submit(send, vllm.port, call) for call in calls]
+        for call in calls:
+            assert call.begun is not None
+            assert call.begun.wait(60)
+        os.kill(core, signal.SIGSTOP)
+        try:
+            found = wait_for_step_age(tailspan, vllm.port, HUNG_S, 3 * HUNG_S)
+            doctor = tailspan.run("doctor", "--no-explorer")
+            status = tailspan.run("slo", "status")
+        finally:
+            os.kill(core, signal.SIGCONT)
+        timed = [each.result(120) for each in waiting]
+
+    assert value(found, "tailspan_engine_in_flight_requests") == REQUESTS
+    oldest_s = value(found, "tailspan_engine_oldest_request_age_seconds")
+    assert oldest_s is not None
+    assert oldest_s > HUNG_S
+    words = f"vllm-{vllm.port} has {REQUESTS} requests running and has made no step for"
+    assert words in doctor.stdout
+    assert words in status.stderr
+    assert status.returncode == 1
+    assert_alert_fires(promtool, tmp_path, found)
+
+    assert [each.status for each in timed] == [200] * REQUESTS
+    wanted = {each.trace_id for each in timed}
+    assert set(tailspan.rows(wanted)) == wanted
+    listed = tailspan.run("requests", "--last", "1h", "--format", "json").stdout.splitlines()
+    rows = [json.loads(line)["trace_id"] for line in listed]
+    assert sorted(each for each in rows if each in wanted) == sorted(wanted)
+    deadline = time.monotonic() + 30
+    while value(series(tailspan, vllm.port), "tailspan_engine_in_flight_requests") != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert value(series(tailspan, vllm.port), "tailspan_engine_last_step_age_seconds") is None
+
+
+def test_an_engine_that_hung_while_idle_is_seen_with_its_first_request(
+    vllm: Any, tailspan: Any
+) -> None:
+    """The time before that request does not count."""
+    (core,) = engine_cores(vllm.process)
+    send(vllm.port, Call(max_tokens=4))
+    time.sleep(5)
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(core, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            waiting = pool.submit(send, vllm.port, Call(max_tokens=4))
+            found = wait_for_step_age(tailspan, vllm.port, above_s=10, within_s=HUNG_S)
+            passed_s = time.monotonic() - begun
+        finally:
+            os.kill(core, signal.SIGCONT)
+        timed = waiting.result(120)
+    assert value(found, "tailspan_engine_in_flight_requests") == 1
+    age_s = value(found, "tailspan_engine_last_step_age_seconds")
+    assert age_s is not None
+    assert age_s <= passed_s
+    assert set(tailspan.rows({timed.trace_id})) == {timed.trace_id}
+
+
+def assert_alert_fires(promtool: str, folder: Path, found: dict[str, float]) -> None:
+    """The rules that come with Tailspan, on the figures as they were scraped."""
+    test = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [
+                    {"series": labelled, "values": f"{number}x8"}
+                    for labelled, number in found.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": "count by (severity) (ALERTS{alertname='TailspanEngineHung',"
+                        "alertstate='firing'})",
+                        "eval_time": "1m",
+                        "exp_samples": [{"labels": '{severity="page"}', "value": 1}],
+                    }
+                ],
+            }
+        ],
+    }
+    path = folder / "test.yaml"
+    path.write_text(yaml.safe_dump(test))
+    done = subprocess.run(
+        [promtool, "test", "rules", path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

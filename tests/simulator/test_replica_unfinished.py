@@ -1,0 +1,37 @@
+"""What a simulated replica reports of the requests that have not ended."""
+
+from tailspan_vllm import names
+
+from simulator.engine_config import EngineConfig
+from simulator.replica import Replica
+from simulator.timing import Stall
+from simulator.workload import Request
+
+
+def gauges(replica: Replica, at_s: float) -> dict[str, int | float]:
+    """Its gauges at an instant, to which it has been advanced."""
+    replica.advance(at_s)
+    state = replica.state(at_s)
+    assert state is not None
+    return state.gauges
+
+
+def test_an_engine_that_stands_still_shows_its_requests_and_the_time_without_a_step() -> None:
+    """From the last step on; idle before and after."""
+    stalls = [Stall(10.0, 90.0)]
+    replica = Replica("r", "here", "m", EngineConfig(), "1", lambda _: stalls)
+    idle = gauges(replica, 9.0)
+    assert (idle[names.IN_FLIGHT], idle[names.OLDEST_REQUEST_AGE]) == (0, 0)
+    assert names.LAST_STEP_AGE not in idle
+    replica.advance(9.5)
+    replica.receive(Request(at_s=9.5, tenant="acme", prompt_tokens=100, output_tokens=200))
+    working = gauges(replica, 9.6)
+    assert working[names.IN_FLIGHT] == 1
+    assert working[names.LAST_STEP_AGE] < 0.1
+    hung = gauges(replica, 95.0)
+    assert hung[names.IN_FLIGHT] == 1
+    assert 85.4 < hung[names.OLDEST_REQUEST_AGE] < 85.6
+    assert 84.0 < hung[names.LAST_STEP_AGE] <= 85.5
+    after = gauges(replica, 200.0)
+    assert after[names.IN_FLIGHT] == 0
+    assert names.LAST_STEP_AGE not in after
