@@ -15,6 +15,14 @@ def of_objective(objective: Objective, name: str) -> str:
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
 
 
+def alerting_burn(objective: Objective, pair: Pair) -> str:
+    """The name of the series that a pair alerts by, which no other pair of the objective has."""
+    window = durations.render(pair.long_s)
+    if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
+        window += f"_{durations.render(pair.short_s)}_{pair.severity}"
+    return vocabulary.alerting_burn(window)
+
+
 def what(objective: Objective) -> str:
     """What is promised."""
     return f"What: {literal(objective.display_name)}. {literal(objective.promise)}"
@@ -29,7 +37,7 @@ def fired_by(objective: Objective, pair: Pair) -> str:
         return f"{{{{ with query `{asked}` }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
-    alerting = of_objective(objective, vocabulary.alerting_burn(long))
+    alerting = of_objective(objective, alerting_burn(objective, pair))
     return (
         f"{{{{ with query `{alerting}` }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"

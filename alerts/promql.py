@@ -13,6 +13,7 @@ import promql_parser as promql
 
 from alerts.errors import ExpressionError
 from alerts.objectives import Query
+from alerts.rulefile import quoted
 
 WINDOW: Final = "{{.window}}"
 MAX_CHARACTERS: Final = 10_000
@@ -32,7 +33,16 @@ _PLACEHOLDER_S: Final = 7919
 """Stands for the window while a query is parsed: a prime, which nobody writes."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
+AROUND: Final = (
+    *("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "histogram_count"),
+    *("histogram_fraction", "label_join", "label_replace", "round", "scalar", "vector"),
+)
+"""Functions of counts that may still be counts."""
+AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
+
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
+_TEMPLATE: Final = re.compile(r"\{\{\s*\.window\s*\}\}")
+_RANGE: Final = re.compile(r"\[\s*" + re.escape(WINDOW) + r"\s*([\]:])")
 _PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 
 
@@ -48,7 +58,7 @@ def read_query(text: str) -> Query:
     Raises:
         ExpressionError: Prometheus would refuse it, or it cannot be counted over any window.
     """
-    text = text.strip()
+    text = _normalised(text)
     _bound(text)
     tree = _parsed(text)
     counter = _counter(tree)
@@ -57,6 +67,13 @@ def read_query(text: str) -> Query:
     names = [_ranged(call) for call in _outermost(tree)]
     if not names:
         raise ExpressionError(f"it counts nothing over a window; allowed: {ALLOWED}")
+    _parsed(f"sum(\n{text}\n)")
+    whole = _bare(tree)
+    if isinstance(whole, promql.BinaryExpr) and str(whole.op) == "/" and _counts(whole.rhs):
+        raise ExpressionError(
+            "it divides events by events: that is a ratio, not a count; allowed: a query for the"
+            " total and one for the good or bad events"
+        )
     if all(name in RATES for name in names):
         return Query(text, per_second=True)
     if any(name in RATES for name in names):
@@ -76,12 +93,28 @@ def check(text: str) -> None:
     _parsed(text)
 
 
+def _normalised(text: str) -> str:
+    """The window's template as we write it, and raw strings (which the parser reads otherwise than
+    Prometheus does) in double quotes."""
+
+    def in_quotes(found: re.Match[str]) -> str:
+        return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
+
+    return _QUOTED.sub(in_quotes, _TEMPLATE.sub(WINDOW, text.strip()))
+
+
 def _bound(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
             f"a query of {len(text):,} characters; allowed: at most {MAX_CHARACTERS:,}"
         )
-    parts = len(_PART.findall(_QUOTED.sub("", text.replace(WINDOW, ""))))
+    strings = "".join(each for each in _QUOTED.findall(text) if not each.startswith("#"))
+    bare = _RANGE.sub(r"[0s\1", _QUOTED.sub('""', text))
+    if WINDOW in strings or WINDOW in bare:
+        raise ExpressionError(f"{WINDOW} outside a range; allowed: [{WINDOW}] or [{WINDOW}:1m]")
+    if "@" in bare:
+        raise ExpressionError("@ counts the events of one instant again and again; allowed: no @")
+    parts = len(_PART.findall(bare))
     if parts > MAX_PARTS:
         raise ExpressionError(
             f"a query with {parts:,} brackets and operators; allowed: at most {MAX_PARTS}"
@@ -117,14 +150,30 @@ def _outermost(tree: promql.Expr) -> Iterator[promql.Call]:
                 yield tree
                 return
             for each in tree.args:
-                yield from _outermost(each)
+                inside = list(_outermost(each))
+                if inside and tree.func.name not in AROUND:
+                    raise ExpressionError(
+                        f"{tree.func.name}() of counts is no count; allowed: {', '.join(AROUND)}"
+                    )
+                yield from inside
         case promql.BinaryExpr():
             yield from _outermost(tree.lhs)
             yield from _outermost(tree.rhs)
-        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr():
+        case promql.AggregateExpr():
+            inside = list(_outermost(tree.expr))
+            if inside and str(tree.op) not in AGGREGATIONS:
+                raise ExpressionError(
+                    f"{tree.op}() of counts is no count; allowed: {', '.join(AGGREGATIONS)}"
+                )
+            yield from inside
+        case promql.ParenExpr() | promql.UnaryExpr():
             yield from _outermost(tree.expr)
         case promql.MatrixSelector() | promql.SubqueryExpr():
             raise ExpressionError(f"a range that no function counts; allowed: {ALLOWED}")
+
+
+def _counts(tree: promql.Expr) -> bool:
+    return any(True for _ in _outermost(tree))
 
 
 _RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)

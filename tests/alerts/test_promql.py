@@ -51,6 +51,18 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
         ("rate(x[{{.window}}]) + increase(y[{{.window}}])", "mixes rate and increase"),
         ("x[{{.window}}]", "a range that no function counts"),
         ("x + y", "it counts nothing over a window"),
+        ("scalar(sum(rate(x[{{.window}}])))", "expected type vector"),
+        ("rate(x[{{.window}}] @ 0)", "@ counts the events of one instant"),
+        ("rate(x[{{.window}}] offset {{.window}})", "outside a range"),
+        ("rate(x[{{.window}}:{{.window}}])", "outside a range"),
+        ("rate(x[{{.window}}]) / {{.window}}", "outside a range"),
+        ('x{a="{{.window}}"}', "outside a range"),
+        (
+            "histogram_quantile(0.9, sum by (le) (rate(x_bucket[{{.window}}])))",
+            r"histogram_quantile\(\) of counts is no count; allowed: abs",
+        ),
+        ("count(rate(x[{{.window}}]))", r"count\(\) of counts is no count; allowed: sum"),
+        ("(sum(rate(x[{{.window}}])) / sum(rate(y[{{.window}}])))", "a ratio, not a count"),
         ("", "Prometheus would refuse it"),
         ("x" * 10_001, "a query of 10,001 characters; allowed: at most 10,000"),
         ("(" * 4_000 + "x" + ")" * 4_000, "4,000 brackets and operators; allowed: at most 150"),
@@ -71,12 +83,19 @@ def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
     assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
 
 
-@pytest.mark.parametrize("text", ["x{code=~'5..'}", "sum(x{code=~'5..'})", "sum(x{a='}'}) # why"])
+@pytest.mark.parametrize(
+    "text", ["x{code=~'5..'}", "x{code=~`5\\d`}", "sum(x{code=~'5..'})", "sum(x{a='}'}) # why"]
+)
 def test_a_counter_gets_its_range(text: str) -> None:
     """A selector, or the plain sum of one."""
     query = read_query(text)
     assert re.fullmatch(r"sum\(increase\(x\{.*\}\[\{\{\.window\}\}\]\)\)", query.text)
     check(query.over("5m"))
+
+
+def test_the_window_may_be_written_as_any_go_template() -> None:
+    """Spaces within the braces are allowed there."""
+    assert read_query("sum(rate(x[{{ .window }}]))") == read_query("sum(rate(x[{{.window}}]))")
 
 
 OPERANDS = st.sampled_from(
