@@ -6,7 +6,7 @@ Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotati
 
 from alerts import durations, vocabulary
 from alerts.burnrate import Pair
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import Goodput, Objective, RawRatio
 from alerts.rulefile import literal, quoted
 
 
@@ -38,10 +38,11 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
     alerting = of_objective(objective, alerting_burn(objective, pair))
+    unit = " s" if isinstance(objective.indicator, RawRatio) else ""
     return (
         f"{{{{ with query `{alerting}` }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
-        f" {value(vocabulary.events(long), whole)} bad in the last {long}; they burn"
+        f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}; they burn"
         f" {value(vocabulary.burn_rate(long), tenths)} and"
         f" {value(vocabulary.burn_rate(short), tenths)} times too fast, alerting above"
         f" {float(pair.factor):.3g}. {{{{ end }}}}"

@@ -186,11 +186,8 @@ def test_the_document_that_is_altered_is_accepted() -> None:
     assert held(dumped(plain())) == 2
 
 
-@pytest.mark.parametrize("where", ["service", "displayName", "where"])
 @pytest.mark.parametrize("escape", ["\\ud800", "\\0", "\\e[31m", "\\r", "\\x9b"])
-def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(
-    where: str, escape: str
-) -> None:
+def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(escape: str) -> None:
     """An escape in quotes is the only way to write one."""
     document = plain()
     document["spec"]["service"] = "HERE"
