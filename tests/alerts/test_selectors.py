@@ -51,9 +51,7 @@ def selectors_of(tree: promql.Expr) -> Iterator[promql.VectorSelector]:
         case promql.Call():
             for each in tree.args:
                 yield from selectors_of(each)
-        case promql.NumberLiteral():
-            return
-        case _:
+        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr():
             yield from selectors_of(tree.expr)
 
 
@@ -109,6 +107,7 @@ def test_any_selector_is_one_selector_or_refused(text: str) -> None:
         assert selector.isprintable()
         assert read_selector(selector) == selector
         tree = promql.parse(matched("sum(tailspan_a)", selector))
+        assert isinstance(tree, promql.AggregateExpr)
         assert isinstance(tree.expr, promql.VectorSelector)
 
 
