@@ -45,9 +45,11 @@ _PLACEHOLDER_S: Final = 7919
 """Stands for the window while a query is parsed: a prime, which nobody writes."""
 _PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
 
+ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
+"""Functions that keep the series as they are and change each value by itself."""
 AROUND: Final = (
-    *("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "histogram_count"),
-    *("histogram_fraction", "label_join", "label_replace", "round", "scalar", "vector"),
+    *ELEMENTWISE,
+    *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
 """Functions of counts that may still be counts."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
@@ -217,7 +219,7 @@ def _single(tree: promql.Expr) -> bool:
         case promql.Call() as each:
             if each.func.name in ("vector", "scalar", "time"):
                 return True
-            return each.func.name in AROUND[:6] and all(map(_single, each.args))
+            return each.func.name in ELEMENTWISE and all(map(_single, each.args))
     return False
 
 
