@@ -192,11 +192,23 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    pairs = sorted(
-        {pair for each in chosen for pair in each.pairs},
-        key=lambda pair: (SEVERITIES.index(pair.severity), pair.long_s, pair.short_s),
-    )
+    # Of two conditions on the same windows the lower threshold alerts first: it decides alone.
+    lowest: dict[tuple[int, int, int], Pair] = {}
+    for pair in sorted(
+        (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor
+    ):
+        lowest.setdefault((SEVERITIES.index(pair.severity), pair.long_s, pair.short_s), pair)
+    pairs = [lowest[key] for key in sorted(lowest)]
     for pair in pairs:
+        if pair.long_s >= period_s:
+            raise DocumentError(
+                objective.file,
+                objective.line,
+                objective.path,
+                f"has a condition in {chosen[0].where} with a lookbackWindow of"
+                f" {durations.render(pair.long_s)}; allowed: shorter than the period,"
+                f" {durations.render(period_s)}",
+            )
         if pair.factor * (1 - target) >= 1:
             raise DocumentError(
                 objective.file,

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from alerts import durations, vocabulary
 from alerts.blindness import WORDS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
-from alerts.burn_words import budget_left, fired_by, first_step, of_objective, what
+from alerts.burn_words import alerting_burn, budget_left, fired_by, first_step, of_objective, what
 from alerts.burnrate import Pair, detection_s
 from alerts.expression import Comparison, comparisons, conjuncts
 from alerts.indicators import Counted
@@ -110,7 +110,7 @@ class _Rules:
         ]
 
     def _alerting(self, pair: Pair) -> Recording:
-        name = vocabulary.alerting_burn(durations.render(pair.long_s))
+        name = alerting_burn(self._objective, pair)
         needed = [
             self._over(pair, pair.long_s, covered=True),
             self._over(pair, pair.short_s, covered=True),
@@ -120,7 +120,7 @@ class _Rules:
 
     def _any_alerting(self, pairs: Sequence[Pair]) -> str:
         """The burn of the shortest pair that alerts."""
-        names = (vocabulary.alerting_burn(durations.render(pair.long_s)) for pair in pairs)
+        names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 
     def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
@@ -236,8 +236,10 @@ class _Rules:
         }
         if self._counted.in_explorer:
             annotations["dashboard_url"] = self._link
-        own = {**self._labels, "service": about.service, **labels}
-        return Alert(alert, expr, {**dict(about.labels), **own}, annotations, for_=for_)
+        # Prometheus expands templates in labels, too.
+        theirs = {key: literal(value) for key, value in about.labels}
+        own = {**self._labels, "service": literal(about.service), **labels}
+        return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
         """Any pair whose conditions all hold; its value is the burn of the long window."""

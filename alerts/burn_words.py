@@ -6,13 +6,21 @@ Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotati
 
 from alerts import durations, vocabulary
 from alerts.burnrate import Pair
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import Goodput, Objective, RawRatio
 from alerts.rulefile import literal, quoted
 
 
 def of_objective(objective: Objective, name: str) -> str:
     """A recorded series of one objective."""
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
+
+
+def alerting_burn(objective: Objective, pair: Pair) -> str:
+    """The name of the series that a pair alerts by, which no other pair of the objective has."""
+    window = durations.render(pair.long_s)
+    if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
+        window += f"_{durations.render(pair.short_s)}_{pair.severity}"
+    return vocabulary.alerting_burn(window)
 
 
 def what(objective: Objective) -> str:
@@ -29,11 +37,12 @@ def fired_by(objective: Objective, pair: Pair) -> str:
         return f"{{{{ with query `{asked}` }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
-    alerting = of_objective(objective, vocabulary.alerting_burn(long))
+    alerting = of_objective(objective, alerting_burn(objective, pair))
+    unit = " s" if isinstance(objective.indicator, RawRatio) else ""
     return (
         f"{{{{ with query `{alerting}` }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
-        f" {value(vocabulary.events(long), whole)} bad in the last {long}; they burn"
+        f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}; they burn"
         f" {value(vocabulary.burn_rate(long), tenths)} and"
         f" {value(vocabulary.burn_rate(short), tenths)} times too fast, alerting above"
         f" {float(pair.factor):.3g}. {{{{ end }}}}"

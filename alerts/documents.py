@@ -5,8 +5,10 @@ YAML has beyond plain data is refused: anchors and aliases (a few lines could st
 billions of nodes), tags, a key given twice, keys that are no text.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import yaml
 
@@ -15,6 +17,10 @@ from alerts.errors import DocumentError, shown
 MAX_CHARACTERS = 256 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 20_000
+
+_NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters and lone surrogates, which an escape in quotes can yield: they act on a
+terminal, end comments of PromQL, and cannot be written as UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,14 @@ class _Builder:
         if getattr(event, "tag", None) is not None:
             raise DocumentError(self._file, line, "", "tags (!) are not allowed")
         if isinstance(event, yaml.ScalarEvent):
+            if found := _NOT_TEXT.search(event.value):
+                raise DocumentError(
+                    self._file,
+                    line,
+                    "",
+                    f"a text with the character U+{ord(found[0]):04X}; allowed: printable"
+                    " characters, tabs and line ends",
+                )
             return Text(line, event.value, event.style is None)
         if isinstance(event, yaml.SequenceStartEvent):
             return Items(line, tuple(self._items(depth)))

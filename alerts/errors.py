@@ -1,5 +1,8 @@
 """What can be wrong with an objective: one root, and a leaf for each place it shows."""
 
+LONGEST_KEY = 200
+"""Characters; the longest path of OpenSLO's own keys has 93."""
+
 
 class AlertsError(Exception):
     """Something in `alerts/` cannot be used as asked; the message says why and what is allowed."""
@@ -16,6 +19,8 @@ class DocumentError(AlertsError):
     """
 
     def __init__(self, file: str, line: int, key: str, problem: str) -> None:
+        if not key.isprintable() or len(key) > LONGEST_KEY:
+            key = shown(key)
         super().__init__(f"{file}:{line}: {key + ': ' if key else ''}{problem}")
         self.file = file
         self.line = line

@@ -1,38 +1,56 @@
 """A rules file for a set of objectives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from alerts.burn_rules import burn_groups
-from alerts.indicators import of_tailspan, of_vllm
+from alerts.indicators import Counted, of_tailspan, of_vllm
 from alerts.latency_rules import latency_group
 from alerts.objectives import Goodput, Objective
-from alerts.rulefile import render
+from alerts.rulefile import Group, render
+from alerts.selectors import matched_groups
 from alerts.symptom_rules import symptom_groups
 
 EXPLORER_URL: Final = "http://127.0.0.1:8501"
 
 
-def tailspan_rules(objectives: Sequence[Objective], explorer_url: str) -> str:
+def tailspan_rules(objectives: Sequence[Objective], explorer_url: str, selector: str = "") -> str:
     """Rules for a Prometheus that scrapes Tailspan.
 
     Without an objective that Tailspan counts, only the objectives' own rules: such a Prometheus
     need not scrape Tailspan, and would page for its absence.
+
+    Args:
+        objectives: whose.
+        explorer_url: where the alerts' links lead.
+        selector: matchers for each of Tailspan's series, as `read_selector` returns them.
     """
-    groups = [
-        group for each in objectives for group in burn_groups(each, of_tailspan(each), explorer_url)
-    ]
-    if objectives and not any(isinstance(each.indicator, Goodput) for each in objectives):
-        return render(groups)
-    return render([*groups, latency_group(explorer_url), *symptom_groups(explorer_url)])
+    groups = _objectives(objectives, of_tailspan, explorer_url, selector)
+    if not objectives or any(isinstance(each.indicator, Goodput) for each in objectives):
+        others = [latency_group(explorer_url), *symptom_groups(explorer_url)]
+        groups += matched_groups(others, selector)
+    return render(groups, selector)
 
 
-def vllm_rules(objectives: Sequence[Objective], explorer_url: str) -> str:
-    """Rules for a Prometheus that scrapes vLLM itself.
+def vllm_rules(objectives: Sequence[Objective], explorer_url: str, selector: str = "") -> str:
+    """Rules for a Prometheus that scrapes vLLM itself; arguments as of `tailspan_rules`.
 
     Raises:
         RuleError: an objective that vLLM's histograms cannot count.
     """
-    return render(
-        [group for each in objectives for group in burn_groups(each, of_vllm(each), explorer_url)]
-    )
+    return render(_objectives(objectives, of_vllm, explorer_url, selector), selector)
+
+
+def _objectives(
+    objectives: Sequence[Objective],
+    count: Callable[[Objective], Counted],
+    explorer_url: str,
+    selector: str,
+) -> list[Group]:
+    made: list[Group] = []
+    for each in objectives:
+        groups = burn_groups(each, count(each), explorer_url)
+        # The queries of other objectives have the matchers that their user wants.
+        ours = isinstance(each.indicator, Goodput)
+        made += matched_groups(groups, selector) if ours else groups
+    return made

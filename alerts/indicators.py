@@ -1,7 +1,7 @@
 """How many events, and how many bad ones: what an objective's indicator is in PromQL.
 
-Three ways to count: Tailspan's own counters (exact), somebody's Prometheus counters, and
-vLLM's histograms, which can only tell what lies under a bucket's bound.
+Four ways to count: Tailspan's own counters (exact), other Prometheus queries, ratios that such a
+query yields, and vLLM's histograms, which count what lies under a bucket's bound.
 """
 
 import re
@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
-from alerts.objectives import Goodput, Objective, Query, QueryRatio
-from alerts.rulefile import literal, quoted
+from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
+from alerts.query_indicators import Queries, Seconds
+from alerts.rulefile import quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 
 
@@ -105,51 +106,6 @@ class OwnCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
-    """Two queries of somebody else's."""
-
-    ratio: QueryRatio
-    about: str = "Counted by the queries of the objective."
-    blind: Mapping[str, str] = field(default_factory=dict)
-    in_explorer: bool = False
-    outlived_s: int = 300
-
-    @property
-    def when_absent(self) -> str:
-        """The user's own metrics."""
-        return (
-            "First: check that what exports these metrics runs and is scraped (`up`), and that the"
-            " query has not been renamed away. The total is counted by: "
-            + literal(self.ratio.total.over("5m"))
-        )
-
-    @property
-    def present(self) -> str:
-        """The total over a short while."""
-        return self.events("5m")
-
-    def events(self, window: str) -> str:
-        """All events."""
-        return _count(self.ratio.total, window)
-
-    def bad(self, window: str) -> str:
-        """Told, or what is not good. No series of bad events is none of them."""
-        part = _count(self.ratio.part, window)
-        if self.ratio.part_is_bad:
-            return f"({part} or 0 * {self.events(window)})"
-        return f"{self.events(window)} - ({part} or 0 * {self.events(window)})"
-
-
-def _count(query: Query, window: str) -> str:
-    """One number without labels, whatever the query's operators and labels are.
-
-    On lines of its own, so that a comment at the query's end ends there.
-    """
-    whole = f"sum(\n{query.over(window)}\n)"
-    return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
-
-
-@dataclass(frozen=True, slots=True)
 class Buckets:
     """One of vLLM's histograms, split at one of its bounds."""
 
@@ -192,9 +148,7 @@ class Buckets:
 
 def of_tailspan(objective: Objective) -> Counted:
     """For servers watched by Tailspan, and for objectives from elsewhere."""
-    if isinstance(objective.indicator, QueryRatio):
-        return Queries(objective.indicator)
-    return OwnCounters(objective.name)
+    return _elsewhere(objective) or OwnCounters(objective.name)
 
 
 def of_vllm(objective: Objective) -> Counted:
@@ -203,13 +157,25 @@ def of_vllm(objective: Objective) -> Counted:
     Raises:
         RuleError: vLLM's histograms cannot count this.
     """
-    if isinstance(objective.indicator, QueryRatio):
-        return Queries(objective.indicator)
+    elsewhere = _elsewhere(objective)
+    if elsewhere is not None:
+        return elsewhere
     where = f"{objective.file}:{objective.line}: {objective.name}"
     goodput = objective.indicator
+    assert isinstance(goodput, Goodput)
     comparison = _single(goodput, where)
     histogram = HISTOGRAMS[comparison.field]
     return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
+
+
+def _elsewhere(objective: Objective) -> Counted | None:
+    match objective.indicator:
+        case QueryRatio() as queries:
+            return Queries(queries)
+        case RawRatio() as ratio:
+            return Seconds(ratio)
+        case Goodput():
+            return None
 
 
 def _single(goodput: Goodput, where: str) -> Comparison:

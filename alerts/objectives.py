@@ -1,7 +1,8 @@
 """An objective: a promise about requests, its target and its period. Pure.
 
 `Indicator` says how good events are told from all: by judging requests one by one
-(`Goodput`), or by what two Prometheus queries count (`QueryRatio`).
+(`Goodput`), by what two Prometheus queries count (`QueryRatio`), or by a ratio that one Prometheus
+query yields (`RawRatio`), of which each second is an event.
 """
 
 from collections.abc import Iterator
@@ -70,7 +71,15 @@ class QueryRatio:
     part_is_bad: bool
 
 
-Indicator = Goodput | QueryRatio
+@dataclass(frozen=True, slots=True)
+class RawRatio:
+    """A Prometheus query that yields the ratio of good or bad events over a window."""
+
+    query: Query
+    is_bad: bool
+
+
+Indicator = Goodput | QueryRatio | RawRatio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +117,7 @@ class Objective:
     @property
     def promise(self) -> str:
         """What is promised, in a sentence."""
-        what = "good events"
+        what = "good time" if isinstance(self.indicator, RawRatio) else "good events"
         if isinstance(self.indicator, Goodput):
             what = f"requests with {render(self.indicator.good)}"
             if self.indicator.where is not None:

@@ -1,6 +1,6 @@
-"""The indicator of an OpenSLO document: requests judged one by one, or two Prometheus queries."""
+"""The indicator of an OpenSLO document: requests judged one by one, or Prometheus queries."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from alerts import expression
@@ -8,9 +8,9 @@ from alerts.documents import Reader
 from alerts.errors import ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
 from alerts.fields import GOOD, WHERE
-from alerts.objectives import Goodput, Indicator, Query, QueryRatio
+from alerts.objectives import Goodput, Indicator, Query, QueryRatio, RawRatio
 from alerts.openslo_metadata import METADATA, name_of
-from alerts.promql import read_query
+from alerts.promql import read_query, read_ratio
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
@@ -55,9 +55,8 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
             " allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
         )
     ratio = sli.inner("ratioMetric", _RATIO)
-    for key in ("raw", "rawType"):
-        if key in ratio:
-            raise ratio.error(key, "is not supported: a ratio made elsewhere keeps no counts")
+    if "raw" in ratio or "rawType" in ratio:
+        return _raw(ratio, sources)
     if ("good" in ratio) == ("bad" in ratio):
         raise ratio.error("good", "give good or bad: one of them, not both")
     part_key = "good" if "good" in ratio else "bad"
@@ -66,9 +65,12 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     if _kind(total, sources) != kind:
         raise total.error("type", f"must be the same as of {part_key}: {kind}")
     if kind == "prometheus":
-        if not ratio.flag("counter", True):
-            raise ratio.error("counter", "false: gauges are not supported; allowed: true")
-        return QueryRatio(_query(total), _query(part), part_key == "bad")
+        gauges = not ratio.flag("counter", True)
+
+        def counts(text: str) -> Query:
+            return read_query(text, gauges=gauges)
+
+        return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad")
     if part_key == "bad":
         raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
     selection = total.inner("spec", ("where",))
@@ -77,6 +79,18 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     if "where" in selection and selection.text("where").strip() != ALL:
         where = _expression(selection, "where", WHERE)
     return Goodput(where, _expression(promise, "good", GOOD))
+
+
+def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
+    for key in ("good", "bad", "total"):
+        if key in ratio:
+            raise ratio.error(key, "give raw, or total with good or bad: not both")
+    raw_type = ratio.choice("rawType", ("success", "failure"))
+    ratio.flag("counter", False)
+    source = _source(ratio, "raw")
+    if _kind(source, sources) != "prometheus":
+        raise source.error("type", "a raw ratio is a Prometheus query; allowed: Prometheus")
+    return RawRatio(_query(source, read_ratio), raw_type == "failure")
 
 
 def _source(ratio: Reader, key: str) -> Reader:
@@ -106,10 +120,10 @@ def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
         raise reader.error(key, str(error)) from error
 
 
-def _query(source: Reader) -> Query:
+def _query(source: Reader, read: Callable[[str], Query]) -> Query:
     spec = source.inner("spec", ("query", "promql"))
     key = "promql" if "promql" in spec else "query"
     try:
-        return read_query(spec.text(key))
+        return read(spec.text(key))
     except ExpressionError as error:
         raise spec.error(key, f"{shown(spec.text(key))}: {error}") from error

@@ -8,8 +8,12 @@ from alerts.errors import shown
 
 METADATA: Final = ("name", "displayName", "labels", "annotations")
 
-RESERVED: Final = ("alertname", "severity", "slo", "service", "guard", "held_back")
-"""Labels that the rules set themselves."""
+RESERVED: Final = (
+    *("alertname", "alertstate", "severity", "slo", "service", "guard", "held_back", "reason"),
+)
+"""Labels that the rules or Prometheus set themselves."""
+
+RESERVED_ANNOTATIONS: Final = ("summary", "description", "dashboard_url")
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
@@ -41,8 +45,7 @@ def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
     """
     labels: dict[str, str] = {}
     for key, value in _texts(metadata, "labels"):
-        name = _NOT_IN_LABELS.sub("_", key)
-        name = f"_{name}" if name[:1].isdigit() else name
+        name = _prometheus_name(key)
         if name in RESERVED or name.startswith("__"):
             raise metadata.error(
                 "labels", f"{shown(key)} is set by the rules; reserved: {', '.join(RESERVED)}, __…"
@@ -54,10 +57,30 @@ def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
 
 
 def annotations_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
-    """The annotations, named as Prometheus can name them."""
-    return tuple(
-        (_NOT_IN_LABELS.sub("_", key), value) for key, value in _texts(metadata, "annotations")
-    )
+    """The annotations, named as Prometheus can name them.
+
+    Raises:
+        DocumentError: two annotations have one name then, or one is reserved.
+    """
+    annotations: dict[str, str] = {}
+    for key, value in _texts(metadata, "annotations"):
+        name = _prometheus_name(key)
+        if name in RESERVED_ANNOTATIONS:
+            raise metadata.error(
+                "annotations",
+                f"{shown(key)} is set by the rules; reserved: {', '.join(RESERVED_ANNOTATIONS)}",
+            )
+        if name in annotations:
+            raise metadata.error(
+                "annotations", f"{shown(key)}: another annotation is {name} in Prometheus"
+            )
+        annotations[name] = value
+    return tuple(annotations.items())
+
+
+def _prometheus_name(key: str) -> str:
+    name = _NOT_IN_LABELS.sub("_", key)
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _texts(metadata: Reader, key: str) -> list[tuple[str, str]]:

@@ -40,8 +40,8 @@ class Group:
 HEADING: Final = "# Made by `tailspan slo rules`; not edited by hand.\n"
 
 
-def render(groups: Sequence[Group]) -> str:
-    """A rules file."""
+def render(groups: Sequence[Group], selector: str = "") -> str:
+    """A rules file; its heading names the selector."""
     whole = {
         "groups": [
             {
@@ -52,7 +52,8 @@ def render(groups: Sequence[Group]) -> str:
             for group in groups
         ]
     }
-    return HEADING + yaml.dump(
+    heading = HEADING + (f"# Only series with {selector}\n" if selector else "")
+    return heading + yaml.dump(
         whole, Dumper=_Dumper, sort_keys=False, width=1_000, allow_unicode=True
     )
 

@@ -45,7 +45,10 @@ def coverage(window: str) -> str:
 
 
 def alerting_burn(window: str) -> str:
-    """The burn of a pair's long window, while the pair alerts; else absent."""
+    """The burn of a pair's long window, while the pair alerts; else absent.
+
+    Where pairs share the long window, `window` goes on with the short one and the severity.
+    """
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 

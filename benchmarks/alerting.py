@@ -1,21 +1,29 @@
-"""Who is woken, and when: burn rate beside "P99 > threshold for 5 m", over the same days.
+"""Who is woken, when, and how often wrongly: three rules over the same days.
 
-    python benchmarks/alerting.py [--pairs 20]
+    python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-Each pair of days is a quiet one and one with ten burns, in random order and at random times,
-from a total failure of three minutes to two hours just above the slow factor. Then again with
-each burn alone in its day, for of ten in a day each is seen through the memory of those before.
-All days have traffic that doubles by noon, 0.3 % bad requests at rest, and four harmless blips
-of some minutes. The promise is 99 % in 30 d, of a latency threshold: P99 is above it exactly
-where more than 1 % of the requests of its window are bad, so that the plain rule gets the exact
-P99, which no histogram would give it.
+The rules: the burn-rate pages of the objective that comes along, with its alert on absent counters;
+P99 > threshold for 5 minutes, given the exact P99; and more than 5 % bad over 5 minutes, for 5
+minutes. The last two have no data, and no alert, while the target is down.
 
-What deserves a page: a burn that spends at least 2 % of the month's budget, which is what 14 h
-may spend. Whether it does is counted, not taken from its factor; neither rule is asked.
+Each pair of days is a quiet one and one with episodes, at random times: ten burns in one day; each
+kind of episode alone in its day, hangs (nothing ends for 10 minutes, then all that hung is bad) and
+absences (the target is down) included; and the same at one request a minute. Days have traffic that
+doubles by noon, 0.3 % bad requests at rest, and four harmless blips of some minutes.
 
-- recall: of the burns that deserve a page, those during which one was up;
-- precision: of the pages, those that were up during a burn that deserved one;
-- delay: from a burn's start to the page, where none was up already. The formula's is
+An episode deserves a page if users were hurt: more than 10 % of the requests that arrive in some
+five consecutive minutes of it, and at least ten requests in all. The first two numbers are what
+Google's App Engine SLA of 2015-10-17 (and Datastore's of 2016-08-16) calls downtime: "more than a
+ten percent Error Rate" for "a period of five consecutive minutes"; it knows neither burn rates nor
+budgets. Ten requests is our choice: nobody is woken for a handful. What never reaches a tenth of
+the traffic deserves no page by this definition, however long it lasts.
+
+The policy was chosen from its sources and looked at with other seeds (0 to 20, 1000 to 10020); days
+here are made of --seed, which is printed.
+
+- recall: of the episodes that deserve a page, those during which one was up;
+- precision: of the pages, those that were up during such an episode, or up to 5 minutes after it;
+- delay: from an episode's beginning to the page, where none was up already. The formula's is
   factor · budget · long window / bad ratio, of the pair that is soonest.
 """
 
@@ -34,9 +42,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from alerts.burn_rules import absent_for_s
 from alerts.burnrate import Counts, detection_s
 from alerts.history import Bucket, History
 from alerts.incidents import QUIET_S, Incident, advance
+from alerts.indicators import of_tailspan
 from alerts.openslo import load
 
 STEP_S = 15
@@ -44,17 +54,23 @@ DAY_S = 86_400
 SLOT_S = DAY_S // 10
 REQUESTS_PER_S = 4.0
 AT_REST = 0.003
-DESERVES = Fraction(2, 100)
-P99_WINDOW_S = P99_FOR_S = 300
+REQUESTS_PER_S_QUIET = 1 / 60
+DOWNTIME = Fraction(1, 10)
+DOWNTIME_S = 300
+LEAST_HURT = 10
+WINDOW_S = FOR_S = LATE_S = 300
+STATIC = Fraction(1, 20)
 BLIPS = 4
 
 
 class Kind(NamedTuple):
-    """A burn: which share of requests is bad, and for how long."""
+    """An episode: which share of requests is bad, for how long, and what is seen of it."""
 
     name: str
     bad_ratio: float
     minutes: float
+    seen: str = "as it happens"
+    """Or "afterwards" (a hang), or "never" (the target is down)."""
 
 
 KINDS = (
@@ -70,6 +86,19 @@ KINDS = (
     Kind("7 %, 130 min (just above 6)", 0.07, 130),
 )
 
+OUTAGES = (
+    Kind("hang, 10 min", 1.0, 10, "afterwards"),
+    Kind("target down, 5 min", 1.0, 5, "never"),
+    Kind("target down, 30 min", 1.0, 30, "never"),
+)
+QUIET = (
+    Kind("all fail, 60 min", 1.0, 60),
+    Kind("half fail, 120 min", 0.5, 120),
+    Kind("all fail, 3 min", 1.0, 3),
+    *OUTAGES,
+)
+"""Of a service with one request a minute."""
+
 
 @dataclass(frozen=True)
 class Burn:
@@ -78,12 +107,8 @@ class Burn:
     kind: Kind
     from_s: int
     to_s: int
-    spent: Fraction
-
-    @property
-    def deserves(self) -> bool:
-        """Whether it should wake someone."""
-        return self.spent >= DESERVES
+    deserves: bool
+    """Whether it should wake someone."""
 
 
 class Page(NamedTuple):
@@ -100,15 +125,17 @@ class Days:
     burns: list[Burn]
     events: np.ndarray
     bad: np.ndarray
-    """(n,) int64, by steps of 15 s."""
+    """(n,) int64, by steps of 15 s, as the counters have them."""
+    absent: np.ndarray
+    """(n,) bool: there are no counters."""
 
 
-def two_days(seed: int, kinds: Sequence[Kind], budget: Fraction) -> Days:
-    """Made anew from a seed, with these burns in the second in any order."""
+def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
+    """Made anew from a seed, with these episodes in the second in any order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S
-    rate = REQUESTS_PER_S * (1 - np.cos(2 * np.pi * at_s / DAY_S) / 3)
+    rate = per_s * (1 - np.cos(2 * np.pi * at_s / DAY_S) / 3)
     ratio = AT_REST * np.repeat(random.lognormal(0, 0.3, steps // 40), 40)
     for from_s in random.integers(0, 2 * DAY_S, 2 * BLIPS):
         blip = (at_s > from_s) & (at_s <= from_s + random.uniform(120, 600))
@@ -123,12 +150,36 @@ def two_days(seed: int, kinds: Sequence[Kind], budget: Fraction) -> Days:
         times.append((kind, from_s, from_s + length_s))
     events = random.poisson(rate * STEP_S)
     bad = random.binomial(events, ratio)
-    month = budget * int(events.sum()) * 15
-    burns = [
-        Burn(kind, from_s, to_s, int(bad[(at_s > from_s) & (at_s <= to_s)].sum()) / month)
-        for kind, from_s, to_s in times
-    ]
-    return Days(burns, events, bad)
+    arrived, hurt = events.copy(), bad.copy()
+    absent = np.zeros(steps, dtype=bool)
+    burns = []
+    for kind, from_s, to_s in times:
+        during = (at_s > from_s) & (at_s <= to_s)
+        burns.append(Burn(kind, from_s, to_s, users_hurt(arrived[during], hurt[during])))
+        if kind.seen == "as it happens":
+            continue
+        events[during] = bad[during] = 0
+        if kind.seen == "never":
+            absent |= during
+        else:
+            last = np.flatnonzero(during)[-1]
+            events[last], bad[last] = arrived[during].sum(), hurt[during].sum()
+    return Days(burns, events, bad, absent)
+
+
+def users_hurt(arrived: np.ndarray, hurt: np.ndarray) -> bool:
+    """Whether an episode deserves a page.
+
+    Args:
+        arrived: (n,) requests by step of `STEP_S`, by when they arrived.
+        hurt: (n,) those that were or will be bad.
+    """
+    width = DOWNTIME_S // STEP_S
+    if arrived.size < width or hurt.sum() < LEAST_HURT:
+        return False
+    window = np.ones(width, dtype=np.int64)
+    of, bad = (np.convolve(each, window, "valid") for each in (arrived, hurt))
+    return bool((bad * DOWNTIME.denominator > of * DOWNTIME.numerator).any())
 
 
 class Promise:
@@ -138,9 +189,12 @@ class Promise:
         (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
         pages = tuple(pair for pair in whole.policy.pairs if pair.severity == "page")
         self.objective = replace(whole, policy=replace(whole.policy, pairs=pages))
+        self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: Kind) -> float | None:
         """When the formula has a burn page; None where it is over by then."""
+        if kind.seen != "as it happens":
+            return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
         found = [detection_s(pair, objective.budget, ratio) for pair in objective.policy.pairs]
         return min((float(s) for s in found if s and s <= kind.minutes * 60), default=None)
@@ -158,27 +212,52 @@ def by_burn_rate(days: Days, promise: Promise) -> list[Page]:
         if incident is not None and incident.ended_s is not None:
             pages.append(Page(incident.fired_s, incident.ended_s))
             incident = None
-    return pages if incident is None else [*pages, Page(incident.fired_s, incident.last_s)]
+    if incident is not None:
+        pages.append(Page(incident.fired_s, incident.last_s))
+    # One incident may go on into an absence: whoever was paged is paged already.
+    absent = _held(days.absent, promise.absent_for_s)
+    up = [
+        each
+        for each in absent
+        if not any(one.fired_s <= each.fired_s < one.last_s for one in pages)
+    ]
+    return sorted([*pages, *up])
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """Above the threshold at every evaluation of five minutes; as much flicker is forgiven."""
-    window = P99_WINDOW_S // STEP_S
+    """The exact P99 above the threshold at every evaluation of five minutes."""
+    bad, events = _over_window(days)
+    # The nearest rank, ⌈0.99·n⌉ of n, is a bad request where more than the rest are.
+    rank = -(-events * target.numerator // target.denominator)
+    return _held(bad > events - rank, FOR_S)
+
+
+def by_error_rate(days: Days) -> list[Page]:
+    """More than 5 % bad at every evaluation of five minutes."""
+    bad, events = _over_window(days)
+    return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
+
+
+def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
+    window = WINDOW_S // STEP_S
     bad, events = (
         np.convolve(each, np.ones(window, dtype=np.int64))[: each.size]
         for each in (days.bad, days.events)
     )
-    # The nearest rank, ⌈0.99·n⌉ of n, is a bad request where more than the rest are.
-    rank = -(-events * target.numerator // target.denominator)
+    return bad, events
+
+
+def _held(condition: np.ndarray, for_s: int) -> list[Page]:
+    """Pages on a condition that holds at every evaluation of a while; 5 min of flicker is one."""
     pages: list[Page] = []
     since_s: int | None = None
-    for place, high in enumerate((bad > events - rank).tolist(), 1):
+    for place, high in enumerate(condition.tolist(), 1):
         at_s = place * STEP_S
         if not high:
             since_s = None
             continue
         since_s = at_s if since_s is None else since_s
-        if at_s - since_s < P99_FOR_S:
+        if at_s - since_s < for_s:
             continue
         if pages and at_s - pages[-1].last_s < QUIET_S:
             pages[-1] = Page(pages[-1].fired_s, at_s)
@@ -191,6 +270,7 @@ def by_p99(days: Days, target: Fraction) -> list[Page]:
 class Score:
     """Of one rule, over all days."""
 
+    days: int = 0
     pages: int = 0
     quiet_pages: int = 0
     false_pages: int = 0
@@ -200,6 +280,7 @@ class Score:
 
     def take(self, pages: list[Page], burns: list[Burn]) -> None:
         """Hold pages against burns."""
+        self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)
         self.quiet_pages += sum(page.fired_s <= DAY_S for page in pages)
@@ -215,39 +296,44 @@ class Score:
 
 
 def _during(page: Page, burn: Burn) -> bool:
-    return page.fired_s <= burn.to_s and page.last_s > burn.from_s
+    return page.fired_s <= burn.to_s + LATE_S and page.last_s > burn.from_s
 
 
-def replay(title: str, days: Iterable[Days], promise: Promise) -> Iterator[str]:
-    """Both rules over all days: the lines to print."""
-    ours, plain = Score(), Score()
+def replay(
+    title: str, kinds: Sequence[Kind], days: Iterable[Days], promise: Promise
+) -> Iterator[str]:
+    """Every rule over all days: the lines to print."""
+    scores = {
+        "burn rate": Score(),
+        "P99 > threshold for 5 m": Score(),
+        "> 5 % bad for 5 m": Score(),
+    }
+    ours, p99, static = scores.values()
     burns: list[Burn] = []
     for each in days:
         burns += each.burns
         ours.take(by_burn_rate(each, promise), each.burns)
-        plain.take(by_p99(each, promise.objective.target), each.burns)
+        p99.take(by_p99(each, promise.objective.target), each.burns)
+        static.take(by_error_rate(each), each.burns)
     deserving = sum(burn.deserves for burn in burns)
-    yield f"{title}: {deserving} of {len(burns)} burns deserve a page"
-    yield f"{'':34} precision  recall  pages  false  on quiet days"
-    for name, score in (("burn rate", ours), ("P99 > threshold for 5 m", plain)):
+    yield f"{title}: {deserving} of {len(burns)} episodes deserve a page"
+    yield f"{'':34} precision  recall  pages  wrong  wrong a day  on quiet days"
+    for name, score in scores.items():
         yield (
             f"{name:34}{1 - score.false_pages / max(score.pages, 1):10.3f}"
-            f"{score.caught / deserving:8.3f}{score.pages:7}{score.false_pages:7}"
-            f"{score.quiet_pages:15}"
+            f"{score.caught / max(deserving, 1):8.3f}{score.pages:7}{score.false_pages:7}"
+            f"{score.false_pages / score.days:13.2f}{score.quiet_pages:15}"
         )
-    if plain.false_pages:
-        ratio = ours.false_pages / plain.false_pages
-        yield f"false pages, burn rate / P99: {ratio:.2f}"
     yield "\npaged during so many, and the median delay in minutes:"
-    yield f"{'':34} of  deserving    burn rate  formula        P99"
-    for kind in KINDS:
+    yield f"{'':34} of  deserving    burn rate  formula          P99        > 5 %"
+    for kind in kinds:
         these = [burn for burn in burns if burn.kind is kind]
         formula_s = promise.detection_s(kind)
         yield (
             f"{kind.name:34}{len(these):3}{sum(burn.deserves for burn in these):11}"
             f"{_told(ours, kind)}"
             f"{f'{formula_s / 60:9.1f}' if formula_s is not None else '        -'}"
-            f"{_told(plain, kind)}"
+            f"{_told(p99, kind)}{_told(static, kind)}"
         )
 
 
@@ -262,23 +348,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=20, help="of a quiet day and one with burns")
-    number = parser.parse_args().pairs
-    alone_number = -(-number // 2)
+    parser.add_argument("--pairs", type=int, default=10, help="of a quiet day and one with burns")
+    parser.add_argument("--seed", type=int, default=20_261_122, help="of the days")
+    asked = parser.parse_args()
+    number, seed = asked.pairs, asked.seed
     promise = Promise()
-    budget = promise.objective.budget
     begun = time.monotonic()
-    together = (two_days(seed, KINDS, budget) for seed in range(number))
-    alone = (
-        two_days(1_000 * place + seed, [kind], budget)
-        for place, kind in enumerate(KINDS, 1)
-        for seed in range(alone_number)
-    )
-    for title, days in (
-        (f"{number} quiet days and {number} with ten burns", together),
-        (f"\n{alone_number * 10} quiet days and as many with one", alone),
+
+    def alone(kinds: Sequence[Kind], per_s: float, run: int) -> Iterator[Days]:
+        for place, kind in enumerate(kinds):
+            for pair in range(number):
+                yield two_days((seed, run, place, pair), [kind], per_s)
+
+    single, busy, quiet = (*KINDS, *OUTAGES), REQUESTS_PER_S, REQUESTS_PER_S_QUIET
+    together = (two_days((seed, 0, pair), KINDS, busy) for pair in range(number))
+    print(f"seed {seed}, {busy:g} requests/s and {quiet * 60:g} a minute")
+    for title, kinds, days in (
+        (f"\n{number} quiet days and {number} with ten burns", KINDS, together),
+        (
+            f"\n{number * len(single)} quiet days and as many with one episode",
+            single,
+            alone(single, busy, 1),
+        ),
+        (
+            f"\nthe same at one request a minute, {number * len(QUIET)} each",
+            QUIET,
+            alone(QUIET, quiet, 2),
+        ),
     ):
-        for line in replay(title, days, promise):
+        for line in replay(title, kinds, days, promise):
             print(line, flush=True)
     print(f"\n{time.monotonic() - begun:.0f} s")
     return 0

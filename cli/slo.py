@@ -14,10 +14,11 @@ from alerts import durations
 from alerts.blindness import WORDS, blind_because
 from alerts.burnrate import State
 from alerts.counting import read_tally
-from alerts.errors import AlertsError, DocumentError
+from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
+from alerts.selectors import read_selector
 from alerts.status import Status, status_at
 from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
@@ -104,6 +105,7 @@ Examples:
   tailspan slo rules > tailspan-rules.yaml
   tailspan slo rules objectives/ --explorer-url https://tailspan.example.org
   tailspan slo rules ttft.yaml --for vllm
+  tailspan slo rules --selector 'env="prod"'
 """
 )
 @_paths
@@ -124,9 +126,21 @@ Examples:
     help="Where the alerts' links lead.",
 )
 @click.option(
+    "--selector",
+    metavar="MATCHERS",
+    help="Count only series with these labels, for a Prometheus that scrapes several environments:"
+    " 'env=\"prod\"'. Queries of other objectives stay as they are.",
+)
+@click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
 )
-def rules(paths: Sequence[Path], source: str, explorer_url: str, output: Path | None) -> None:
+def rules(
+    paths: Sequence[Path],
+    source: str,
+    explorer_url: str,
+    selector: str | None,
+    output: Path | None,
+) -> None:
     """Print Prometheus recording and alerting rules for objectives.
 
     Exit status 1 where an objective cannot be made into rules.
@@ -137,7 +151,11 @@ def rules(paths: Sequence[Path], source: str, explorer_url: str, output: Path | 
         )
     make = {"tailspan": tailspan_rules, "vllm": vllm_rules}[source]
     try:
-        made = make(_reading(load, paths).objectives, explorer_url)
+        matchers = "" if selector is None else read_selector(selector)
+    except ExpressionError as error:
+        raise click.UsageError(f"--selector {error}") from error
+    try:
+        made = make(_reading(load, paths).objectives, explorer_url, matchers)
     except AlertsError as error:
         raise click.ClickException(str(error)) from error
     if output is None:

@@ -4,6 +4,7 @@ The counters are split over codes and pods, begin anew, and come late or never. 
 fire is said by the live evaluator over the same events.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -31,8 +32,19 @@ OPEN: Final = "sum(increase({}[{{{{.window}}}}]))"
 RATE: Final = "sum(rate({}[{{{{.window}}}}]))"
 
 
-def foreign(part: str, total: str = ALL, *, bad: bool = True) -> Objective:
+def foreign(part: str, total: str = ALL, *, bad: bool = True, counter: str = "true") -> Objective:
     """An objective of two queries, 99 % over 30 days."""
+    sources = {"total": source(total), "bad" if bad else "good": source(part)}
+    return objective_of({"counter": counter, **sources})
+
+
+def raw(query: str, raw_type: str) -> Objective:
+    """An objective of one query that yields a ratio."""
+    return objective_of({"rawType": raw_type, "raw": source(query)})
+
+
+def objective_of(ratio: Mapping[str, object]) -> Objective:
+    """99 % over 30 days of a ratioMetric."""
     text = yaml.safe_dump(
         {
             "apiVersion": "openslo/v1",
@@ -45,18 +57,12 @@ def foreign(part: str, total: str = ALL, *, bad: bool = True) -> Objective:
                 "objectives": [{"target": "0.99"}],
                 "indicator": {
                     "metadata": {"name": "errors"},
-                    "spec": {
-                        "ratioMetric": {
-                            "counter": "true",
-                            "total": source(total),
-                            "bad" if bad else "good": source(part),
-                        }
-                    },
+                    "spec": {"ratioMetric": ratio},
                 },
             },
         }
     )
-    findings = inspect_texts({"web.yaml": text.replace("'true'", "true")})
+    findings = inspect_texts({"web.yaml": re.sub("'(true|false)'", r"\1", text)})
     assert not findings.errors, findings.errors
     return findings.spec.objectives[0]
 
@@ -327,3 +333,75 @@ def test_both_kinds_of_rules_count_it_alike() -> None:
         burns = tailspan_rules([objective], EXPLORER_URL)
         alone = yaml.safe_load(vllm_rules([objective], EXPLORER_URL))["groups"]
         assert yaml.safe_load(burns)["groups"][: len(alone)] == alone
+
+
+PROBE: Final = {
+    "gauges": foreign("probe_success", "count(probe_success)", bad=False, counter="false"),
+    "raw failures": raw(
+        "1 - sum(sum_over_time(probe_success[{{.window}}]))"
+        " / sum(count_over_time(probe_success[{{.window}}]))",
+        "failure",
+    ),
+    "raw successes": raw("avg(avg_over_time(probe_success[{{.window}}]))", "success"),
+}
+
+
+@pytest.mark.parametrize("way", PROBE)
+def test_a_failing_probe_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> None:
+    """Two targets fail for half an hour; the live evaluator says at which minutes."""
+    at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
+    fires = expected([(60, 2, 0), (30, 0, 2), (40, 2, 0)], at_s)
+    # Prometheus 2 counts a sample at the very beginning of a range; the live evaluator does not.
+    del fires[119 * MINUTE_S]
+    assert {True, False} <= set(fires.values())
+    values = "1x60 0x29 1x39"
+    promtool(
+        tailspan_rules([PROBE[way]], EXPLORER_URL),
+        {
+            "input_series": [
+                {"series": f'probe_success{{instance="{each}"}}', "values": values} for each in "ab"
+            ],
+            "promql_expr_test": asked(fires),
+        },
+    )
+
+
+@pytest.mark.parametrize("way", PROBE)
+def test_a_probe_that_is_gone_is_absent_and_burns_nothing(promtool: Run, way: str) -> None:
+    """No data is neither good nor bad."""
+    promtool(
+        tailspan_rules([PROBE[way]], EXPLORER_URL),
+        {
+            "input_series": [{"series": "probe_success", "values": "1x20 stale _x40 1x20"}],
+            "promql_expr_test": [
+                *asked({at * MINUTE_S: False for at in range(1, 80)}),
+                *asked({15 * 60: False, 45 * 60: True, 75 * 60: False}, ABSENT),
+            ],
+        },
+    )
+
+
+def test_a_ratio_of_no_requests_is_no_burn_and_no_absence(promtool: Run) -> None:
+    """0 of 0 is NaN: nothing happened, and the metrics are there. Above 1 it is 1."""
+    part, whole = OPEN.format("bad_total"), OPEN.format("all_total")
+    promtool(
+        tailspan_rules([raw(f"{part} / {whole}", "failure")], EXPLORER_URL),
+        {
+            "input_series": [
+                {"series": "bad_total", "values": "0x120 0+300x60"},
+                {"series": "all_total", "values": "0x120 0+100x60"},
+            ],
+            "promql_expr_test": [
+                *asked({at * MINUTE_S: False for at in range(1, 119)}),
+                *asked({at * MINUTE_S: False for at in range(1, 180)}, ABSENT),
+                *asked({at * MINUTE_S: True for at in range(140, 175)}),
+                {
+                    "expr": 'slo:tailspan_bad_events:increase1h{slo="web"}',
+                    "eval_time": "170m",
+                    "exp_samples": [
+                        {"labels": 'slo:tailspan_bad_events:increase1h{slo="web"}', "value": 3600}
+                    ],
+                },
+            ],
+        },
+    )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.burnrate import Pair
-from alerts.objectives import Goodput, QueryRatio
+from alerts.objectives import Goodput, QueryRatio, RawRatio
 from alerts.openslo import inspect, inspect_texts, load
 from alerts.policy import policy_for
 
@@ -260,6 +260,41 @@ def test_a_query_whose_window_is_not_ours_to_set_is_refused(query: str) -> None:
     text = ELSEWHERE.replace("sum(http_requests_total)", f'"{query}"')
     (error, *_) = inspect_texts({"a.yaml": text}).errors
     assert "allowed: a counter" in str(error)
+
+
+def test_a_raw_ratio_is_read_as_openslo_writes_it() -> None:
+    """One query; its type says which part it is of."""
+    before, after = ELSEWHERE.split("    counter: true\n"), ELSEWHERE.split("---\n", 1)
+    raw = (
+        "    rawType: {}\n    raw: {{metricSource: {{type: Prometheus, spec: {{query: '{}'}}}}}}\n"
+    )
+    query = "1 - sum(sum_over_time(x[{{.window}}])) / sum(count_over_time(x[{{.window}}]))"
+
+    def written(kind: str, text: str = query, more: str = "") -> str:
+        return f"{before[0]}{raw.format(kind, text)}{more}---\n{after[1]}"
+
+    for kind, is_bad in (("failure", True), ("success", False)):
+        findings = inspect_texts({"a.yaml": written(kind)})
+        assert not findings.errors
+        indicator = findings.spec.objectives[0].indicator
+        assert isinstance(indicator, RawRatio)
+        assert indicator.is_bad is is_bad
+    for text, says in (
+        (written("bad"), "rawType: 'bad'; allowed: success, failure"),
+        (written("failure", "x"), "raw.metricSource.spec.query: 'x': it looks at no window"),
+        (written("failure", more="    total: {}\n"), "total: give raw, or total with good or bad"),
+        (written("failure").replace("type: P", "type: tailspan #", 1), "a.yaml:"),
+    ):
+        (error, *_) = inspect_texts({"a.yaml": text}).errors
+        assert says in str(error)
+
+
+def test_gauges_are_read() -> None:
+    """As probes export them."""
+    text = ELSEWHERE.replace("counter: true", "counter: false")
+    indicator = inspect_texts({"a.yaml": text}).spec.objectives[0].indicator
+    assert isinstance(indicator, QueryRatio)
+    assert indicator.total.over("5m") == "sum(sum_over_time(http_requests_total[5m]))"
 
 
 def test_a_query_with_its_window_left_open_is_taken_as_it_is() -> None:

@@ -88,6 +88,18 @@ def test_rules_are_printed_or_written(file: Path, tmp_path: Path) -> None:
     assert "vllm:time_to_first_token_seconds" in slo("rules", str(file), "--for", "vllm").stdout
 
 
+def test_rules_of_one_environment_say_which(file: Path) -> None:
+    """A selector is on each series and in the heading; anything else than matchers is refused."""
+    done = slo("rules", str(file), "--selector", "env='prod'")
+    assert done.exit_code == 0
+    assert '# Only series with env="prod"' in done.output
+    assert 'tailspan_slo_events_total{env="prod",slo=' in done.output
+    done = slo("rules", str(file), "--selector", 'env="prod"} or x{')
+    assert done.exit_code == 2
+    assert "--selector" in done.output
+    assert "allowed: matchers as within" in done.output
+
+
 def test_what_cannot_be_made_into_rules_is_a_finding(file: Path) -> None:
     """With the reason; a bad address is wrong usage."""
     assert slo("rules", str(file), "--explorer-url", "javascript:alert(1)").exit_code == 2

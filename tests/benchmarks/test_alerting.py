@@ -1,0 +1,99 @@
+"""The days that alerts are compared on: who was hurt, and what the counters show of it."""
+
+import numpy as np
+import pytest
+
+from benchmarks.alerting import (
+    DAY_S,
+    KINDS,
+    OUTAGES,
+    STEP_S,
+    Days,
+    Page,
+    Promise,
+    by_burn_rate,
+    by_error_rate,
+    by_p99,
+    two_days,
+    users_hurt,
+)
+
+HANG, _, DOWN = OUTAGES
+
+
+@pytest.mark.parametrize(
+    ("steps", "arrived", "hurt", "deserves"),
+    [
+        (20, 10, 10, True),
+        (19, 10, 10, False),  # four minutes and three quarters
+        (20, 10, 1, False),  # exactly a tenth
+        (20, 10, 2, True),
+        (20, 0, 0, False),
+    ],
+)
+def test_a_page_is_deserved_by_the_users_hurt(
+    steps: int, arrived: int, hurt: int, deserves: bool
+) -> None:
+    """More than a tenth of what arrives in five minutes, whatever a budget is."""
+    assert users_hurt(np.full(steps, arrived), np.full(steps, hurt)) is deserves
+
+
+def test_a_handful_of_requests_wakes_nobody() -> None:
+    """Nine of nine fail in an hour; ten of ten deserve a page."""
+    arrived = np.zeros(240, dtype=np.int64)
+    arrived[::26][:9] = 1
+    assert arrived.sum() == 9
+    assert not users_hurt(arrived, arrived)
+    arrived[-1] = 1
+    assert users_hurt(arrived, arrived)
+
+
+def test_a_hang_is_counted_when_it_ends_and_an_absence_never() -> None:
+    """Both deserve a page by when the requests arrived."""
+    for kind in (HANG, DOWN):
+        days = two_days((1, 2), [kind], 4.0)
+        (burn,) = days.burns
+        assert burn.deserves
+        inside = slice(burn.from_s // STEP_S + 1, burn.to_s // STEP_S - 1)
+        assert not days.events[inside].any()
+        assert days.absent[inside].all() == (kind is DOWN)
+        assert (days.bad.max() > 1_000) == (kind is HANG)
+
+
+def test_the_same_seed_makes_the_same_days() -> None:
+    """Figures can be made again."""
+    one, two, other = (two_days((seed, 0), KINDS, 4.0) for seed in (1, 1, 2))
+    assert one.burns == two.burns
+    assert (one.bad == two.bad).all()
+    assert one.burns != other.burns
+
+
+def test_each_rule_pages_of_a_total_failure() -> None:
+    """Of one that lasts an hour, among four days' worth of steps without any other bad request."""
+    steps = 2 * DAY_S // STEP_S
+    events = np.full(steps, 60, dtype=np.int64)
+    bad = np.zeros(steps, dtype=np.int64)
+    first, last = steps // 2, steps // 2 + 240
+    bad[first:last] = 60
+    days = Days([], events, bad, np.zeros(steps, dtype=bool))
+    promise = Promise()
+    for pages in (
+        by_burn_rate(days, promise),
+        by_p99(days, promise.objective.target),
+        by_error_rate(days),
+    ):
+        (page,) = pages
+        assert first * STEP_S < page.fired_s < first * STEP_S + 600
+
+
+def test_absent_counters_page_by_the_policys_own_rule_alone() -> None:
+    """The two thresholds have no data."""
+    steps = DAY_S // STEP_S
+    absent = np.zeros(steps, dtype=bool)
+    absent[100:200] = True
+    events = np.where(absent, 0, 60)
+    days = Days([], events, np.zeros(steps, dtype=np.int64), absent)
+    promise = Promise()
+    assert by_burn_rate(days, promise) == [Page(101 * STEP_S + promise.absent_for_s, 200 * STEP_S)]
+    assert not by_p99(days, promise.objective.target)
+    assert not by_error_rate(days)
