@@ -233,3 +233,13 @@ def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time()
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
     assert found.up_s == pytest.approx(3_008)
+
+
+def test_first_samples_without_a_total_lose_no_busy_time() -> None:
+    """A server samples before its engine has written for the first time."""
+    count = Count("r", 0, 1, 0)
+    told = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
+    found = seen(stretches((count, told)), 0, HOUR_S * NS)
+    ((_, hour),) = found.hours.items()
+    assert hour.busy_s == pytest.approx(6.1)
+    assert found.contradicted_s == 0
