@@ -1,4 +1,4 @@
-"""Whether an objective counts what it should: one that counts nothing never burns. Pure."""
+"""Finds objectives that count no requests or too few: they would never alert. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""Reasons for leaving a request out that say something of the telemetry, not of the request."""
+"""Reasons for leaving a request out that are faults of the telemetry, not of the request."""
 
 EXPECTED: Final = 100
-"""Requests of which at least one should be selected: an objective on 5 % of the traffic would miss
-so many by chance once in 170 times (0.95 to the power of 100)."""
+"""Out of this many requests, at least one should be selected. An objective on 5 % of the traffic
+would select none of them by chance once in 170 times (0.95 to the power of 100)."""
 
 LEAST_LEFT_OUT: Final = 5
-"""Fewer requests that were left out can be chance, as with bad ones (`policies/`)."""
+"""If fewer requests were left out, it may be chance, as with bad requests (`policies/`)."""
 
 NONE_SELECTED: Final = "none_selected"
 
@@ -28,12 +28,12 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """The reason for which an objective is blind; None where it is not.
+    """Return why an objective is blind; None if it is not.
 
     Args:
-        counts: events of a while.
-        excluded: requests left out in the same while, by reason.
-        requests: all requests of the same while, whatever the objective selects.
+        counts: events of one window.
+        excluded: requests left out in the same window, by reason.
+        requests: all requests of the same window, selected by the objective or not.
 
     Returns:
         A key of `WORDS`.

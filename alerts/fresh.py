@@ -1,10 +1,10 @@
-"""Counts of the newest steps, counted again only where requests have come since.
+"""Counts of the newest steps; a step is counted again only if requests were added to it.
 
-The newest ten minutes are not kept yet, for late requests may still come; to count all of them
-anew every 15 s would be most of what a busy Tailspan does. The marks that the writer leaves with
-each transaction (`store.slo_marks`) say which steps changed, and how far back their requests reach:
-all of them, where one process writes the database. Counts are still made of the stored rows: a
-repeat counts once.
+Counts of the newest ten minutes are not stored yet, because late requests may still arrive.
+Counting all of them again every 15 s would be most of the work of a busy Tailspan. The marks that
+the writer adds in each transaction (`store.slo_marks`) list which steps changed, and how far back
+their requests reach. The marks are complete if one process writes the database. Counts are still
+made from the stored rows, so a repeated request counts once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,14 +28,14 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Heard(NamedTuple):
-    """Of a step's requests: how many times some came, and when the earliest was received."""
+    """How many times requests were added to a step, and when the earliest was received."""
 
     times: int
     from_unix_ns: int
 
 
 class FreshCounts:
-    """Remembers counts of steps, as long as one process writes. One thread at a time.
+    """Remembers counts of steps, if one process writes. Use it on one thread at a time.
 
     Args:
         count: counts a stretch of the stored requests.
@@ -49,7 +49,7 @@ class FreshCounts:
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
     def hear(self, marks: Iterable[Mark]) -> None:
-        """Note which steps have requests that were stored since they were last counted."""
+        """Record the steps that got requests after they were last counted."""
         for mark in marks:
             self._sources.add(mark.source)
             before = self._heard.get(mark.until_unix_s, _Heard(0, mark.received_unix_ns))
@@ -57,7 +57,7 @@ class FreshCounts:
             self._heard[mark.until_unix_s] = _Heard(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """What ended until now was stored unheard, at least in part; called each time."""
+        """Record since when marks are complete. Only the first call has an effect."""
         if self._heard_from_s is None:
             self._heard_from_s = now_s
 
@@ -107,7 +107,7 @@ class FreshCounts:
         return older + [count for each in steps for count in self._known[goodput.digest, each][1]]
 
     def _forget(self, until_s: int) -> None:
-        """What is older is kept by now, or counted as if we had just begun."""
+        """Forget older steps: their counts are stored by now, or are made as after a start."""
         self._heard = {step: each for step, each in self._heard.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
         if self._heard_from_s is not None:
@@ -115,7 +115,7 @@ class FreshCounts:
 
 
 def _runs(steps: Sequence[int], wanted: Callable[[int], bool]) -> Iterator[list[int]]:
-    """Neighbours among the steps that are wanted."""
+    """Yield runs of adjacent steps that are wanted."""
     run: list[int] = []
     for step in steps:
         if wanted(step):

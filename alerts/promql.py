@@ -152,8 +152,8 @@ def check(text: str) -> None:
 
 
 def _normalised(text: str) -> str:
-    """The window's template as we write it, and raw strings (which the parser reads otherwise than
-    Prometheus does) in double quotes."""
+    """Write the window's template in our form, and raw strings in double quotes, because the parser
+    reads raw strings differently from Prometheus."""
 
     def in_quotes(found: re.Match[str]) -> str:
         return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
@@ -190,7 +190,10 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
-    """Sum or count and the selector, where the query is one without labels; sum of a selector."""
+    """Return the aggregation (sum or count) and the selector of an ungrouped query, else None.
+
+    A selector without an aggregation is a sum.
+    """
     tree, aggregation = _bare(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)

@@ -17,21 +17,22 @@ from alerts.rulefile import Alert, Group, Recording, quoted
 
 ALLOWED: Final = 'matchers as within {…} of a selector: env="prod",region=~"eu-.*"'
 MAX_CHARACTERS: Final = 1_000
-"""Every expression of a rules file repeats it, some 40 times for each objective."""
+"""Every expression of a rules file repeats the matchers, about 40 times for each objective."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _OWN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?<![a-zA-Z0-9_:])((?:tailspan_|vllm:)[a-zA-Z0-9_:]+)(\{\}?)?'
 )
-"""A string, or a raw series of Tailspan or vLLM; recorded series have a prefix before theirs."""
+"""Matches a string, or a raw series of Tailspan or vLLM. It does not match recorded series, which
+have a prefix before `tailspan_` or `vllm:`."""
 
 
 def read_selector(text: str) -> str:
-    """Check matchers, and write them anew so that nothing else is in them.
+    """Check matchers and write them again, so that the result holds nothing else.
 
     Raises:
-        ExpressionError: it is not matchers alone.
+        ExpressionError: the text holds something other than matchers.
     """
     wrong = f"{shown(text)}; allowed: {ALLOWED}"
     if len(text) > MAX_CHARACTERS:
@@ -57,7 +58,7 @@ def read_selector(text: str) -> str:
 
 
 def matched(expression: str, selector: str) -> str:
-    """An expression of ours with the matchers on each raw series."""
+    """Return one of our expressions with the matchers added to each raw series."""
 
     def more(found: re.Match[str]) -> str:
         if found[1] is None:
@@ -72,7 +73,7 @@ def matched(expression: str, selector: str) -> str:
 
 
 def matched_groups(groups: Sequence[Group], selector: str) -> list[Group]:
-    """Groups of ours, each rule so matched."""
+    """Return our rule groups with the matchers added to every rule."""
 
     def rule(each: Recording | Alert) -> Recording | Alert:
         return replace(each, expr=matched(each.expr, selector))

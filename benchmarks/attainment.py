@@ -61,7 +61,7 @@ _SIMULATED_ROWS: Final = 12_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window's counts and what was said of it."""
+    """The counts of one window, and the verdict on it."""
 
     run: int
     metric: Metric
@@ -75,18 +75,18 @@ class Window:
 
     @property
     def kind(self) -> str:
-        """What counting says of it."""
+        """The class of the window by its counts: fell, held or other."""
         if self.kept_before - self.kept >= FELL:
             return "fell"
         return "held" if self.kept >= 1.0 - BUDGET else "other"
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Arrivals whose rate wanders, as an hour's does: by half within minutes."""
+    """Return arrivals whose rate varies by half within minutes, as in real traffic."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:
-        # A mean-reverting walk of the logarithm, with a memory of ten minutes.
+        # The logarithm of the rate is a mean-reverting walk with a time constant of 10 min.
         step_s = chance.expovariate(5.0 * np.exp(level))
         level += -level * step_s / 600.0 + chance.gauss(0.0, 0.3) * (2 * step_s / 600.0) ** 0.5
         at_s += step_s

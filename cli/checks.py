@@ -228,7 +228,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("metrics", True, f"{where}/{path} {what}")
     answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
     if "tailspan_" in answer.body:
-        yield Finding("metrics", True, f"{where}/metrics tells of Tailspan")
+        yield Finding("metrics", True, f"{where}/metrics serves Tailspan's series")
     elif answer.status == _UNAUTHORISED:
         yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
     else:
@@ -237,7 +237,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Which parts failed since the start and work again; those that fail now are in /readyz."""
+    """Report parts that failed since the start and work again; /readyz names those that fail."""
     samples = told(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
@@ -254,7 +254,7 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings of a look; one that fails is itself a finding, and the next look goes on."""
+    """Yield the findings of a check. If the check itself fails, that is a finding too."""
     try:
         yield from look
     except Exception as error:  # a defect

@@ -1,5 +1,5 @@
-"""Clocks that are off: by what a running Tailspan reports on /metrics of its own clock and of its
-senders', and by the requests in the database that both a server and its client reported."""
+"""Finds wrong clocks, from the clock metrics of a running Tailspan and from requests in the
+database that both a server and its client reported."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,19 @@ from cli.text import printable
 from cli.told import told
 
 LATE_S = 60.0
-"""Exporters send every few seconds: what is older on arrival waited, or its clock is behind."""
+"""Exporters send every few seconds: older data waited on the way, or its clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""After an ordinary restart deleting catches up within as long as the restart took."""
+"""After an ordinary restart, deletion catches up within the time that the restart took."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
-"""As `exporters.slo.LATE_NS`."""
+"""The same as `exporters.slo.LATE_NS`."""
 _LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
 _LOOKED_AT_NS = 300 * 10**9
 _APART_S = 1.0
 
 
 def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether those who send agree with the collector on what time it is; nothing where none do."""
+    """Compare the clocks of the senders with the collector's; no finding without senders."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
@@ -41,7 +41,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     )
     if not leads_s:
         return
-    # One's own clock is behind, where everybody else's is ahead.
+    # If the clocks of all senders are ahead, the collector's own clock is behind.
     ours = " (all are: look at the clock of the collector's machine first)"
     whose = ours if 1 < len(leads_s) == len(ahead_s) else ""
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
@@ -70,7 +70,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
-    """Whether Tailspan's own clock is followed."""
+    """Report a wrong clock of Tailspan itself, and retention that is behind."""
     if jump_s:
         way = "ahead of" if jump_s > 0 else "behind"
         yield Finding(
@@ -93,7 +93,7 @@ def _own(jump_s: float, behind_s: float) -> Iterator[Finding]:
 
 
 def against_clients(url: str | None) -> Iterator[Finding]:
-    """Whether servers agree with their clients on what time it is; nothing where nobody can say.
+    """Compare clocks of servers and their clients, by the requests that both reported.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
@@ -113,7 +113,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
             "clocks",
             False,
             f"{_shown(each.replica)}: its clock is {which} its clients' by {length(seconds)} at"
-            f" least, as {each.requests} requests say that both told of",
+            f" least, measured on {each.requests} requests that both reported",
             "set both by NTP (timedatectl, chronyc tracking)",
         )
     if found and not off:

@@ -67,21 +67,21 @@ from ui.sign_in_file import SignIn
 
 EXPLORER_START_S = 60.0
 EVALUATION_QUIET_S = 300.0
-"""Twenty evaluations: the first one counts what is there, of which a week takes some minutes."""
+"""Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
 RETENTION_QUIET_S = 3_600.0
-"""The first look after an upgrade makes thousands of rollups."""
+"""The first run after an upgrade makes thousands of rollups."""
 GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
-"""What an orchestrator asks for: without a token, under whatever name."""
+"""Paths that an orchestrator probes. They need no token, and any Host header is allowed."""
 FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
-"""What `tailspan up --simulate` shows: an incident that pages, and under way (tests/cli)."""
+"""What `tailspan up --simulate` shows: a running incident that pages (tests/cli)."""
 NAMELESS = "a server that gives no name (service.instance.id)"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where everything listens; 0 takes a free one."""
+    """The ports to listen on; 0 takes a free one."""
 
     grpc: int = 4317
     http: int = 4318
@@ -90,20 +90,20 @@ class Ports:
 
 
 class Arrivals:
-    """Notes who was heard of, so that a newcomer is told that it works."""
+    """Records which replicas have sent data, so that the first data of each is announced."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Their names: the first `MOST_NAMED`, for a sender may make them up without end."""
+        """Names of the first `MOST_NAMED` replicas; a sender could invent any number of names."""
         self.requests = 0
         self.simulated = False
-        """Whether any was."""
+        """Whether any of the data was simulated."""
         self.news = asyncio.Event()
 
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Take note; called on the event loop."""
+        """Record the senders of stored rows; called on the event loop."""
         rows = RequestRows.of(requests)
         self.requests += len(rows)
         told = set(zip(rows.column("source"), rows.column("replica"), strict=True))

@@ -119,7 +119,7 @@ class Supervisor:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * (0.5 + self._chance() / 2)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            # What may pass is said in a line; a defect with where it is.
+            # A failure that may pass is logged in one line, a defect with its traceback.
             _log.warning(
                 "%s failed (%s: %s); it is started again in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),
@@ -129,11 +129,11 @@ class Supervisor:
 
 
 class ChildEnded(Exception):  # noqa: N818 -- it says what is the case
-    """A process beside this one ended; its log says why."""
+    """A child process ended. Its own log has the reason."""
 
 
 class EndedByItself(Exception):  # noqa: N818 -- it says what is the case
-    """A loop ended that should run for ever."""
+    """A loop that should run for ever has ended."""
 
 
 def _words(found: Iterable[tuple[Task, str | None]]) -> Iterable[str]:

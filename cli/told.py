@@ -1,4 +1,4 @@
-"""What a running Tailspan tells of itself on its /metrics."""
+"""Reads the series that a running Tailspan exports on its /metrics."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +11,14 @@ if TYPE_CHECKING:  # a command waits for its imports
 
 TIMEOUT_S: Final = 3.0
 MOST_BYTES: Final = 64 * 2**20
-"""A thousand replicas tell some 40 MB, and what is asked for here comes last."""
+"""A thousand replicas export about 40 MB, and the series that are read here come last."""
 
 
 def told(host: str, port: int, access: Access, prefix: str | tuple[str, ...]) -> "list[Sample]":
-    """The samples of names with one of these prefixes; none where nobody listens, or another
-    program does."""
+    """Return the samples whose names have one of these prefixes.
+
+    The list is empty if no program listens there, or if it is another program.
+    """
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"

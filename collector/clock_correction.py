@@ -1,4 +1,4 @@
-"""Setting a message's rows back, once it is known by how much (`collector/clocks.py`)."""
+"""Sets a message's rows back by the clock lead that `collector/clocks.py` measured."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -12,7 +12,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""NTP keeps clocks within milliseconds, and no question here is about less than a second."""
+"""NTP keeps clocks within milliseconds. Leads of less than a second do not matter here."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
 _TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
@@ -21,25 +21,25 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """The replica that sent a request's row; None for a client, whatever it calls itself."""
+    """Return the replica that sent a request's row; None for a client, even if it gives a name."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
 
 def end_unix_ns(row: Row) -> int:
-    """When a request ended, as it was sent."""
+    """Return when a request ended, by the uncorrected row."""
     return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """How far ahead of its arrival a sender's message is; the default is for rows without a name.
+    """How far a sender's message is ahead of its arrival; the default is for rows without a name.
 
     Attributes:
-        lead_ns: of the newest rows that lie together.
-        known_ns: by how much the sender's rows were set back before.
-        proven_ns: by how much to set rows back that are not ahead by themselves.
-        shared_ns: by how much our own clock is ahead, for a sender that reads the same; else 0.
+        lead_ns: the lead of the message, without outliers.
+        known_ns: by how much the sender's earlier rows were set back.
+        proven_ns: by how much to set back rows that are not ahead of their arrival.
+        shared_ns: by how much our own clock is ahead, for a sender on the same clock; else 0.
     """
 
     lead_ns: int = 0
@@ -49,11 +49,11 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Whether rows are moved that are not ahead by themselves."""
+        """Whether rows are moved even if they are not ahead of their arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """By how much to set back a row; None where it is ahead of those beside it."""
+        """Return by how much to set a row back; None if it is ahead of the rest of its message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns
@@ -68,7 +68,7 @@ class Correction:
 
     Args:
         leads: of the senders whose rows may have to be moved.
-        set_back: by how much rows were set back before, by their key as sent; added to.
+        set_back: by how much earlier rows were set back, by their key as sent; updated.
         arrived_unix_ns: when the message arrived.
         own_ns: by how much our own clock is ahead.
     """
@@ -88,7 +88,8 @@ class Correction:
         """How many rows were moved, by sender."""
 
     def apply(self, batch: Batch) -> None:
-        """Replace the batch's rows; what cannot be right is refused and counted."""
+        """Correct the rows of the batch in place. Rows that cannot be corrected are refused and
+        counted."""
         kept = [self._request(batch, row) for row in batch.requests.rows]
         batch.requests = RequestRows([row for row in kept if row is not None])
         batch.samples, batch.sample_points = self._samples(
@@ -104,7 +105,7 @@ class Correction:
         lead_ns = end_unix_ns(row) - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # By itself, but for our own clock: a client beside us has the same.
+            # Correct the row separately. A client on our machine reads our clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

@@ -13,13 +13,13 @@ so that one late message does not count either.
 - After `FEWEST` messages whose middle is above `TOLERANCE_NS`, all rows of the sender are set back,
   also those that do not lie ahead by themselves. The amount stays while it is about right, because
   the instant since when totals count is set back, too, and another amount would be another count.
-- A row further ahead than those beside it is wrong by itself. A request is set back by itself, a
-  sample or start is refused: several of them would fall on the same instant.
-- A row without a name may be anybody's, as all clients' are. It is judged by itself, and never
-  moves another row.
+- A row further ahead than the rest of its message is corrected separately: a request is set back
+  by its own lead. A sample or start is refused, because several would get the same instant.
+- A row without a name may come from any sender, as all rows of clients do. It is corrected
+  separately, and never moves another row.
 
-The rows say by how much: sent = kept + `clock_ahead_s`. What is sent again, because an answer was
-missed, is set back by as much as the first time: instants are part of the key of rows.
+Each row records the correction: sent = kept + `clock_ahead_s`. A row that is sent again, because
+an answer was missed, is set back by as much as the first time: instants are part of its key.
 
 Where our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with
 it. Their rows are moved by that jump, forwards or backwards.
@@ -38,18 +38,19 @@ from collector.normalise.batch import Batch
 from telemetry.corroborated_time import CorroboratedClock
 
 REMEMBERED: Final = 16
-"""Messages of a sender. A server sends every second or so."""
+"""Messages remembered for each sender. A server sends about once a second."""
 FEWEST: Final = 3
-"""Messages that must agree before rows are moved that are not ahead by themselves: the middle of
-two is one of them, the middle of three has another beside it."""
+"""Messages that must agree before rows that are not ahead of their arrival are moved. With fewer,
+one wrong message could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Rows of a message that lie together: an exporter's queue holds minutes, not hours."""
+"""Rows later than the median of their message by more than this do not count for its lead. An
+exporter's queue holds minutes of data, not hours."""
 MOST_SOURCES: Final = 1_000
-"""Senders told apart, as many as engines on /metrics. Others are judged by each message."""
+"""Senders that are tracked, as many as engines on /metrics. Others are judged by each message."""
 SILENT_NS: Final = 600 * 10**9
-"""A sender silent for so long is not reported, and makes way for a new one."""
+"""A sender that is silent for this long is not reported, and a new one may replace it."""
 MOST_REPEATS: Final = 100_000
-"""Rows that were set back and would be by as much again; about 20 MB, if a clock is that fast."""
+"""Rows whose correction is remembered, so that a repeat gets the same one; 20 MB when full."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """Senders beyond `MOST_SOURCES`."""
@@ -57,7 +58,7 @@ OTHER: Final = "other"
 
 @dataclass(slots=True)
 class Source:
-    """What is known of one sender's clock."""
+    """The measured state of one sender's clock."""
 
     name: str
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -136,7 +137,7 @@ class Clocks:
                 self._set_back.popitem(last=False)
 
     def report(self) -> list[Source]:
-        """The senders that were heard lately, by name."""
+        """Return the senders that sent something lately, by name."""
         since = self._now_unix_ns - SILENT_NS
         all_ = (*list(self._sources.values()), self._unnamed, self._other)
         found = [each for each in all_ if each.heard_unix_ns and each.heard_unix_ns >= since]

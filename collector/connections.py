@@ -179,7 +179,7 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # Not in the task: one that gives way before its first step never takes it.
+            # Not in the task: if it is cancelled before its first step, none of its code runs.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -202,8 +202,11 @@ class Acceptor:
         )
 
     def _make_way(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest: of this sender, else of the one that has
-        the most."""
+        """Close the connection that has waited longest; return False if none waits.
+
+        Args:
+            peer: close one of this sender; None: one of the sender with the most connections.
+        """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
         waiting = [

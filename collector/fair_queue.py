@@ -1,4 +1,4 @@
-"""A queue that is fair between senders by the time their messages take.
+"""A queue that shares reading time fairly between senders.
 
 Messages are read one at a time, and one message may take a hundred times as long as another. In
 order of arrival, a few expensive messages of one sender would delay all others. Here the sender
@@ -34,7 +34,7 @@ class FairQueue:
     """Work by sender. Thread-safe; forgets a sender that has no work.
 
     Args:
-        max_load: a sender with so much load or more is passed over until some of it is removed.
+        max_load: a sender with this load or more is skipped until some of it is removed.
         clock: monotonic seconds.
     """
 
@@ -47,7 +47,7 @@ class FairQueue:
         self._senders: dict[str, _Sender] = {}
         self._loads: Counter[str] = Counter()
         self._now_s = 0.0
-        """The time used by the sender that was served last: where a new one begins."""
+        """`used_s` of the sender that was served last; a new sender starts with this value."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
         """Add work; the future gets its result."""

@@ -15,11 +15,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from collector.connections import Connection, ConnectionLimits
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Of a request's head: nginx and Apache allow 8 KiB for a line."""
+"""The largest head of a request; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""A body may have 1,024 chunks, and one more for each 256 bytes. h11 takes about 20 µs for each: a
-body of 16 MiB in single bytes would take minutes of the event loop."""
+"""A body may have 1,024 chunks, plus one for each 256 bytes. h11 takes about 20 µs for each chunk,
+so a body of 16 MiB in chunks of one byte would block the event loop for minutes."""
 
 
 class TimedH11(H11Protocol):
@@ -27,9 +27,9 @@ class TimedH11(H11Protocol):
 
     Args:
         connection: what the acceptor counts.
-        limits: the times.
-        closed: called at the end.
-        given: what uvicorn gives its own.
+        limits: the time limits.
+        closed: called when the connection is lost.
+        given: the arguments that uvicorn passes to its own protocol.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class TimedH11(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """As `connections.Held`: for a request, or for its answer to be read."""
+        """See `connections.Held`: it waits for a request, or for the client to read the answer."""
         waits = self._write is not None or not self._answering
         return self._waited_since if waits else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
-        # Whatever is not sent counts as not read: else a connection that is closed while less
-        # than 64 KiB wait would stay for ever. Not 0, at which asyncio's TLS always pauses.
+        # Count every unsent byte as unread. Otherwise a connection that is closed while less than
+        # 64 KiB wait would stay open for ever. Not 0, at which asyncio's TLS always pauses.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()
@@ -71,7 +71,7 @@ class TimedH11(H11Protocol):
         self._closed(self._connection)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on, and start the timer of a head that has begun."""
+        """Pass the data to uvicorn, and start or stop the timer for a request's head."""
         super().data_received(data)
         if self._answering:
             if self._head is not None:
@@ -86,14 +86,14 @@ class TimedH11(H11Protocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is answered."""
+        """Start the write timer: the client reads more slowly than the answer is written."""
         super().pause_writing()
         if self._write is None:
             self._waited_since = time.monotonic()
             self._write = self.loop.call_later(self._limits.write_s, self._abort)
 
     def resume_writing(self) -> None:
-        """The client has read everything."""
+        """Stop the write timer: the client has read everything."""
         super().resume_writing()
         self._waited_since = time.monotonic()
         if self._write is not None:

@@ -57,7 +57,7 @@ class Rooms:
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = held.size_bytes - own_bytes
-            # While no other message waits, one of any size is accepted: its size is limited apart.
+            # When no other message waits, any size is accepted here; it is limited elsewhere.
             if others and held.size_bytes + more_bytes > most:
                 raise BusyError(
                     f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"
@@ -65,7 +65,7 @@ class Rooms:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Count so many more, or fewer."""
+        """Add to the counts; negative numbers release."""
         held = self._peers.setdefault(peer, _Held())
         for each in (held, self._all):
             each.messages += messages
@@ -85,7 +85,7 @@ class Room:
         self.size_bytes = 0
 
     def grow(self, more_bytes: int) -> None:
-        """Reserve more before it is held.
+        """Reserve more bytes before they are used.
 
         Raises:
             BusyError: there is no room for it.
@@ -94,19 +94,19 @@ class Room:
         self.set(self.size_bytes + more_bytes)
 
     def set(self, size_bytes: int) -> None:
-        """Reserve exactly this much, whatever the limit: it is held already."""
+        """Reserve exactly this much without checking the limit: the memory is already in use."""
         self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 
     def move(self) -> "Room":
-        """The same reservation as a new object; this one is closed."""
+        """Move the reservation to a new object, and close this one."""
         moved = Room(self._rooms, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False
         return moved
 
     def close(self) -> None:
-        """Release it; idempotent."""
+        """Release the reservation. Idempotent."""
         if self._open:
             self._open = False
             self._rooms.change(self.peer, -1, -self.size_bytes)

@@ -1,8 +1,8 @@
-"""Engine starts: repeats are left out, and no sender can make up more than engines could.
+"""Limits engine starts: drops repeats, and refuses more starts than real engines could make.
 
-An engine start is the only row that outlives retention, because it holds for as long as its
-engine runs. So it must not be free to make: a replica has an allowance of starts, and so have all
-replicas together. Both are refilled with time; what is beyond is refused as `too_many_starts`.
+An engine start is the only row that outlives retention, because it applies for as long as its
+engine runs. So each replica has an allowance of starts, and so have all replicas together. Both
+are refilled over time; further starts are refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -14,17 +14,19 @@ from collector.reasons import Refusal
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
-"""Each process reports each engine: 16 API servers in front of 16 engines start at once."""
+"""Starts of one replica at once: each process reports each engine, and 16 API servers in front of
+16 engines may start together."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""No server loads a model in less (`exporters.engines.GONE_NS`), so no engine restarts faster."""
+"""One more start of a replica each 10 s. No server loads a model faster
+(`exporters.engines.GONE_NS`), so no engine restarts more often."""
 ALL_BURST: Final = 4_096
-"""16 replicas of that kind, or the 1,000 engines that /metrics has room for, four times."""
+"""Enough for 16 such replicas, or for four starts of each of the 1,000 engines on /metrics."""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""A fleet of 1,000 engines that are all replaced in 90 minutes."""
+"""Enough to replace all engines of a fleet of 1,000 within 90 minutes."""
 MOST_REPLICAS: Final = 1_000
-"""Remembered at once; the longest silent is forgotten, its starts count against all."""
+"""Replicas remembered at once; the one that was silent longest is forgotten."""
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
-"""Engines and processes of one replica whose last start is known."""
+"""Engines and processes of one replica whose last start is remembered."""
 
 _SAID: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
@@ -33,7 +35,7 @@ _SAID: Final = tuple(
 
 @dataclass(slots=True)
 class Allowance:
-    """So many at once, and one more each time `refill_ns` have passed."""
+    """Allows `burst` at once, and one more each time `refill_ns` have passed."""
 
     burst: int
     refill_ns: int
@@ -59,11 +61,11 @@ class _Replica:
         default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """When each engine's process last started, and a hash of what it said."""
+    """When each engine's process last started, and a hash of the other values of its start."""
 
 
 class StartLimits:
-    """Takes repeats and what is too much out of a message's starts."""
+    """Removes repeats, and starts beyond the limits, from a message."""
 
     def __init__(self) -> None:
         self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
@@ -77,10 +79,10 @@ class StartLimits:
             process, said = (start.engine, start.process), _said(start)
             last_unix_ns, last_said = replica.last.get(process, (0, 0))
             if said == last_said and start.at_unix_ns == last_unix_ns:
-                kept.append(start)  # sent again: the first may not have been committed
+                kept.append(start)  # a retry: the first one may not have been committed
                 continue
             if said == last_said and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
-                continue  # accepted: nothing starts as often
+                continue  # a repeat: accepted, not stored; no engine restarts this fast
             if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
                 batch.accepted -= 1
                 batch.refused[Refusal.TOO_MANY_STARTS] += 1

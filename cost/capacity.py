@@ -29,19 +29,19 @@ from numpy.typing import NDArray
 from telemetry.accounts import FloatArray, IntArray
 
 LEAST_JUDGED: Final = 100
-"""Requests in all, below which a rate that keeps an objective is luck."""
+"""The least number of requests to judge by. With fewer, a rate that meets an objective is luck."""
 BAND_REQUESTS: Final = 2_500
-"""Requests that the rate of a band is measured from: its standard error is 1/√2500 = 2 %."""
+"""Requests from which the rate of a band is measured: its standard error is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""Stretches in a band, at least: half an hour of five minutes each. Of one stretch alone it is
-not known how much stretches differ: with single ones, a fleet that was always overloaded by 20 %
-seemed to keep its objective in 14 of 80 simulations; with six, in none of 120."""
+"""The least number of stretches in a band: six of five minutes are half an hour. One stretch does
+not show how much stretches differ. With bands of one stretch, a fleet that was always overloaded
+by 20 % seemed to meet its objective in 14 of 80 simulations; with six, in none of 120."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one objective counted, in stretches of equal length."""
+    """The counts of one objective, in stretches of equal length."""
 
     target: float
     good: IntArray
@@ -52,12 +52,12 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """At which rate the objectives were kept."""
+    """The highest rate at which the objectives were met."""
 
     requests: int
-    """That were counted, by the objective that counts most; 0 where there is no objective."""
+    """Requests counted by the objective that counts most; 0 if there is no objective."""
     rps: float | None
-    """The highest rate at which all objectives were kept; None where there was none."""
+    """The highest rate at which all objectives were met; None if there was none."""
 
     @property
     def known(self) -> bool:
@@ -66,10 +66,10 @@ class Kept:
 
 
 def kept_rate(objectives: Sequence[Judged], length_s: float, seed: int = 0) -> Kept:
-    """The highest rate of requests at which all objectives were kept.
+    """Return the highest rate of requests at which all objectives were met.
 
     Args:
-        objectives: what each counted in the same stretches.
+        objectives: the counts of each in the same stretches.
         length_s: of each stretch.
         seed: of the thinning; the same one gives the same answer.
     """

@@ -89,16 +89,19 @@ def groups_of(
 
 @dataclass(slots=True)
 class _Split:
-    """What requests that share labels cost in one hour on one replica, and what their tokens
-    weigh. Split hour by hour, so that a window's dollars in are the sum of its hours'."""
+    """The cost of the requests that share labels, in one hour on one replica, and their weighted
+    tokens. It is split hour by hour, so that a window's input dollars are the sum of its hours'."""
 
     usd: float = 0.0
     went_in: float = 0.0
     came_out: float = 0.0
 
     def in_share(self, weights: Weights) -> float:
-        """The share of the tokens that went in. Requests received in an earlier hour have their
-        tokens there: their seconds here are split as all steps of this hour are."""
+        """Return the input tokens' share of the weight.
+
+        A request's tokens count in the hour in which it was received. Without tokens in this hour,
+        return the share of all steps of the hour.
+        """
         if self.went_in + self.came_out > 0:
             return self.went_in / (self.went_in + self.came_out)
         return weights.in_share or 0.0

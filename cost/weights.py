@@ -87,7 +87,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
 
 
 def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
-    """The weights of each replica in each hour in which it received requests."""
+    """Return the weights of each replica for each hour in which it received requests."""
     place = list(cells.by).index("replica")
     sums: dict[Key, list[float]] = defaultdict(lambda: [0.0] * 4)
     for index, (group, hour) in enumerate(

@@ -1,15 +1,15 @@
-"""Whether an objective's attainment fell: who was hurt, before any question of why.
+"""Tests whether an objective's attainment fell.
 
-Pure. A request is slow when it breaks the objective's threshold of the latency asked about.
+Pure. A request is slow when it breaks the objective's threshold for the latency asked about.
 Attainment fell when the window misses the target and more requests are slow than in the
-baseline, beyond chance. Both parts are needed: within the target nobody was hurt, and a target
-that is missed as often as before is no new incident.
+baseline, beyond chance. Both parts are needed: a window within its target is no incident, and a
+target that is missed as often as before is no new incident.
 
 The test compares two proportions, with one correction: requests of the same minute share their
 server's state, so slow ones come in bursts. Kish's design effect, measured between neighbouring
-blocks of the baseline, says how many independent requests the counts are worth. It is measured
-between neighbours, so that a drift within the baseline does not count as noise, and not in the
-window: an incident is a burst, and must not excuse itself.
+blocks of the baseline, gives the number of independent requests that the counts are worth. It is
+measured between neighbours, so that a drift within the baseline does not count as noise. It is not
+measured in the window, because an incident is itself a burst and would hide itself.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (adding one slow and one quick
 request to each side keeps the test's level at small counts); Kish, Survey Sampling, 1965; von
@@ -28,26 +28,27 @@ from diagnosis.question import Metric, Question
 from diagnosis.requests import BoolArray, FloatArray, Requests
 
 FEWEST: Final = 30
-"""Requests in each stretch: below it, one slow request is more than three in a hundred."""
+"""The least number of requests in each stretch. With fewer, one slow request is more than 3 %."""
 
 CERTAIN: Final = 1.645
-"""Standard errors, of a one-sided test: one rise in 20 by chance, where nothing changed. It is
-asked only where the window misses its target, so that a false call tells of requests that are
-slow indeed."""
+"""Standard errors of a one-sided test: if nothing changed, one test in 20 finds a rise by chance.
+The test is made only if the window misses its target, so the requests of a false alarm are slow
+all the same."""
 
 LEAST_KEPT: Final = 0.5
-"""Of the baseline's requests, how many must keep a threshold for it to judge. A threshold that
-most of the usual traffic breaks does not separate usual from slow: unless still more break it
-now, the size of the growth judges in its place."""
+"""The share of the baseline's requests that must meet a threshold for it to be used. A threshold
+that most of the usual traffic breaks does not separate usual from slow. Unless even more requests
+break it now, the size of the growth decides instead."""
 
 _BLOCKS: Final = 12
-"""The baseline is cut in so many at least, of a minute at most, as for the tail's interval."""
+"""The baseline is cut into at least so many blocks of at most a minute, as for the tail's
+interval."""
 _BLOCK_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What an objective asks of the latency in question.
+    """The threshold that an objective sets for the latency in question.
 
     Args:
         slo: the objective's name.
@@ -64,7 +65,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """How an objective's threshold was kept before and now, in requests."""
+    """Requests, and slow requests, by an objective's threshold, in the baseline and the window."""
 
     slo: str
     threshold_s: float

@@ -1,8 +1,8 @@
-"""How near each engine comes to what its GPUs can do, over the last minute.
+"""Utilisation of each engine's GPUs against their peaks, over the last minute.
 
-From the samples that were stored and from what the engines told of themselves when they
-started: shape, device. An engine of which one of these is not known is absent, as is one that
-did nothing. Bytes and FLOPs are of one GPU, as a mean over the engine's.
+Computed from stored samples, and from the model shape and the device that engines reported when
+they started. Engines without a known shape or device are omitted, and so are idle engines. Bytes
+and FLOPs are those of one GPU, as a mean over the engine's GPUs.
 """
 
 import logging
@@ -35,11 +35,11 @@ SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
 STARTS_KEPT_NS: Final = 30 * 10**9
-"""How long it is not asked again what engines were started with."""
+"""How long the stored engine starts are cached."""
 MOST_ENGINES: Final = 1000
 MOST_ROWS: Final = 4_096
-"""Of one engine: a minute of 64 processes that sample each second. Samples may come in any order,
-and often, so their instants do not bound their number."""
+"""Samples kept of one engine: a minute of 64 processes that sample each second. Samples may arrive
+in any order and at any rate, so a time limit would not limit their number."""
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 EngineKey = tuple[str, int]
 _Row = tuple[int, int, int]
-"""Instant, process, its start."""
+"""Instant, process, start of the process."""
 _Kind = tuple[str | None, str | None, Chunks | None]
 """Shape, device and chunks."""
 
@@ -75,10 +75,10 @@ class _Engine:
     model: str | None
     rows: deque[_Row] = field(default_factory=deque)
     totals: "array[float]" = field(default_factory=lambda: array("d"))
-    """Those of each row, one row after another; NaN where unknown."""
+    """The totals of each row, one row after another; NaN if unknown."""
 
     def add(self, row: _Row, totals: list[float]) -> bool:
-        """Add a sample; whether the oldest had to make way."""
+        """Add a sample. Return True if the oldest one was dropped for it."""
         self.rows.append(row)
         self.totals.extend(totals)
         if len(self.rows) <= MOST_ROWS:

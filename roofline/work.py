@@ -1,13 +1,14 @@
-"""Bytes and FLOPs of engine steps: what the memory has to give, and what is to be computed.
+"""Bytes that engine steps move, and FLOPs that they compute.
 
     bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token
             + (P + N) · KV of a token, written
     FLOPs = 2 · weights a token goes through · tokens + 4 · heads · head size · (Q + C)
 
-of one GPU, as a mean over the engine's. R is what chunks of a prompt read back of the chunks
-before them. Of the table of input embeddings a step gathers a row a token; the whole of it is
-read only where it is the last layer's matrix, too (tied). Weights of experts: those that the
-step's tokens are expected to touch. Assumptions and limits: README.md.
+Values are those of one GPU, as a mean over the engine's GPUs. R is the number of tokens of earlier
+chunks whose KV the later chunks of a prompt read back. From the table of input embeddings a step
+reads one row for each token; it reads the whole table only if that is also the last layer's matrix
+(tied). Weights of experts are those that the step's tokens are expected to use. Assumptions and
+limits: README.md.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -24,16 +25,16 @@ from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """(n,) each: what rows of steps ask of one GPU. NaN where the load is not known."""
+    """Bytes and FLOPs on one GPU for each row of steps, (n,) each. NaN if the load is unknown."""
 
     weight_bytes: FloatArray
-    """Read in every step: all matrices but the tables of embeddings."""
+    """All matrices that every step reads: the weights without the embedding tables."""
     table_bytes: FloatArray
-    """Rows gathered of the tables of embeddings: one a token."""
+    """Rows read from the embedding tables: one for each token."""
     kv_read_bytes: FloatArray
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
-    """What layers hand one another through memory; kernels that are fused keep some of it."""
+    """Activations that layers pass to each other through memory; fused kernels avoid some of it."""
     linear_flops: FloatArray
     """In the arithmetic of quantised weights."""
     plain_flops: FloatArray
@@ -41,23 +42,23 @@ class Work:
 
     @property
     def bytes(self) -> FloatArray:
-        """Active weights and KV cache: what the memory has to move however well kernels are
-        fused. Bandwidth utilisation (MBU) is reckoned with it."""
+        """Active weights and KV cache: the bytes that must move even if all kernels are fused.
+        Bandwidth utilisation (MBU) is computed from them."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property
     def traffic_bytes(self) -> FloatArray:
-        """What it moves where nothing that layers hand one another stays in a GPU's caches."""
+        """Bytes that move if no activation stays in a GPU's caches."""
         return self.bytes + self.activation_bytes
 
     @property
     def flops(self) -> FloatArray:
-        """All of them."""
+        """All FLOPs."""
         return self.linear_flops + self.plain_flops
 
 
 def work_of(shape: ModelShape, load: Load) -> Work:
-    """What the steps of each row ask of one GPU, as a mean over the engine's GPUs."""
+    """Return the work of each row's steps on one GPU, as a mean over the engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
     read_elements = weights.attention + weights.dense + weights.shared

@@ -1,7 +1,7 @@
-"""Incidents as they are kept, and up to when each objective was evaluated.
+"""Stored incidents, and the instant up to which each objective was evaluated.
 
-Plain numbers here: what they mean is `alerts/`' affair. The evaluation and what it found are
-written together, so that a restart goes on where it was and repeats nothing.
+This module stores plain numbers; `alerts/` defines what they mean. An evaluation and its findings
+are written together, so that a restart continues where the last run stopped and repeats nothing.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ from store.schema import METADATA
 
 @dataclass(frozen=True, slots=True)
 class IncidentRow:
-    """One incident; an exact number is kept as text. Instants in unix seconds.
+    """One incident. Exact numbers are stored as text; instants are unix seconds.
 
-    `simulated` says that the requests of real servers alone would not have made it; None is as
-    False: an incident of before this was recorded.
+    `simulated` is true if the requests of real servers alone would not have caused the incident.
+    None means False: the incident is older than this field.
     """
 
     slo: str

@@ -1,8 +1,9 @@
-"""The outbox: what is to be told of incidents, through which channel, and what became of it.
+"""The outbox: notifications of incidents, the channel of each, and its delivery state.
 
-One row for each incident, transition and channel, so that nothing is told twice and a restart
-goes on where it was. A row holds the message, never an address or a key. Rows are written whole,
-and each has one writer at a time: who adds it, and from then on its channel's courier.
+There is one row for each incident, transition and channel, so that nothing is sent twice and a
+restart continues where the last run stopped. A row holds the message, never an address or a key.
+Rows are written whole. Each has one writer at a time: the code that adds it, then its channel's
+courier.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,11 +30,12 @@ from store.reaching import reading, writing
 from store.schema import METADATA
 
 AHEAD_S: Final = 60
-"""What was added so long after the present was added by a clock that was ahead."""
+"""A row whose creation is later than now by more than this was added while the clock was ahead. It
+is due at once."""
 
 
 class Delivery(StrEnum):
-    """What became of a notification."""
+    """The delivery state of a notification."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -46,10 +48,10 @@ RESOLVED: Final = "resolved"
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One row; instants in unix seconds.
+    """One row; instants are unix seconds.
 
-    `next_unix_s` is when it is due (again); None where nothing more is to be done. `failures`
-    are the attempts since it was last delivered, `problem` is why the latest of them failed.
+    `next_unix_s` is when the next attempt is due; None if there will be none. `failures` counts
+    the attempts since the last delivery; `problem` is why the latest of them failed.
     """
 
     slo: str

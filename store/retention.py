@@ -1,12 +1,12 @@
-"""Forgetting rows by their age.
+"""Deletes rows by their age.
 
-In small batches, each a transaction of its own, with pauses between: whoever writes waits for
-one batch at most. A database that can forget by itself (ClickHouse) is told so instead.
-Rollups of them are made first, and are kept for longer. Counts per objective and incidents are
-few, and stay.
+Rows are deleted in small batches, each in its own transaction, with pauses between them, so that
+a writer waits for one batch at most. A database that deletes old rows itself (ClickHouse) is
+configured to do so instead. Rollups of the rows are made first, and are kept for longer. Counts
+per objective and incidents are few, and are never deleted.
 
-What is deleted is gone, so the present that all of this rests on is not the system clock's
-(`telemetry.corroborated_time`). How far deleting has come is kept, for the next start.
+Deletion cannot be undone, so it follows a corroborated time instead of the system clock
+(`telemetry.corroborated_time`). The time of the last deletion is stored for the next start.
 """
 
 import time
@@ -25,16 +25,17 @@ from store.settling import LAG_S, settle
 from store.stretch_tables import KINDS
 
 KEEP_ROWS_NS: Final = 7 * 86_400 * 10**9
-"""How long requests and samples of engines and GPUs are kept unless told otherwise."""
+"""How long requests and samples of engines and GPUs are kept by default."""
 KEEP_MINUTES_NS: Final = 90 * 86_400 * 10**9
 KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
-"""The same of rollups."""
+"""How long rollups per minute and per hour are kept by default."""
 
 BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""The row of `STATE` that says up to which present things were deleted: no bucket is so wide."""
+"""`width_s` of the row of `STATE` that holds the time of the last deletion. No bucket has this
+width."""
 
 _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
@@ -44,14 +45,14 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
-    """The newest instant of all rows that are kept; None where there are none."""
+    """Return the newest instant of all stored rows; None if there are none."""
     with reading(engine) as connection:
         newest = [connection.scalar(select(func.max(instant))) for _, instant in _BY]
     return max((each for each in newest if each), default=None)
 
 
 def deleted_until_unix_ns(engine: Engine) -> int | None:
-    """The present of the last deletion; None where nothing was ever deleted."""
+    """Return the time of the last deletion; None if nothing was ever deleted."""
     statement = select(STATE.c.whole_from_unix_s).where(STATE.c.width_s == _DELETED)
     with reading(engine) as connection:
         found: int | None = connection.scalar(statement)

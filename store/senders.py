@@ -1,8 +1,8 @@
-"""Which processes send samples of one engine, and where two servers share one name.
+"""Finds which processes send samples of an engine, and which servers share one name.
 
-Of one engine one process sends the totals of its steps; others are its API servers and send
-none. Two that both send them at the same time, or two starts of one process id (in containers
-all are 1), are two servers that were given the same `service.instance.id`.
+One process of each engine sends the totals of its steps; its API servers send samples without
+them. Two processes that send totals at the same time, or two starts of one process id (in
+containers every process id is 1), are two servers with the same `service.instance.id`.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from store.schema import SAMPLES
 from telemetry.accounts import GAP_S
 
 MOST_PROCESSES: Final = 64
-"""Of one engine, those heard of longest, that are held against one another: pairs are many."""
+"""Processes of one engine that are compared in pairs: those that sent for the longest time."""
 
 
 class Process(NamedTuple):
@@ -33,7 +33,7 @@ class Process(NamedTuple):
 
 
 class SharedName(NamedTuple):
-    """An engine's name that several servers send under at the same time."""
+    """An engine's name that several servers use at the same time."""
 
     replica: str
     engine: int
@@ -48,9 +48,9 @@ class Names(NamedTuple):
 
 
 def names(engine: Engine, window: Window) -> Names:
-    """The engines that were heard of in a window, and those whose name several servers share.
+    """Return the number of engines that sent samples in a window, and the names that servers share.
 
-    One that takes over from another may overlap with it by up to GAP_S.
+    A server that takes over from another may overlap with it by up to GAP_S.
     """
     at = SAMPLES.c.at_unix_ns
     key = (SAMPLES.c.replica, SAMPLES.c.engine, SAMPLES.c.process, SAMPLES.c.started_unix_ns)
@@ -74,7 +74,7 @@ def names(engine: Engine, window: Window) -> Names:
 
 
 def _at_once(processes: Sequence[Process]) -> list[Process]:
-    """Those that are servers of their own and there at the same time as another."""
+    """Return the processes that are separate servers and ran at the same time as another."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
     for one, other in combinations(lasting[:MOST_PROCESSES], 2):

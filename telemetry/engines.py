@@ -1,8 +1,8 @@
-"""What an engine said of itself at one instant.
+"""The state of an engine at one instant.
 
-Gauges hold at that instant. `*_total` count since `started_unix_ns`, when the engine (or
-the front end that reports it) began: a difference of two samples with the same start is
-what happened between them, and a lost or repeated sample costs nothing.
+Gauges are values at that instant. `*_total` values count since `started_unix_ns`, when the engine
+(or the front end that reports it) started. The difference of two samples with the same start is
+what happened between them, so a lost or repeated sample does no harm.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 from telemetry.requests import Source
 
 HUNG_S: Final = 60
-"""An engine that has requests and takes no step for longer than this hangs.
+"""An engine hangs if it has requests and takes no step for longer than this.
 
 vLLM itself warns after 60 s without an answer from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL)
 and ends the engine after 300 s (VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS). The longest step that is
@@ -43,7 +43,8 @@ class EngineSample:
     """Requests that the reporting process has given to its engines and that have not ended."""
     oldest_request_age_s: float | None = None
     last_step_age_s: float | None = None
-    """How long it has heard of no step; None while it has no request in flight."""
+    """Time since the reporting process last received a step of any of its engines, or handed over
+    its first request in flight, whichever is later; None without requests in flight."""
     kv_usage_ratio: float | None = None
     waiting_loras: int | None = None
     running_loras: int | None = None

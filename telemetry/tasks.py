@@ -1,4 +1,4 @@
-"""A part that works for as long as Tailspan runs (a task, a thread, a process), and how it does."""
+"""The health of a part that runs as long as Tailspan does: a task, a thread or a process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Task:
-    """How a part does. One thread or task at a time changes it, any thread may read it.
+    """The health of one part. One thread or task at a time may change it; any thread may read it.
 
     Attributes:
-        name: what metrics, `/readyz` and `tailspan doctor` call it.
+        name: its name in metrics, in `/readyz` and in `tailspan doctor`.
         vital: whether telemetry is lost while it fails, so that senders should go elsewhere.
-        quiet_s: the longest time between two successes that is usual; None where it works only
-            when there is something to do.
-        failures: so many attempts failed.
-        problem: the type of what the last attempt failed on; None where it did not.
+        quiet_s: the longest usual time between two successes; None if it works only when there
+            is something to do.
+        failures: the number of failed attempts.
+        problem: why the last attempt failed, such as the exception's type; None if it succeeded.
         begun_unix_s: when it was first started; None before.
         last_success_unix_s: None before the first.
-        alive: whether its thread or process runs, where that can be asked.
+        alive: returns whether its thread or process runs; None if that is not known.
     """
 
     name: str
@@ -30,17 +30,17 @@ class Task:
     alive: Callable[[], bool] | None = None
 
     def succeeded(self, at_unix_s: float) -> None:
-        """An attempt went well."""
+        """Record an attempt that succeeded."""
         self.problem = None
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """An attempt did not. Of an exception only the type is kept: its message may hold data."""
+        """Record a failed attempt. Keep only an exception's type: its message may hold data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
     def ailment(self, at_unix_s: float) -> str | None:
-        """Why it does not do what it should, in a few words; None where it does."""
+        """Return why it does not work, in a few words; None if it works."""
         if self.problem is not None:
             return self.problem
         if self.alive is not None and not self.alive():

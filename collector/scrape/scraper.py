@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """How often targets are looked for."""
 QUIET_S: Final = 300.0
-"""Long beyond what a look at every discovery may take: 5 s each where a name server is away."""
+"""Much longer than one round of all discoveries, each of which takes 5 s if its DNS is down."""
 MOST_TIMEOUT_S: Final = 5.0
 OURS_NS: Final = 60 * 10**9
 """For so long after its last word a replica is the instrumentation's to tell of."""
@@ -57,21 +57,21 @@ class TargetState:
 
 @dataclass(slots=True)
 class _Counting:
-    """An engine's totals as last told, and since when they count."""
+    """An engine's last reported totals, and since when they count."""
 
     started_unix_ns: int
     totals: dict[str, float]
 
 
 class Scraper(Listener):
-    """Scrapes until it is stopped; itself a listener, to hear whom the instrumentation tells of.
+    """Scrapes until it is stopped. As a listener it learns which replicas are instrumented.
 
     Args:
         discoveries: where targets come from.
         sink: keeps the rows.
-        listeners: hear of them once they are kept.
-        every_s: from one question to a target to the next.
-        clock_unix_ns: the present.
+        listeners: called with the rows once they are stored.
+        every_s: seconds between two scrapes of a target.
+        clock_unix_ns: returns the current time.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Scraper(Listener):
         self._timeout_s = min(every_s, MOST_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
-        # Targets are looked for every few seconds, whatever becomes of them.
+        # Discovery runs every few seconds, whether or not the targets answer.
         self.task = Task("scrape", quiet_s=QUIET_S)
         self._found: dict[str, Sequence[Target]] = {}
         self.lost: dict[str, str] = {}
-        """Discoveries that fail just now, and why."""
+        """Discoveries that fail now, and why."""
         self._states: dict[Target, TargetState] = {}
         self._counting: dict[tuple[Target, int], _Counting] = {}
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -103,15 +103,15 @@ class Scraper(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Note whom the instrumentation tells of: its samples say more than a scrape's."""
+        """Record the instrumented replicas: their samples hold more than a scrape's."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Only targets: senders may make up names without end.
+        # Only targets, because senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
     def discoveries(self) -> dict[str, bool]:
-        """Whether each discovery last told its targets; those that were asked."""
+        """Whether each discovery last returned its targets; only those that have run."""
         return {
             discovery.name: discovery.name not in self.lost
             for discovery in self._discoveries
@@ -131,7 +131,7 @@ class Scraper(Listener):
                 await self.look()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` lets nothing through: it was cancelled, and not by us.
+                    # `ask` raises nothing: some other code cancelled the task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():

@@ -1,4 +1,4 @@
-"""Requests on their way out: what may wait, how much of it, and what is lost by which reason."""
+"""Requests that wait for export: how many may wait, how many bytes, and counts of those dropped."""
 
 import threading
 import time
@@ -10,17 +10,17 @@ from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.telling import Tell
 
 SPAN_BYTES: Final = 65536
-"""Of one span, encoded. With every text at its limit and 256 preemptions it has about 30 KiB."""
+"""The largest encoded span. With every text at its limit and 256 preemptions it has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""Of the encoded spans that wait. With 2 kB each, the default queue of 16,384 takes 32 MiB."""
+"""The most bytes of waiting spans. At 2 kB each, the default queue of 16,384 takes 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
 
 
 class Drops:
-    """Counts what is lost, by reason. Any thread may add."""
+    """Counts dropped items by reason. Any thread may add."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,13 +32,13 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """The totals by reason; that of a full queue is always among them."""
+        """Return the totals by reason, always including that of a full queue."""
         with self._lock:
             return dict(self._counts)
 
 
 class Allowance:
-    """A rate with a burst (token bucket). On one thread.
+    """A rate with a burst (token bucket). Use it on one thread only.
 
     Args:
         per_s: how many a second on average.
@@ -56,7 +56,7 @@ class Allowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Use one up; False where none is left."""
+        """Take one token; return False if none is left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -67,21 +67,21 @@ class Allowance:
 
 
 class Backlog:
-    """One kind of requests between their end and their export, bounded in count and bytes.
+    """Requests of one kind that have ended and wait for export, bounded in count and bytes.
 
-    The server's threads append to `ended`, the reading thread moves what it has completed to
-    `spans`, the sending thread takes it from there.
+    The server's threads append to `ended`. The reading thread completes requests and moves them
+    to `spans`. The sending thread takes them from there.
 
     Args:
-        limit: requests, in whatever state.
-        drops: where to count what does not fit.
-        byte_limit: of encoded spans.
+        limit: the most requests, in all states together.
+        drops: counts the requests that do not fit.
+        byte_limit: the most bytes of encoded spans.
     """
 
     def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
         self.ended: deque[tuple[float, Tell]] = deque()
         self.records: list[tuple[float, RequestRecord]] = []
-        """Made, and waiting for the engine's account."""
+        """Records that wait for the engine's account."""
         self.spans: deque[bytes] = deque()
         """Encoded, oldest first."""
         self._limit = limit
@@ -94,14 +94,14 @@ class Backlog:
         return len(self.ended) + len(self.records) + len(self.spans)
 
     def submit(self, tell: Tell) -> None:
-        """Accept a request that has ended; without room it is dropped and counted."""
+        """Accept a request that has ended. If the queue is full, drop and count it."""
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
             self.ended.append((time.monotonic(), tell))
 
     def add(self, span: bytes) -> None:
-        """Accept an encoded span; one that does not fit is dropped and counted."""
+        """Accept an encoded span. If it does not fit, drop and count it."""
         if len(span) > SPAN_BYTES:
             self._drops.add(1, "too_large")
             return

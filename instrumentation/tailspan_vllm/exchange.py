@@ -1,8 +1,8 @@
 """A call under way: its HTTP side, and the engine requests made for it.
 
 An `Exchange` may carry several flights (`n > 1`, several prompts) or none (refused before the
-engine); a `Flight` may have no exchange (an offline `LLM`). Both only note what passes by;
-`telling.py` makes sense of it later, on another thread.
+engine); a `Flight` may have no exchange (an offline `LLM`). Both only record
+values; `telling.py` builds the request's record from them later, on another thread.
 """
 
 import time
@@ -24,19 +24,19 @@ OPERATIONS = {
     "/generate": "text_completion",
     "/inference/v1/generate": "text_completion",
 }
-"""Routes on which a request that never reached the engine is still a request."""
+"""Routes on which a request is reported even if it never reached the engine."""
 
 
 REQUEST_ID, TRACEPARENT = b"x-request-id", b"traceparent"
 WANTED = frozenset({REQUEST_ID, TRACEPARENT})
-"""Request headers that are read, beside the one that names the tenant."""
+"""Request headers that are read, in addition to the one that names the tenant."""
 
 
 class Exchange:
-    """One HTTP request and its answer, and the engine requests made for it.
+    """One HTTP request, its response, and the engine requests made for it.
 
-    Of what the client chose it keeps a few headers and the path, cut; the rest of the ASGI scope
-    is let go when the answer has ended.
+    It keeps a few of the client's headers and the path, cut to a limit. It releases the rest of
+    the ASGI scope when the response has ended.
     """
 
     __slots__ = (

@@ -74,11 +74,11 @@ def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 class Hooks:
-    """Hooks that depend on each other, and are switched off together.
+    """A group of hooks that need each other and are switched off together.
 
     Args:
-        what: what they provide, for the log.
-        switched_off: called once, when they have been switched off.
+        what: names what the hooks provide, for the log.
+        switched_off: called once, after the hooks have been switched off.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
 
 
 def missing(thing: Any, names: tuple[str, ...]) -> list[str]:
-    """Return the names that are not attributes of an object, with its type before each."""
+    """Return the attributes that an object lacks, each as `Type.name`."""
     return [f"{type(thing).__name__}.{name}" for name in names if not hasattr(thing, name)]
 
 

@@ -1,4 +1,4 @@
-"""Sends one signal's items in order, and decides what becomes of each.
+"""Sends one signal's items in order; retries, splits or drops batches that are not accepted.
 
 A batch that the collector asks to send again stays at the head of the queue until a pause is
 over. A batch that it refuses is halved until one item is left, which is dropped and counted;
@@ -19,21 +19,22 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""As OpenTelemetry's exporters: doubling from one second; a collector that is back after an
-outage of hours is found within half a minute."""
+"""Pauses double from 1 s up to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
+sender reaches the collector again within about 30 s."""
 
 JITTER: Final = 0.2
-"""OpenTelemetry's: the servers of a fleet must not all return in the same instant."""
+"""The same as OpenTelemetry's: the servers of a fleet must not all retry at the same instant."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""A collector or proxy that asks for a longer pause is misconfigured: the queue is full by then."""
+"""The longest pause that a collector may request. After it the queue would be full, so a collector
+or proxy that requests more is misconfigured."""
 
 EXPORTS_PER_ROUND: Final = 64
-"""One item that is refused takes about 2 log2(512) = 18 exports to find."""
+"""Finding one refused item takes about 2 log2(512) = 18 exports."""
 
 
 class Backoff:
-    """When to send again.
+    """Computes when to send again.
 
     Args:
         jitter: a random factor around 1.
@@ -57,16 +58,16 @@ class Backoff:
             self._not_before = now + min(requested_s, LONGEST_REQUESTED_PAUSE_S)
 
     def reset(self) -> None:
-        """A message was accepted."""
+        """Reset the pause, after a message was accepted."""
         self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
 
 
 class Outlet(Generic[T]):
-    """Sends a queue's items in batches. On one thread.
+    """Sends a queue's items in batches. Use it on one thread only.
 
     Args:
         post: sends a message.
-        encode: makes a message of a batch; an item that it raises on is dropped.
+        encode: encodes a batch as a message; if it raises on an item, the item is dropped.
         batch_limit: items in one message.
         drop: receives how many items are lost, and why.
         note: receives every outcome, for the log.

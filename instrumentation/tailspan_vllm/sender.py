@@ -1,4 +1,4 @@
-"""Completes what was captured and sends it: two threads, bounded queues, OTLP out.
+"""Completes captured requests and exports them over OTLP: two threads, bounded queues.
 
 The server's threads only append to a queue. The reading thread takes in what the engine cores
 send, each second completes the requests that have ended and samples the engines, and never
@@ -42,16 +42,16 @@ SAMPLE_S: Final = 1.0
 """Between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""How often to look out for the engine of a first request, and how long between looks. There
-may be none: engines on another machine have no link."""
+"""How many times to look for the engine of a first request, and the pause between two attempts.
+It may not be found: engines on another machine have no link."""
 
 NAME_WAIT_S: Final = 120.0
 """How long exports wait for the port that names the replica. A server announces its port when its
-application is built: seconds after its engine is ready, longer on a busy machine. What waits is
-kept: samples for ten minutes."""
+application is built: seconds after its engine is ready, longer on a busy machine. Data that waits
+is kept; samples for ten minutes."""
 
 REFUSED_SHARE: Final = 4
-"""Requests refused before the engine have a queue of their own, of a quarter of the size."""
+"""Requests refused before the engine have a separate queue, a quarter of the size."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
 """Rows for clients that the server does not know: enough to see that someone tries and since
@@ -61,7 +61,7 @@ Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class Sender:
-    """Queues in front, OTLP behind. `submit` may be called from any thread and never blocks."""
+    """Queues ended requests and exports them over OTLP. Any thread may call `submit`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -74,10 +74,10 @@ class Sender:
         self._at_end: Callable[[], None] = _nothing
         self._port: int | None = None
         self._named = threading.Event()
-        """Set once the replica's name is known, or no port is to be expected."""
+        """Set once the replica's name is known, or once it is known that there is no port."""
         self._wake = threading.Event()
         self._due = threading.Event()
-        """Set when the next export is not to wait for its turn."""
+        """Set when the next export must start at once."""
         self._closing = threading.Event()
         self._read_all = threading.Event()
         """Set when the reading thread has completed the last request."""
@@ -92,7 +92,7 @@ class Sender:
         at_end: Callable[[], None],
         in_flight: Callable[[], InFlight | None],
     ) -> None:
-        """Say where the engines' states are to be read each second, and what to do at the end.
+        """Set where to read the engines' states each second, and what to call at the end.
 
         Args:
             engines: looked at each second; engines known by the link alone are added.

@@ -1,7 +1,7 @@
-"""From what was noted of a request to its record. On the sending thread, after the fact.
+"""Builds the record of a request from captured values, outside the server's event loop.
 
-What runs on the server's event loop only copies and appends; what can wait is done here,
-for many requests in a row, where the same work takes a third of the time.
+Code on the event loop only copies and appends. Work that can wait is done here, for many
+requests in a row, where it takes a third of the time.
 """
 
 import re
@@ -15,19 +15,20 @@ from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import Outcome, RequestRecord
 
 PREEMPTIONS_KEPT = 256
-"""Of one request, with their instants: 20 kB of its span. `preemptions` counts all of them."""
+"""Preemptions of one request that its span lists with their instants: 20 kB. `preemptions` counts
+all of them."""
 
 Tell = Callable[[], RequestRecord]
-"""Makes the record of a request that is over."""
+"""Builds the record of a request that has ended."""
 
 _NO_SUCH_MODEL = 404
-"""As vLLM answers where none of its models and adapters has the name asked for."""
+"""vLLM's status when none of its models and adapters has the requested name."""
 
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 class Teller:
-    """Makes records.
+    """Builds records.
 
     Args:
         engines: the engines' states by number; read when a record is made.
@@ -39,7 +40,7 @@ class Teller:
         self._tenant_header = tenant_header
 
     def flight(self, flight: Flight) -> RequestRecord:
-        """A request that the engine has done with, or has given up."""
+        """Return the record of a request that the engine has finished or given up."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
             assert exchange is not None  # else nobody would have missed it

@@ -352,7 +352,7 @@ METRICS: Final = (
     MetricTerm(
         names.FETCHING_KV,
         "gauge",
-        "Of those waiting, the ones whose cache is on its way from outside; absent before"
+        "Waiting requests whose KV cache is being fetched from outside the engine; absent before"
         " vLLM 0.32 and without a KV connector.",
         _SCHEDULER,
     ),
@@ -360,21 +360,21 @@ METRICS: Final = (
         names.IN_FLIGHT,
         "gauge",
         "Requests that the reporting front end has given to its engines and that have not ended;"
-        " a request whose client has left is not counted. Reported with each engine of the front"
-        " end.",
+        " a request whose client has left is not counted. The front end reports the same number for"
+        " each of its engines.",
         _FRONT_END,
     ),
     MetricTerm(
         names.OLDEST_REQUEST_AGE,
         "gauge",
-        "Time since the oldest of them was received; 0 if there is none.",
+        "Time since the oldest request in flight was received; 0 if there is none.",
         _FRONT_END,
     ),
     MetricTerm(
         names.LAST_STEP_AGE,
         "gauge",
-        "Time since the front end last heard of a step of any of its engines, or since its first"
-        " request in flight was handed over, if that was later. Absent without requests in"
+        "Time since the front end last received a step of any of its engines, or since it handed"
+        " over its first request in flight, if that was later. Absent without requests in"
         " flight.",
         _FRONT_END,
     ),
