@@ -215,5 +215,5 @@ def test_one_request_and_the_fleet_open_on_a_narrow_page(
     page.goto(f"{address}/?page=why&last=15m")
     page.locator("button[data-key]").first.click()
     page.wait_for_url("**page=request**")
-    page.get_by_text("Where its time went").wait_for()
+    page.get_by_role("heading", name="Where its time went").wait_for()
     settled()
