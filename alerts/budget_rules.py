@@ -1,4 +1,4 @@
-"""An objective's target and what is left of its period's budget, as series.
+"""Recorded series: an objective's target, and its remaining budget for the period.
 
 The counts of the period are added up from the recorded counts of the shortest window, five of
 which overlap: a month costs the same for every query (43,200 samples), no raw series is read so

@@ -21,8 +21,9 @@ MOST_BAD_RATIO: Final = Fraction(9, 10)
 """A pair whose factor asks for a larger share of bad events than this alerts at this share.
 
 The budget of a loose target is so large that a total failure burns it slowly: 10 times too fast
-at 90 %, so a factor of 14.4 is never reached. At 9 of 10 events bad, a pair alerts once a total
-failure has lasted for 9/10 of its long window; at 10 of 10 it would depend on the last event.
+at 90 %, so a factor of 14.4 is never reached. If a pair alerts at a share of 9/10 bad events, it
+alerts once a total failure has lasted for 9/10 of its long window. At a share of 10/10, a single
+good event would keep it from alerting.
 """
 
 

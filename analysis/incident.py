@@ -1,7 +1,7 @@
-"""One incident, one verdict: all the latencies that its objective is about, explained together.
+"""One verdict for an incident, from all the latencies that its objective covers.
 
-The verdict is that of the latency by which most of the requests that broke the objective since
-broke it. The command, the page and the alert take it from here, in the same words.
+The verdict is taken from the latency by which most of the incident's bad requests missed the
+objective. The command, the page and the alert use it from here, in the same words.
 """
 
 from collections.abc import Callable, Mapping, Sequence

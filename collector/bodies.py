@@ -9,10 +9,10 @@ from collector.errors import MalformedError, TooLargeError, UnsupportedError
 from collector.rooms import Room
 
 BODY_S: Final = 30.0
-"""For a whole body. Exporters give up after 10 s by default (OTEL_EXPORTER_OTLP_TIMEOUT); 16 MiB
-in 30 s are 4.5 Mbit/s."""
+"""The longest that a whole body may take. Exporters give up after 10 s by default
+(OTEL_EXPORTER_OTLP_TIMEOUT). A body of 16 MiB arrives in 30 s at 4.5 Mbit/s."""
 STALL_S: Final = 5.0
-"""Without any byte. Retransmission after a lost packet takes a second or two."""
+"""The longest pause between two bytes. Retransmission after a lost packet takes a second or two."""
 MAX_MEMBERS: Final = 1024
 """Of a gzip body. Exporters send one; bgzip makes one of 64 KiB, so 256 of 16 MiB. A member can be
 empty, so that a million of them hold nothing."""

@@ -18,8 +18,9 @@ so that one late message does not count either.
 - A row without a name may come from any sender, as all rows of clients do. It is corrected
   separately, and never moves another row.
 
-Each row records the correction: sent = kept + `clock_ahead_s`. A row that is sent again, because
-an answer was missed, is set back by as much as the first time: instants are part of its key.
+Each row records the correction: sent = kept + `clock_ahead_s`. A row that is sent again,
+because its answer was lost, gets the same correction as the first time. Its instants are part of
+its key, so another correction would store it twice.
 
 Where our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with
 it. Their rows are moved by that jump, forwards or backwards.
@@ -98,7 +99,7 @@ class Source:
 
 
 class Clocks:
-    """Sets back the instants of senders with a fast clock, and remembers which are.
+    """Sets back the instants of senders whose clock is fast, and remembers these senders.
 
     Args:
         own: our own clock, which hears what named senders say; None for one that never jumps.

@@ -1,10 +1,10 @@
 """TCP connections: how many, from whom, and which one gives way.
 
 asyncio's own server accepts without a limit. At the limit of descriptors it logs an error for
-each place in its backlog, 2,048 of them each second. This acceptor counts connections from the
-moment they are accepted, so before a TLS handshake, and keeps to limits for each address and for
-all of them. At a limit the connection that has waited longest for its client is closed for the
-new one, so that idle connections cannot keep out a scrape or a probe.
+each place in its backlog, 2,048 of them each second. This acceptor counts each connection as
+soon as it is accepted, before a TLS handshake. There is a limit for each address and one for all
+addresses together. At a limit the connection that has waited longest for its client is closed for
+the new one, so that idle connections cannot keep out a scrape or a probe.
 """
 
 import asyncio

@@ -75,7 +75,7 @@ class ReadingHere:
 
 
 class ReadingApart(ReadingHere):
-    """In a process of its own, which is started when needed.
+    """Reads messages in a separate process, which is started when needed.
 
     Args:
         max_cpu_s: of the processor, for one message.

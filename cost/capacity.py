@@ -34,7 +34,7 @@ BAND_REQUESTS: Final = 2_500
 """Requests from which the rate of a band is measured: its standard error is 1/√2500 = 2 %."""
 
 BAND_STRETCHES: Final = 6
-"""The least number of stretches in a band: six of five minutes are half an hour. One stretch does
+"""The least number of five-minute stretches in a band, so half an hour at least. One stretch does
 not show how much stretches differ. With bands of one stretch, a fleet that was always overloaded
 by 20 % seemed to meet its objective in 14 of 80 simulations; with six, in none of 120."""
 

@@ -137,7 +137,7 @@ class RooflineMetrics(Families):
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        # Only of these: anybody may have made up starts of others.
+        # Only for engines that have sent samples: any sender can make up starts of others.
         starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():

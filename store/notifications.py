@@ -2,8 +2,8 @@
 
 There is one row for each incident, transition and channel, so that nothing is sent twice and a
 restart continues where the last run stopped. A row holds the message, never an address or a key.
-Rows are written whole. Each has one writer at a time: the code that adds it, then its channel's
-courier.
+Rows are written whole. Each row has one writer at a time: first the code that adds it, then the
+thread that sends for its channel.
 """
 
 from collections.abc import Collection, Sequence

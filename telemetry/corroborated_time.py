@@ -15,8 +15,8 @@ contradicts is accepted after five minutes, and a jump that ends leaves no trace
 machine is no jump: the time since boot goes on.
 
 At the start there is no time before. A clock that is more than `GAP_NS` ahead of all that is
-stored, or behind it, may be right (after a long downtime) or wrong. It is followed, unless the
-majority of senders continues from what is stored.
+stored, or behind it, may be right (after a long downtime) or wrong. The
+system clock is followed, unless the majority of senders continues from what is stored.
 
 Deleting cannot be undone, so it follows a slower clock, `deletable_unix_ns`. It never goes back,
 stops while it is later than the present, and advances at most `PACE` times as fast as time since

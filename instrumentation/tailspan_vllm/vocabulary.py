@@ -518,8 +518,8 @@ METRICS: Final = (
     MetricTerm(
         names.SPANS_DROPPED,
         "sum",
-        f"Requests that are not reported, by `{names.DROP_REASON}`. A total of the process, sent"
-        " with each of its engines.",
+        f"Requests that are not reported, by `{names.DROP_REASON}`. One total for the"
+        " process, repeated for each of its engines.",
         _OURSELVES,
     ),
     MetricTerm(

@@ -42,9 +42,9 @@ class Method:
     """A method that we wrap or implement.
 
     Attributes:
-        takes: the names of its leading parameters. Of a method that we wrap they are those
-            of vLLM's that `guard.argument` looks for, by name and else by position; of one
-            that we implement they are our own, which vLLM's calls by keyword must use.
+        takes: the names of its leading parameters. Of a method that we wrap: vLLM's parameters
+            that `guard.argument` looks for, by name first, then by position. Of a method that we
+            implement: our own parameters, which vLLM's calls by keyword must use.
         called_on: the receivers of vLLM's own calls, by the last part of their names.
         called_in: the folders or modules in which those calls are looked for.
         returns: what the return annotation must contain.
