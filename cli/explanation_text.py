@@ -24,9 +24,8 @@ def of_answer(answer: Answer) -> Iterator[str]:
     """The lines of an answer."""
     told = answer.told
     yield _sentence(answer)
-    for each in told.attained:
-        if each.judges:
-            yield _attained(each)
+    for each in told.judged:
+        yield _attained(each)
     if told.verdict is Verdict.NO_INCIDENT and _grew(told):
         yield "The tail grew all the same: --by-size explains that."
     if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
@@ -67,16 +66,9 @@ def _baseline(answer: Answer) -> str:
     return f"{times.moment(span.from_unix_ns)} to {times.moment(span.to_unix_ns)} UTC"
 
 
-def _unchanged(told: Explanation) -> bool:
-    """Whether the tail is within a tenth of what it was."""
-    before = told.baseline_s or 0.0
-    return abs(told.excess_s or 0.0) <= 0.1 * before
-
-
 def _grew(told: Explanation) -> bool:
     """Whether it grew although the objectives say that nobody was hurt."""
-    judged = any(each.judges for each in told.attained)
-    return judged and not _unchanged(told) and (told.excess_s or 0.0) > 0
+    return bool(told.judged) and not told.unchanged and (told.excess_s or 0.0) > 0
 
 
 def _attained(each: Attainment) -> str:
@@ -102,10 +94,9 @@ def _still_slow(answer: Answer) -> str | None:
             return f"Still slow: incident {row.slo} ({row.severity}) since {began}."
         ended = f"{times.moment(row.ended_unix_s * 10**9)} UTC"
         return f"Incident {row.slo} ({row.severity}) lasted from {began} to {ended}."
-    missed = [each for each in answer.told.attained if each.judges and each.missed]
-    if not missed:
+    worst = answer.told.worst_missed
+    if worst is None:
         return None
-    worst = max(missed, key=lambda each: each.slow / each.requests)
     return (
         f"Still slow: {_percent(1.0 - worst.kept)} of requests take longer than"
         f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
@@ -125,7 +116,7 @@ def _sentence(answer: Answer) -> str:
     was, now = text.seconds(told.baseline_s), text.seconds(told.now_s)
     of = f"{text.count(told.requests)} requests against {text.count(told.baseline_requests)}"
     if told.verdict is Verdict.NO_INCIDENT:
-        change = "Unchanged from" if _unchanged(told) else "No incident compared with"
+        change = "Unchanged from" if told.unchanged else "No incident compared with"
         return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
     when = "" if told.onset_unix_ns is None else f" at {times.moment(told.onset_unix_ns)} UTC"
     return f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more, {of}."

@@ -7,10 +7,14 @@ terms that grew.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from diagnosis.attainment import Attainment
 from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.question import Question
+
+UNCHANGED: Final = 0.1
+"""A tail that moved by at most this share of the baseline's counts as unchanged."""
 
 
 class Verdict(StrEnum):
@@ -95,3 +99,20 @@ class Explanation:
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the slow requests' mean is within a tenth of the baseline's."""
+        return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
+
+    @property
+    def judged(self) -> Sequence[Attainment]:
+        """The attainments of the objectives that decide whether somebody was hurt."""
+        return [each for each in self.attained if each.judges]
+
+    @property
+    def worst_missed(self) -> Attainment | None:
+        """The judging objective with the largest share of slow requests among those that the
+        window misses; None where it misses none."""
+        missed = (each for each in self.judged if each.missed)
+        return max(missed, key=lambda each: each.slow / each.requests, default=None)

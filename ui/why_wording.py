@@ -22,9 +22,6 @@ MOST_HITS: Final = 6
 LEFT: Final = 0.05
 """An unexplained share of less is not worth a sentence."""
 
-UNCHANGED: Final = 0.1
-"""Of the usual tail: what the diagnosis calls no growth."""
-
 DAY_S: Final = 86_400
 
 
@@ -40,8 +37,7 @@ def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
     slowest = f"{name} of the slowest {wording.percent(told.tail_share)}"
     was, now = wording.seconds(told.baseline_s), wording.seconds(told.now_s)
     if told.verdict is Verdict.NO_INCIDENT:
-        same = abs(told.excess_s or 0.0) <= UNCHANGED * (told.baseline_s or 0.0)
-        change = "Unchanged" if same else "No incident"
+        change = "Unchanged" if told.unchanged else "No incident"
         return (
             f"<b>{change} from {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
             f"{_counts(told)}"
@@ -100,8 +96,7 @@ def attained(told: Explanation) -> str:
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
         f" {wording.exact_percent(each.baseline_kept)} before; the target is"
         f" {wording.exact_percent(1.0 - each.budget)}.</p>"
-        for each in told.attained
-        if each.judges
+        for each in told.judged
     )
 
 
@@ -111,10 +106,9 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
         if row.ended_unix_s is None:
             name = wording.for_html(row.slo, 63)
             return f"<b>Still slow:</b> incident {name} {_lasted(row, zone)}."
-    missed = [each for each in told.attained if each.judges and each.missed]
-    if not missed:
+    worst = told.worst_missed
+    if worst is None:
         return None
-    worst = max(missed, key=lambda each: each.slow / each.requests)
     return (
         f"<b>Still slow:</b> {wording.percent(1.0 - worst.kept)} of requests take longer than"
         f" {wording.seconds(worst.threshold_s)}; {wording.for_html(worst.slo, 63)} allows"
