@@ -81,6 +81,14 @@ def questions_of(
     )
 
 
+def read_questions(
+    engine: Engine, objective: Objective, incident: IncidentRow, at_s: int
+) -> IncidentQuestions:
+    """The same as `questions_of`; reads the other incidents from the database."""
+    span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
+    return questions_of(objective, incident, at_s, known_incidents(engine, span))
+
+
 def incident_verdict(
     engine: Engine,
     objective: Objective,
@@ -89,8 +97,7 @@ def incident_verdict(
     explain: Explain = explained,
 ) -> OneVerdict | None:
     """Explain an incident; None where its objective is about no latency."""
-    span = Span(incident.began_unix_s * _NS, max(at_s, incident.began_unix_s + 1) * _NS)
-    asked = questions_of(objective, incident, at_s, known_incidents(engine, span))
+    asked = read_questions(engine, objective, incident, at_s)
     told = [explain(engine, asked.of(metric), [objective]) for metric in asked.metrics]
     return one_verdict(told)
 

@@ -11,12 +11,12 @@ from sqlalchemy import Engine
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
-from analysis.explaining import explained, known_incidents
-from analysis.incident import OneVerdict, one_verdict, questions_of
+from analysis.explaining import explained
+from analysis.incident import OneVerdict, one_verdict, read_questions
 from analysis.words import first_cause
 from cli import times
 from diagnosis.explanation import Explanation
-from diagnosis.question import Metric, Span
+from diagnosis.question import Metric
 from store.incidents import IncidentRow, read_incidents
 
 SHOWN = 5
@@ -51,9 +51,7 @@ def incident_explained(
     name, at, instant = named.partition("@")
     objective = _objective(name, objectives)
     incident = _incident(engine, objective, instant if at else None)
-    at_s = int(time.time())
-    span = Span(incident.began_unix_s * 10**9, max(at_s, incident.began_unix_s + 1) * 10**9)
-    asked = questions_of(objective, incident, at_s, known_incidents(engine, span))
+    asked = read_questions(engine, objective, incident, int(time.time()))
     told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
     if metric is not None and metric not in told:
         told[metric] = explained(engine, asked.of(metric), [objective])
