@@ -10,25 +10,8 @@ from alerts.openslo import load
 from analysis.thresholds import thresholds
 from diagnosis.question import Metric
 from diagnosis.requests import Requests
+from tests.chat_objective import chat_openslo
 from tests.diagnosis.making import labels
-
-CHAT = """
-apiVersion: openslo/v1
-kind: SLO
-metadata: {name: chat}
-spec:
-  service: chat
-  indicator:
-    metadata: {name: chat-good}
-    spec:
-      ratioMetric:
-        counter: true
-        good: {metricSource: {type: tailspan, spec: {good: "GOOD"}}}
-        total: {metricSource: {type: tailspan, spec: {where: "WHERE"}}}
-  timeWindow: [{duration: 30d, isRolling: true}]
-  budgetingMethod: Occurrences
-  objectives: [{target: 0.99}]
-"""
 
 THREE = Requests(
     np.arange(3, dtype=np.int64),
@@ -43,7 +26,7 @@ THREE = Requests(
 def objective(folder: Path, good: str, where: str = "streamed == true") -> Objective:
     """An objective that calls this good."""
     file = folder / "chat.yaml"
-    file.write_text(CHAT.replace("GOOD", good).replace("WHERE", where))
+    file.write_text(chat_openslo(good, where))
     (found,) = load([file]).objectives
     return found
 

@@ -10,25 +10,9 @@ from click.testing import Result
 
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
+from tests.chat_objective import chat_openslo
 
 START_S = 1_763_634_000
-CHAT = """
-apiVersion: openslo/v1
-kind: SLO
-metadata: {name: chat}
-spec:
-  service: chat
-  indicator:
-    metadata: {name: chat-good}
-    spec:
-      ratioMetric:
-        counter: true
-        good: {metricSource: {type: tailspan, spec: {good: "GOOD"}}}
-        total: {metricSource: {type: tailspan, spec: {where: "streamed == true"}}}
-  timeWindow: [{duration: 30d, isRolling: true}]
-  budgetingMethod: Occurrences
-  objectives: [{target: 0.99}]
-"""
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
@@ -58,7 +42,7 @@ def explain(
     engine.dispose()
 
     def ask(named: str, *words: str, good: str = "ttft_s <= 0.5 and e2e_s <= 9") -> Result:
-        (tmp_path / "chat.yaml").write_text(CHAT.replace("GOOD", good))
+        (tmp_path / "chat.yaml").write_text(chat_openslo(good))
         about = ("--incident", named, "--objectives", str(tmp_path / "chat.yaml"))
         return run("explain", *about, *words, window=False)
 

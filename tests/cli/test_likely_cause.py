@@ -22,24 +22,8 @@ from store.database import open_database
 from store.incidents import IncidentRow
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
+from tests.chat_objective import chat_openslo
 
-CHAT = """
-apiVersion: openslo/v1
-kind: SLO
-metadata: {name: chat}
-spec:
-  service: chat
-  indicator:
-    metadata: {name: chat-good}
-    spec:
-      ratioMetric:
-        counter: true
-        good: {metricSource: {type: tailspan, spec: {good: "GOOD"}}}
-        total: {metricSource: {type: tailspan, spec: {where: "model == 'm'"}}}
-  timeWindow: [{duration: 30d, isRolling: true}]
-  budgetingMethod: Occurrences
-  objectives: [{target: 0.99}]
-"""
 BEGAN_S = 1_790_000_000
 
 
@@ -93,7 +77,7 @@ def objective(tmp_path: Path) -> Callable[[str], Objective]:
 
     def make(good: str) -> Objective:
         file = tmp_path / "chat.yaml"
-        file.write_text(CHAT.replace("GOOD", good))
+        file.write_text(chat_openslo(good, where="model == 'm'"))
         (found,) = load([file]).objectives
         return found
 
