@@ -4,6 +4,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -11,7 +12,6 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard
 from tailspan_vllm.backlog import Backlog, Drops
-from tailspan_vllm.destination import Signal
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.otlp import encode_numbers, export_of
 from tailspan_vllm.outlet import Backoff, Outlet
@@ -38,24 +38,22 @@ class Exports:
     def __init__(self, settings: Settings, drops: Drops, reports: Reports) -> None:
         self._settings = settings
         self._reports = reports
-        post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        self._post_logs = post["logs"]
+        self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
         # Its detectors use threads, which a program that is ending may no longer start.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
         self._spans: dict[Backlog, Outlet[bytes]] = {}
         self._spans_backoff = Backoff()
-        self._post_spans = post["traces"]
         self._drops = drops
         self._metrics = Outlet[Sample](
-            post["metrics"],
+            self._post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
             lambda _count, _reason: None,  # totals are cumulative; the refusal is logged
-            lambda outcome: self._note("metrics", outcome),
+            partial(reports.note, "metrics"),
         )
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self._starts = Starts(self._send_start)
 
     def name(self, port: int | None) -> None:
@@ -70,11 +68,11 @@ class Exports:
         """Send a queue's encoded spans."""
         if backlog not in self._spans:
             self._spans[backlog] = Outlet(
-                self._post_spans,
+                self._post["traces"],
                 lambda spans: export_of(self._resource, SCOPE, spans),
                 self._settings.batch_limit,
                 self._drops.add,
-                lambda outcome: self._note("traces", outcome),
+                partial(self._reports.note, "traces"),
                 backoff=self._spans_backoff,  # it is the same collector
             )
         self._spans[backlog].send(backlog.spans, backlog.taken)
@@ -84,8 +82,6 @@ class Exports:
         """Send samples; those taken over here are bounded in number like those that wait."""
         while samples:
             self._samples.append(samples.popleft())
-        while len(self._samples) > SAMPLES_KEPT:
-            self._samples.popleft()
         self._metrics.send(self._samples)
 
     @guard.harmless("send_starts")
@@ -98,12 +94,9 @@ class Exports:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     def _send_start(self, message: ExportLogsServiceRequest) -> Outcome:
-        outcome = self._post_logs(message.SerializeToString())
-        self._note("logs", outcome)
+        outcome = self._post["logs"](message.SerializeToString())
+        self._reports.note("logs", outcome)
         return outcome
-
-    def _note(self, signal: Signal, outcome: Outcome) -> None:
-        self._reports.note(signal, outcome)
 
     def _named_resource(self) -> Resource:
         return self._detected.merge(Resource(resource_attributes(os.environ, self._port)))
