@@ -122,7 +122,7 @@ def _check_url(reader: Reader, url: Secret) -> None:
 
 def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
     """Refuse to send a credential where others can read it, unless the channel allows it."""
-    if INSECURE_KEY in reader and reader.choice(INSECURE_KEY, ("true", "false")) == "true":
+    if reader.flag(INSECURE_KEY, False):
         return
     # An address that is not written out is a secret, as those of Slack are.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
