@@ -17,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
     Table,
     Text,
     and_,
@@ -47,6 +48,7 @@ class SloCount:
 
 
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-1])
+_COLUMNS: Final = ("until_unix_s", *NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,7 @@ STRETCHES = Table(
 def counted(engine: Engine, definition: str) -> Counted | None:
     """The stretch that was counted; None where nothing was."""
     with reading(engine) as connection:
-        row = connection.execute(
-            select(STRETCHES.c.from_unix_s, STRETCHES.c.until_unix_s).where(
-                STRETCHES.c.definition == definition
-            )
-        ).one_or_none()
-    return None if row is None else Counted(*row)
+        return _stretch(connection, definition, locked=False)
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
@@ -95,7 +92,7 @@ def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list
     found = []
     with reading(engine) as connection:
         for table, simulated in _TABLES:
-            columns = [table.c[name] for name in ("until_unix_s", *NUMBERS)]
+            columns = [table.c[name] for name in _COLUMNS]
             statement = select(*columns).where(_within(table, definition, from_s, to_s))
             rows = connection.execute(statement)
             found += [_count(row[0], row[1:], simulated) for row in rows]
@@ -165,7 +162,7 @@ def keep_counts(
     remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
         if since is not None:
-            known = _stretch(connection, definition)
+            known = _stretch(connection, definition, locked=True)
             if known is not None and known != since:
                 return False
             for table, _ in _TABLES:
@@ -173,12 +170,12 @@ def keep_counts(
                 remove(connection, table, old)
         for table, simulated in _TABLES:
             rows = [
-                {"definition": definition, **asdict(each)}
+                {"definition": definition, **{name: getattr(each, name) for name in _COLUMNS}}
                 for each in counts
                 if each.simulated == simulated
             ]
             if rows:
-                put(connection, table, [_without_flag(row) for row in rows])
+                put(connection, table, rows)
         put(connection, STRETCHES, [{"definition": definition, **asdict(stretch)}])
     return True
 
@@ -195,15 +192,14 @@ def count_again(engine: Engine, from_s: int, marks: Sequence[Mark]) -> None:
         marks: those that were read.
     """
     longer = select(STRETCHES).where(STRETCHES.c.until_unix_s > from_s)
-    if not dialects.of(engine).ADDITIVE:  # ClickHouse has no transactions
-        longer = longer.with_for_update()
     with writing(engine) as connection:
         rows = [
             {
                 "definition": row.definition,
-                **asdict(Counted(min(row.from_unix_s, from_s), from_s)),
+                "from_unix_s": min(row.from_unix_s, from_s),
+                "until_unix_s": from_s,
             }
-            for row in connection.execute(longer)
+            for row in connection.execute(_locked(engine, longer))
         ]
         if rows:
             dialects.of(engine).put(connection, STRETCHES, rows)
@@ -220,7 +216,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         real_s = connection.scalar(
             select(func.min(COUNTS.c.until_unix_s)).where(COUNTS.c.definition == definition)
         )
-        known = _stretch(connection, definition)
+        known = _stretch(connection, definition, locked=True)
         if not real_s:
             remove(connection, STRETCHES, STRETCHES.c.definition == definition)
         elif known is not None and first_s < real_s:
@@ -247,19 +243,20 @@ def _order(count: SloCount) -> tuple[int, bool]:
     return count.until_unix_s, count.simulated
 
 
-def _without_flag(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "simulated"}
-
-
-def _stretch(connection: Connection, definition: str) -> Counted | None:
-    """The stretch, locked until the transaction ends where the database has such locks."""
-    statement = select(STRETCHES.c.from_unix_s, STRETCHES.c.until_unix_s).where(
-        STRETCHES.c.definition == definition
-    )
-    if not dialects.of(connection.engine).ADDITIVE:  # ClickHouse has no transactions
-        statement = statement.with_for_update()
+def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counted | None:
+    statement: Select[*tuple[Any, ...]] = select(
+        STRETCHES.c.from_unix_s, STRETCHES.c.until_unix_s
+    ).where(STRETCHES.c.definition == definition)
+    if locked:
+        statement = _locked(connection.engine, statement)
     row = connection.execute(statement).one_or_none()
     return None if row is None else Counted(*row)
+
+
+def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    """Lock the selected rows until the transaction ends, where the database has such locks."""
+    # ClickHouse has no transactions.
+    return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 
 def oldest_request_unix_ns(engine: Engine) -> int | None:
