@@ -72,9 +72,9 @@ def read_condition(spec: Reader) -> Pair:
         raise condition.error(
             "threshold", f"{shown(text)}; allowed: a burn rate above 0, for instance 14.4"
         )
-    long_s = _seconds(condition, "lookbackWindow")
+    long_s = condition.duration_s("lookbackWindow")
     short_s = (
-        _seconds(condition, "alertAfter")
+        condition.duration_s("alertAfter")
         if "alertAfter" in condition
         else max(SHORTEST_S, long_s // SHORT_PART)
     )
@@ -225,10 +225,3 @@ def resolved(
         built_in.minimum_bad_events,
         tuple(pairs),
     )
-
-
-def _seconds(reader: Reader, key: str) -> int:
-    try:
-        return durations.parse_s(reader.text(key))
-    except ValueError as error:
-        raise reader.error(key, str(error)) from error

@@ -12,6 +12,7 @@ from typing import Final
 
 import yaml
 
+from alerts import durations
 from alerts.errors import DocumentError, shown
 
 MAX_CHARACTERS = 256 * 1024
@@ -224,6 +225,13 @@ class Reader:
             if chosen.count(each) > 1:
                 raise self.error(key, f"{shown(each)} is given twice")
         return tuple(chosen)
+
+    def duration_s(self, key: str, default: str | None = None) -> int:
+        """Seconds of a duration (30d); those of the default where the key is absent."""
+        try:
+            return durations.parse_s(self.text(key, default))
+        except ValueError as error:
+            raise self.error(key, str(error)) from error
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false; the default where the key is absent."""

@@ -317,10 +317,7 @@ def _period_s(spec: Reader) -> int:
             "calendar periods are not supported: a month has 28 to 31 days, and a burn that is too"
             " fast in one would be none in another; allowed: isRolling: true",
         )
-    try:
-        period_s = durations.parse_s(window.text("duration"))
-    except ValueError as error:
-        raise window.error("duration", str(error)) from error
+    period_s = window.duration_s("duration")
     if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
         raise window.error(
             "duration", f"{shown(window.text('duration'))}; allowed: 7d to 366d, for instance 30d"

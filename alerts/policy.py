@@ -106,7 +106,7 @@ def read_policy(path: Path) -> PolicyFile:
     return PolicyFile(
         path.stem,
         whole.text("source"),
-        _seconds(whole, "period"),
+        whole.duration_s("period"),
         int(minimum),
         _by_urgency(map(_windows, pairs)),
     )
@@ -117,17 +117,10 @@ def _by_urgency(windows: Iterable[Windows]) -> tuple[Windows, ...]:
 
 
 def _windows(reader: Reader) -> Windows:
-    long_s, short_s = _seconds(reader, "long"), _seconds(reader, "short")
+    long_s, short_s = reader.duration_s("long"), reader.duration_s("short")
     if short_s >= long_s:
         raise reader.error("short", f"must be shorter than long: {durations.render(long_s)}")
     share = reader.text("budget_share")
     if not re.fullmatch(r"0\.[0-9]{1,6}", share, re.ASCII) or not Fraction(share):
         raise reader.error("budget_share", f"{shown(share)}; allowed: above 0 and below 1: 0.02")
     return Windows(reader.choice("severity", SEVERITIES), long_s, short_s, Fraction(share))
-
-
-def _seconds(reader: Reader, key: str) -> int:
-    try:
-        return durations.parse_s(reader.text(key))
-    except ValueError as error:
-        raise reader.error(key, str(error)) from error

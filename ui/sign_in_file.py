@@ -13,7 +13,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from alerts.documents import Items, Reader, Text, read_documents
-from alerts.durations import parse_s
 from alerts.errors import DocumentError, shown
 from alerts.secrets import SOURCES, Secret, read_secret
 from telemetry.addresses import is_loopback
@@ -148,10 +147,7 @@ def _allow(whole: Reader) -> tuple[str, ...]:
 
 
 def _session(whole: Reader) -> int:
-    try:
-        session_s = parse_s(whole.text("session", DEFAULT_SESSION))
-    except ValueError as error:
-        raise whole.error("session", str(error)) from error
+    session_s = whole.duration_s("session", DEFAULT_SESSION)
     if session_s > LONGEST_SESSION_S:
         raise whole.error("session", f"{whole.text('session')}; allowed: at most 30d")
     return session_s
