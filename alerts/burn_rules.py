@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
-from alerts.blindness import WORDS
+from alerts.blindness import REASONS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
 from alerts.burn_words import alerting_burn, budget_left, fired_by, first_step, of_objective, what
 from alerts.burnrate import Pair, detection_s
@@ -210,7 +210,8 @@ class _Rules:
                 {"severity": "ticket", "reason": reason},
                 f"{self._objective.name}: requests come in, but they are not counted",
                 [
-                    f"While this lasts, no burn of it can be seen. {WORDS[reason]}.",
+                    f"While this lasts, no burn of it can be seen: {REASONS[reason].why}.",
+                    f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
                     "If no such requests are expected, set alertWhenNoData: false.",
                 ],

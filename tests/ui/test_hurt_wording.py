@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from alerts.blindness import REASONS
 from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
@@ -19,6 +20,7 @@ from ui.hurt_wording import EXAMPLE, answer
 from ui.incident_wording import happened, why_link
 from ui.promise_wording import card, windows
 from ui.standing import Happened, Standing, burning_since_ns, goes_on
+from ui.wording import for_html
 
 DAY_S = 86_400
 NOW_S = 1_790_000_000 // DAY_S * DAY_S + 43_200
@@ -93,6 +95,28 @@ def test_too_few_requests_are_too_little_to_tell() -> None:
     assert (
         "of 3,000 requests the promise speaks of none in 15 min" in said(quiet, requests=3_000)[1]
     )
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
+    """Whatever was counted: requests come in that are not. The card says what to do."""
+    blind = replace(standing(), blind=reason)
+    mood, sentence = said(standing(), blind)
+    assert mood == "near"
+    assert sentence.startswith("<b>Unknown:</b> requests come in, but chat does not count them: ")
+    assert for_html(REASONS[reason].why, 400) in sentence
+    for each in (blind, replace(standing(hourly=0), blind=reason)):
+        shown = card(each)
+        assert "<span class='state near'>blind</span>" in shown
+        assert "Blind in the last hour" in shown
+        assert for_html(REASONS[reason].remedy, 400) in shown
+
+
+def test_a_burn_comes_before_blindness() -> None:
+    """What is counted burns: that is the answer."""
+    burning = replace(standing([(0, 5_000, 5_000)]), blind="unknown")
+    assert said(burning)[0] == "hurt"
+    assert "pages</span>" in card(burning)
 
 
 def test_a_guard_that_holds_back_is_a_perhaps() -> None:
