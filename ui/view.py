@@ -12,6 +12,7 @@ falls back to the default, and a notice says so.
     page=request&request=…      one request: TRACE/SPAN, an id of its server, or of its trace
     measure=…                   of the fleet, what is drawn side by side
     baseline=…/…                what to compare with, as from and to; else the stretch before
+    decide=size                 whether there is an incident: by the size of the growth, not by SLOs
     by=hour                     a promise's history by the hour, not by the day
     per=model                   costs by another label than the tenant
 """
@@ -43,6 +44,8 @@ LATENCIES: Final = {
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """Of a promise's history."""
+DECIDERS: Final = ("slo", "size")
+"""What decides whether there is an incident: compliance, or the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """What costs are told by."""
 LONGEST_RANGE_S: Final = 400 * 86_400
@@ -91,6 +94,7 @@ class View:
     """The one that is open; words where the reader typed an id, on its own page alone."""
     page: str = FIRST
     baseline: Window | None = None
+    decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
@@ -137,6 +141,10 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         instead = f"showing “{BY_KEY[FIRST].question}”"
         notices.append(_refused("page", page, ", ".join(BY_KEY), instead))
         page = FIRST
+    decide = parameters.get("decide", DECIDERS[0])
+    if decide not in DECIDERS:
+        notices.append(_refused("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}"))
+        decide = DECIDERS[0]
     by = parameters.get("by", STEPS[0])
     if by not in STEPS:
         notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
@@ -152,8 +160,8 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         )
         measure = FIRST_MEASURE
     known = {
-        *("last", "from", "to", "latency", "request", "page", "baseline", "by", "measure", "per"),
-        *LABELS,
+        *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
+        *("measure", "per", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -165,6 +173,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         request=_request(parameters, page, notices),
         page=page,
         baseline=_baseline(parameters, notices),
+        decide=decide,
         by=by,
         measure=measure,
         per=per,
@@ -192,6 +201,8 @@ def parameters(view: View) -> dict[str, str]:
     if view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
         written["baseline"] = "/".join(_seconds_text(end) for end in ends)
+    if view.decide != DECIDERS[0]:
+        written["decide"] = view.decide
     if view.by != STEPS[0]:
         written["by"] = view.by
     if view.per != PAYERS[0]:

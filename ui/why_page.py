@@ -51,6 +51,9 @@ SHAPE_HELP: Final = (
     "with what was before it. A triangle is the start of an engine, the dashed line what is "
     "promised."
 )
+GREW: Final = (
+    "<b>The slowest requests are slower all the same.</b> Choose “size decides” above to see why."
+)
 HITS_HELP: Final = (
     "The risk ratio is how much likelier a request of this kind is to be slow than one that is "
     "not. Kinds that chance would bring up among so many are left out. Who is hit need not be who "
@@ -69,7 +72,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
     try:
         with st.spinner("Comparing …"):
             found = _read(engine, view, now)
-            told = found.explained(view.latency)
+            told = found.explained(view.latency, by_size=view.decide == "size")
         freshness.show(
             view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
         )
@@ -110,6 +113,8 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := why_wording.attained(told):
         st.html(attained)
+    if told.grew_but_kept:
+        st.html(f"<p class='notice'>{GREW}</p>")
     still = why_wording.still_slow(told, found.incidents, zone)
     if still and told.verdict is not Verdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")
