@@ -14,6 +14,7 @@ from analysis.explaining import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.errors import StoreError
+from store.incidents import IncidentRow
 from store.queries import Window
 from ui import (
     answering,
@@ -23,6 +24,7 @@ from ui import (
     fleet_wording,
     freshness,
     growth,
+    incident_address,
     phases,
     reading,
     shape_chart,
@@ -87,6 +89,14 @@ def body(engine: Engine, zone: tzinfo) -> None:
         emptiness.unreadable(str(error))
 
 
+def by_verdict(engine: Engine, view: View, incident: IncidentRow, now_unix_ns: int) -> View:
+    """Return the view with the latency that speaks for the incident."""
+    verdict = _read(engine, view, now_unix_ns).verdict(incident)
+    if verdict is None:
+        return view
+    return replace(view, latency=f"{verdict.first.question.metric.value}_s")
+
+
 def _read(engine: Engine, view: View, now: int) -> Material:
     """Read the store, or take what was read for this stretch of time."""
     window = window_of(view, PAGE, now)
@@ -105,7 +115,7 @@ def _read(engine: Engine, view: View, now: int) -> Material:
 
 
 def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
-    incident = next(iter(found.incidents), None)
+    incident = incident_address.named(view, found.incidents)
     if incident is not None:
         st.html(why_wording.incident(incident, found.verdict(incident), zone))
     sentence = why_wording.sentence(told, view.latency, zone)

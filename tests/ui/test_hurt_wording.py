@@ -17,7 +17,7 @@ from alerts.status import status_at
 from store.incidents import IncidentRow
 from store.queries import Window
 from ui.hurt_wording import EXAMPLE, answer
-from ui.incident_wording import happened, why_link
+from ui.incident_wording import happened
 from ui.promise_wording import card, windows
 from ui.standing import Happened, Standing, burning_since_ns, goes_on
 from ui.wording import for_html
@@ -152,16 +152,10 @@ def test_below_the_target_without_an_alert_is_a_little() -> None:
     assert "<b>A little:</b> nothing burns fast enough to alert, but chat kept" in sentence
 
 
-@pytest.mark.parametrize("ended_s", [None, NOW_S - 60])
-def test_an_incident_leads_to_its_reasons(ended_s: int | None) -> None:
-    """With its stretch, the time before it, the latency that is promised and the filters."""
-    link = why_link(CHAT, row(ended_s=ended_s), NOW_S)
-    until_s = NOW_S if ended_s is None else ended_s
-    assert link == (
-        f"?from={NOW_S - 1_800}&to={until_s}"
-        f"&baseline={NOW_S - 1_800 - max(1_800, until_s - NOW_S + 1_800)}%2F{NOW_S - 1_800}"
-        "&latency=ttft&page=why"
-    )
+def test_an_incident_leads_to_its_reasons() -> None:
+    """By its name: the page reads its range and what it is compared with, as the command does."""
+    told = happened([standing(incidents=(Happened(row()),))], UTC)
+    assert f"<a href='?page=why&amp;incident=chat@{row().fired_unix_s}'>Why is it slow?</a>" in told
 
 
 def test_incidents_are_told_with_what_is_known_of_them() -> None:

@@ -59,7 +59,8 @@ def the_views(draw: Any) -> View:
         view.following("1h").paused_at(start),
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
-    return reached[draw(st.integers(0, 2))]
+    incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
+    return replace(reached[draw(st.integers(0, 2))], incident=incident)
 
 
 @given(the_views())
@@ -73,7 +74,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
         st.sampled_from(
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
-                *("page", "baseline", "decide", "by", "measure"),
+                *("page", "baseline", "decide", "by", "measure", "incident"),
             ]
         ),
         st.text(max_size=40),
