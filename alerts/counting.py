@@ -5,7 +5,7 @@ again; the newest are counted from the requests each time, for some of them are 
 come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -71,7 +71,18 @@ class Tally(NamedTuple):
     history: History
     real: History
     since_s: int | None
-    excluded: dict[str, int]
+    counts: Sequence[SloCount]
+
+    def excluded(self, after_s: int = 0) -> dict[str, int]:
+        """Return how many requests that ended after an instant were left out, by reason.
+
+        Args:
+            after_s: in unix seconds; one of the `instants` if `read_tally` was given any.
+        """
+        return {
+            name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
+            for name in ("aborted", "client_error", "unknown")
+        }
 
 
 def read_tally(
@@ -114,15 +125,11 @@ def read_tally(
         counts += count_requests(engine, goodput, fresh_from_s, to_s, 1)
     elif fresh_from_s < to_s:
         counts += count(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
-    excluded = {
-        name: sum(getattr(each, name) for each in counts)
-        for name in ("aborted", "client_error", "unknown")
-    }
     history = _history(counts, to_s if since_s is None else since_s)
     real = history
     if any(each.simulated for each in counts):
         real = _history([each for each in counts if not each.simulated], history.since_s)
-    return Tally(history, real, since_s, excluded)
+    return Tally(history, real, since_s, counts)
 
 
 def _history(counts: Iterable[SloCount], since_s: int) -> History:

@@ -205,6 +205,19 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     " why.",
                 ),
                 alert(
+                    "TailspanTaskDown",
+                    "tailspan_task_up == 0",
+                    # A part that fails is started again at least once a minute, so this is at
+                    # least five attempts, or five minutes beyond the usual time between two.
+                    "5m",
+                    f"Tailspan's {label_text('task')} does not work",
+                    "This part of Tailspan has failed for 5 min, although it is started again at"
+                    " least once a minute. What it does is missing: without the evaluator, for"
+                    " example, nobody is notified by Tailspan itself. First: `tailspan doctor` or"
+                    " /readyz names the reason, and Tailspan's log has the whole error. A database"
+                    " that cannot be reached and a full disk are the usual causes.",
+                ),
+                alert(
                     "TailspanUnstored",
                     'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
                     "5m",

@@ -12,7 +12,7 @@ from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
 from analysis.explaining import explained
-from analysis.incident import OneVerdict, one_verdict, read_questions
+from analysis.incident import OneVerdict, incident_at, one_verdict, read_questions
 from analysis.words import first_cause
 from cli import times
 from diagnosis.explanation import Explanation
@@ -133,9 +133,8 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
         at_s = times.instant_ns(instant) // 10**9
     except ValueError as error:
         raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
-    for row in rows:
-        if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0):
-            return row
+    if (row := incident_at(rows, at_s)) is not None:
+        return row
     began = ", ".join(times.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
     raise click.UsageError(
         f"--incident {objective.name}@{instant}: none then; its newest began {began} (UTC)"

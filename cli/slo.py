@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from sqlalchemy import Engine
 
 from alerts import durations
-from alerts.blindness import WORDS, blind_because
+from alerts.blindness import REASONS
 from alerts.burnrate import State
 from alerts.counting import read_tally
 from alerts.errors import AlertsError, DocumentError, ExpressionError
@@ -20,6 +19,7 @@ from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.selectors import read_selector
 from alerts.status import Status, status_at
+from analysis.blind_objectives import blind_reason
 from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
@@ -27,9 +27,8 @@ from cli.options import silence
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
-from store.queries import Window, newest_unix_ns, request_count
+from store.queries import newest_unix_ns
 
-HOUR_S: Final = 3_600
 INCIDENTS: Final = 5
 """Shown of each objective, the newest first."""
 
@@ -214,9 +213,9 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             )
             continue
         tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
-        found = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
+        found = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
         paging |= found.severity == "page"
-        blind = _blind(engine, objective.indicator, at_s)
+        blind = blind_reason(engine, objective, tally, at_s)
         incidents = read_incidents(engine, objective.name)[:INCIDENTS]
         notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
         if form == "json":
@@ -232,7 +231,8 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         else:
             _print(found)
             if blind is not None:
-                click.echo(f"  blind in the last hour: {WORDS[blind]}\n")
+                click.echo(f"  blind in the last hour: {REASONS[blind].why}")
+                click.echo(f"  to do: {REASONS[blind].remedy}\n")
             _print_incidents(incidents)
             outbox.print_undelivered(notifications)
     if paging:
@@ -240,14 +240,6 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
 
 
 slo.add_command(notify)
-
-
-def _blind(engine: Engine, goodput: Goodput, at_s: int) -> str | None:
-    """Why the last hour is not counted; None where it is."""
-    tally = read_tally(engine, goodput, at_s - HOUR_S, at_s)
-    counts = tally.history.counts(at_s - HOUR_S, at_s)
-    requests = request_count(engine, Window((at_s - HOUR_S) * 10**9, at_s * 10**9))
-    return blind_because(counts, tally.excluded, requests)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:

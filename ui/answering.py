@@ -68,7 +68,7 @@ class Material:
     newest_unix_ns: int | None
     simulated: bool
     samples_every_s: int | None
-    _answers: dict[Metric, Explanation] = field(default_factory=dict)
+    _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
     @property
@@ -82,25 +82,37 @@ class Material:
         found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
         return found.rows(found.matching(self.equals))
 
-    def explained(self, latency: str) -> Explanation:
-        """The answer for one latency."""
-        metric = METRICS[latency]
-        if metric not in self._answers:
-            self._answers[metric] = explain(
-                self.requests,
-                self.servers,
-                self._question(metric),
-                thresholds(self.objectives, metric),
-            )
-        return self._answers[metric]
+    def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
+        """Return the answer for one latency.
+
+        Args:
+            latency: its column.
+            by_size: the size of the growth decides whether there is an incident, not the
+                objectives.
+        """
+        return self._explained(METRICS[latency], () if by_size else self.objectives)
 
     def verdict(self, incident: IncidentRow) -> OneVerdict | None:
-        """What is said of an incident, in one sentence for all latencies of its objective."""
+        """Return what is said of an incident, in one sentence for all latencies of its objective.
+
+        That objective alone decides, as for `tailspan explain --incident`.
+        """
         for objective in self.objectives:
             if objective.name == incident.slo and isinstance(objective.indicator, Goodput):
                 asked = metrics_of(objective.indicator)
-                return one_verdict([self.explained(f"{metric.value}_s") for metric in asked])
+                return one_verdict([self._explained(metric, [objective]) for metric in asked])
         return None
+
+    def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
+        key = metric, tuple(each.name for each in objectives)
+        if key not in self._answers:
+            self._answers[key] = explain(
+                self.requests,
+                self.servers,
+                self._question(metric),
+                thresholds(objectives, metric),
+            )
+        return self._answers[key]
 
     def _question(self, metric: Metric) -> Question:
         return _question(metric, self.window, self.baseline, self.equals)

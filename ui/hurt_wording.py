@@ -10,6 +10,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts import durations
+from alerts.blindness import REASONS
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
 from ui import view as views
@@ -65,6 +66,9 @@ def answer(found: Sequence[Standing], requests: int, length_s: float, zone: tzin
     spent = [each for each in found if each.spent]
     if spent:
         return Answer("near", _overspent(spent))
+    blind = [each for each in found if each.blind is not None]
+    if blind:
+        return Answer("near", _blind(blind))
     events = max(each.shown.events for each in found)
     if events < FEWEST:
         return Answer("unknown", _too_few(found, events, requests, length_s))
@@ -108,6 +112,17 @@ def _overspent(spent: Sequence[Standing]) -> str:
     return (
         f"<b>Not now, but</b> {_name(each.objective)} has spent its {term('budget', 'budget')} of"
         f" {period} and {over} more: what breaks the promise now breaks it for the period."
+    )
+
+
+def _blind(blind: Sequence[Standing]) -> str:
+    each = blind[0]
+    assert each.blind is not None
+    others = f" So are {_listed(blind[1:])}." if blind[1:] else ""
+    why = wording.for_html(REASONS[each.blind].why, 400)
+    return (
+        f"<b>Unknown:</b> requests come in, but {_name(each.objective)} does not count them:"
+        f" {why}.{others} What to do is written below."
     )
 
 

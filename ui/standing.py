@@ -6,12 +6,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from alerts.blindness import LOOKED_AT_S
 from alerts.burnrate import Counts, Pair, State
 from alerts.counting import EVALUATION_S, read_tally
 from alerts.evaluator import ARRIVAL_S
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
 from alerts.status import Status, status_at
+from analysis.blind_objectives import blind_reason
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
 from store.queries import Window
@@ -33,11 +35,13 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An objective, `shown` of the range in view."""
+    """An objective, `shown` of the range in view; `blind` is why it does not count the requests of
+    the last hour, as a key of `alerts.blindness.REASONS`."""
 
     status: Status
     shown: Counts
     incidents: Sequence[Happened] = field(default_factory=tuple)
+    blind: str | None = None
 
     @property
     def objective(self) -> Objective:
@@ -121,12 +125,13 @@ def _standing(
         instants={
             shown_s,
             at_s - objective.period_s,
+            at_s - LOOKED_AT_S,
             *(at_s - each for each in lengths),
             *began,
         },
     )
     return Standing(
-        status_at(objective, tally.history, tally.since_s, tally.excluded, at_s),
+        status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s),
         tally.history.counts(shown_s, at_s),
         tuple(
             Happened(
@@ -138,6 +143,7 @@ def _standing(
             )
             for row in rows
         ),
+        blind_reason(engine, objective, tally, at_s),
     )
 
 

@@ -165,7 +165,7 @@ class Notifier:
         likely_cause: str | None,
     ) -> str:
         tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
-        status = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
+        status = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
         return dumps(
             compose(
                 incident,

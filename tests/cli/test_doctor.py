@@ -108,7 +108,8 @@ def test_all_is_well(
     found = findings(doctor(*somewhere, "--vllm", f"{vllm}/v1", "--format", "json"))
     assert found.pop("gpus")
     assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"} | {
-        "tasks"
+        "tasks",
+        "objectives",
     }
     every = [finding for each in found.values() for finding in each]
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)

@@ -1,0 +1,37 @@
+"""Whether an objective counts the requests of the last hour, from the store.
+
+`tailspan slo status`, `tailspan doctor` and the pages ask here; the generated rules decide the
+same on `/metrics`. The store counts a request when it ended, however late it was reported, so
+`late` is a reason on `/metrics` alone.
+"""
+
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.blindness import LOOKED_AT_S, blind_because
+from alerts.counting import Tally
+from alerts.objectives import Objective
+from store.queries import Window, request_count
+
+_NS: Final = 10**9
+
+
+def blind_reason(engine: Engine, objective: Objective, tally: Tally, at_s: int) -> str | None:
+    """Return why an objective is blind, as a key of `alerts.blindness.REASONS`; None if it is not.
+
+    Args:
+        engine: from `open_database`.
+        objective: one that Tailspan counts.
+        tally: its counts, over the hour before `at_s` at least.
+        at_s: now, in unix seconds.
+    """
+    if not objective.alert_when_no_data:
+        return None
+    from_s = at_s - LOOKED_AT_S
+    counts, excluded = tally.history.counts(from_s, at_s), tally.excluded(from_s)
+    # Requests that the objective left out itself show that it selects some.
+    requests = 0
+    if not counts.events and not any(excluded.values()):
+        requests = request_count(engine, Window(from_s * _NS, at_s * _NS))
+    return blind_because(counts, excluded, requests)
