@@ -1,10 +1,13 @@
 """An objective's counts from the store: what was kept, and the rest from the requests.
 
-A request counts when it ended. Steps of 15 s that ended long enough ago are kept, and never counted
-again; the newest are counted from the requests each time, for some of them are still to
-come. Counting is repeatable: what a crash interrupts is counted again.
+A request counts when it ended. One that has not ended and already misses the objective counts as
+bad in the step in which it was last seen (`alerts.judging_in_flight`). That step moves on with
+each report; then the request's row counts in its place. Steps of 15 s that ended long enough ago
+are kept, and never counted again; the newest are counted from the requests each time, for some of
+them are still to come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,9 +17,12 @@ from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
 from alerts.history import Bucket, History
+from alerts.judging import Verdict
+from alerts.judging_in_flight import KNOWN, bad_at
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
 from store.columns import in_parts, request_columns
+from store.in_flight import in_flight_table, oldest_seen_unix_ns
 from store.queries import Window
 from store.slo_counts import (
     Counted,
@@ -43,6 +49,9 @@ AT_ONCE: Final = 200_000
 EVALUATION_S: Final = STEP_S
 """Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
 window is read from kept counts or from requests, it holds the same."""
+
+
+_ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
 
 
 class Count(Protocol):
@@ -207,8 +216,8 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """The requests that ended in (from, to], judged, by buckets of when they ended; simulated ones
-    apart.
+    """The requests that ended in (from, to], judged, by buckets of when they ended, and those in
+    flight that are bad, by buckets of when they were last seen; simulated ones apart.
 
     `received_from_s` says that none of them was received before, where that is known.
     """
@@ -239,6 +248,9 @@ def count_requests(
             ).reshape(len(instants), len(VERDICTS))
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 totals[instant, kind] = totals.get((instant, kind), 0) + counts
+    # After the rows: one that arrives in between is counted by the next evaluation, never twice.
+    for key, number in _bad_in_flight(engine, goodput, from_s, to_s, bucket_s).items():
+        totals[key] = totals.get(key, 0) + number * _ONE_BAD
     names = [str(verdict) for verdict in VERDICTS]
     return [
         SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind)
@@ -246,6 +258,23 @@ def count_requests(
     ]
 
 
+def _bad_in_flight(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
+) -> Counter[tuple[int, bool]]:
+    """Count the requests last seen in flight in (from, to] that are bad, by bucket and kind."""
+    wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
+    reports = in_flight_table(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS)
+    if not reports.num_rows:
+        return Counter()
+    seen_ns = reports["seen_unix_ns"].to_numpy()
+    age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
+    bad = bad_at(goodput, {name: reports[name] for name in KNOWN}, age_s)
+    until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
+    simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
+    return Counter(zip(until_s[bad].tolist(), simulated[bad].tolist(), strict=True))
+
+
 def _oldest_s(engine: Engine) -> int | None:
-    oldest_ns = oldest_request_unix_ns(engine)
-    return None if oldest_ns is None else oldest_ns // SECOND_NS
+    """From when on counts hold: the oldest row, or the oldest report of a request in flight."""
+    known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
+    return min((each // SECOND_NS for each in known if each is not None), default=None)

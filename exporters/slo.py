@@ -3,18 +3,25 @@
 The counters stand at 0 from the start, or Prometheus would miss the first event. A request
 that ended long before it was heard of (a replay, a sender that was cut off) says nothing of
 the present: Prometheus cannot date it back, so it is left out and counted as `late`.
+
+A request in flight that is bad already counts with the first report that shows it, and never
+again: each report says how old the request was at the one before, and so does its row in the end.
+A counter takes nothing back. A request that a client error ends after it was counted stays bad.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from alerts.judging import EXCLUDED, Verdict
+from alerts.judging_in_flight import newly_bad, was_bad_in_flight
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table, table_of
 from alerts.objectives import Goodput
-from exporters.bulk import Bulk
+from exporters.bulk import BoolArray, Bulk
+from telemetry.in_flight import InFlightRequest
+from telemetry.sketches import IntArray
 
 LATE: Final = "late"
 REASONS: Final = (*map(str, EXCLUDED), LATE)
@@ -49,10 +56,11 @@ class Slos:
 
     def add(self, bulk: Bulk) -> None:
         """Count requests where they are meant."""
-        late = bulk.now_unix_ns - bulk.ended_unix_ns > LATE_NS
+        late = _late(bulk.now_unix_ns, bulk.ended_unix_ns)
         for name, goodput in self._objectives.items():
             table = table_of(bulk.rows, columns_of(goodput.where, goodput.good))
             codes = judge_table(goodput.where, goodput.good, table)
+            codes[was_bad_in_flight(goodput, bulk.rows)] = NOT_SELECTED
             meant, totals = codes != NOT_SELECTED, self._totals[name]
             totals.excluded[LATE] += int(np.count_nonzero(meant & late))
             numbers = np.bincount(codes[meant & ~late], minlength=len(VERDICTS)).tolist()
@@ -63,6 +71,19 @@ class Slos:
                     totals.events += number
                     totals.good += number if verdict is Verdict.GOOD else 0
 
+    def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
+        """Count reports that show for the first time that an objective is missed."""
+        late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
+        for name, goodput in self._objectives.items():
+            bad, totals = newly_bad(goodput, reports), self._totals[name]
+            totals.excluded[LATE] += int(np.count_nonzero(bad & late))
+            totals.events += int(np.count_nonzero(bad & ~late))
+
     def copy(self) -> dict[str, SloTotals]:
         """As of now."""
         return {name: totals.copy() for name, totals in self._totals.items()}
+
+
+def _late(now_unix_ns: int, at_unix_ns: IntArray) -> BoolArray:
+    late: BoolArray = now_unix_ns - at_unix_ns > LATE_NS
+    return late

@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "telemetry",
         "tailspan_vllm.names",
         "alerts.judging",
+        "alerts.judging_in_flight",
         "alerts.judging_tables",
         "alerts.objectives",
         "alerts.vocabulary",

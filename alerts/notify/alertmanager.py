@@ -21,11 +21,13 @@ VALID_S = 4 * REPEAT_S
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
     """One alert, as of now."""
-    labels = {
-        "alertname": vocabulary.ALERT_BURNING,
-        vocabulary.SLO: message.slo,
-        "severity": message.severity,
-    }
+    if message.hang is None:
+        labels = {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.slo}
+    else:
+        labels = {"alertname": vocabulary.ALERT_HUNG, "replica": message.hang.replica}
+        if message.hang.model is not None:
+            labels["model"] = message.hang.model
+    labels["severity"] = message.severity
     if message.simulated:
         labels["simulated"] = "true"
     annotations = {"summary": title(message), "description": text(message)}
