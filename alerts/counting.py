@@ -22,7 +22,7 @@ from alerts.judging_in_flight import KNOWN, bad_at
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
 from store.columns import in_parts, request_columns
-from store.in_flight import in_flight_table, oldest_seen_unix_ns
+from store.in_flight import in_flight_tables, oldest_seen_unix_ns
 from store.queries import Window
 from store.slo_counts import (
     Counted,
@@ -263,15 +263,17 @@ def _bad_in_flight(
 ) -> Counter[tuple[int, bool]]:
     """Count the requests last seen in flight in (from, to] that are bad, by bucket and kind."""
     wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
-    reports = in_flight_table(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS)
-    if not reports.num_rows:
-        return Counter()
-    seen_ns = reports["seen_unix_ns"].to_numpy()
-    age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
-    bad = bad_at(goodput, {name: reports[name] for name in KNOWN}, age_s)
-    until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
-    simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
-    return Counter(zip(until_s[bad].tolist(), simulated[bad].tolist(), strict=True))
+    found: Counter[tuple[int, bool]] = Counter()
+    for reports in in_flight_tables(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS):
+        if not reports.num_rows:
+            continue
+        seen_ns = reports["seen_unix_ns"].to_numpy()
+        age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
+        bad = bad_at(goodput, {name: reports[name] for name in KNOWN}, age_s)
+        until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
+        simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
+        found.update(zip(until_s[bad].tolist(), simulated[bad].tolist(), strict=True))
+    return found
 
 
 def _oldest_s(engine: Engine) -> int | None:

@@ -3,7 +3,7 @@
 A report replaces the one before, and the row replaces them all. Each change marks the steps of
 the objectives' counts that it touches, in the transaction that makes it (`store.slo_marks`). A
 report that arrives after its row, on another way or by another collector, stays here until
-retention deletes it; `in_flight_table` leaves it out. A server that ends leaves its last reports:
+retention deletes it; `in_flight_tables` leaves it out. A server that ends leaves its last reports:
 those requests have no row, and count as of then.
 """
 
@@ -11,7 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from sqlalchemy import Column, Connection, Engine, func, select, tuple_
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    func,
+    or_,
+    select,
+    true,
+    tuple_,
+)
 
 from store import dialects
 from store.reaching import reading
@@ -22,6 +33,9 @@ from telemetry.request_rows import PLACE, RequestRows
 
 AT_ONCE: Final = 500
 """Keys named in one statement, as in `slo_marks`."""
+
+ROWS: Final = 50_000
+"""Reports that are in memory at once."""
 
 _TRACE, _SPAN, _E2E = PLACE["trace_id"], PLACE["span_id"], PLACE["e2e_s"]
 _Key = tuple[str, str]
@@ -70,10 +84,12 @@ def remove_ended(connection: Connection, several: Iterable[RequestRows]) -> None
         mark_instants(connection, [(seen, source) for _, seen, source in found])
 
 
-def in_flight_table(
+def in_flight_tables(
     engine: Engine, columns: Sequence[str], from_unix_ns: int, to_unix_ns: int
-) -> pa.Table:
-    """Requests without a row that were last seen in flight in (from, to].
+) -> Iterator[pa.Table]:
+    """Yield requests without a row that were last seen in flight in (from, to], `ROWS` at a time.
+
+    A request whose row arrives meanwhile may be in neither: at worst the next evaluation counts it.
 
     Args:
         engine: from `open_database`.
@@ -84,26 +100,43 @@ def in_flight_table(
     Raises:
         StoreUnavailable: the database does not answer.
     """
-    seen = IN_FLIGHT.c.seen_unix_ns
-    wanted = [IN_FLIGHT.c[name] for name in (*columns, *REQUEST_KEY)]
-    statement = select(*wanted).where(seen > from_unix_ns, seen <= to_unix_ns)
-    with reading(engine) as connection:
-        rows = [tuple(row) for row in connection.execute(statement)]
-        keys = [row[len(columns) :] for row in rows]
-        key = tuple_(*(REQUESTS.c[name] for name in REQUEST_KEY))
-        # One that was deleted because its row arrived meanwhile is not looked for: at worst a
-        # request is counted by the next evaluation.
-        told: set[tuple[Any, ...]] = set()
-        for some in _batches(keys):
-            found = select(*(REQUESTS.c[name] for name in REQUEST_KEY)).where(key.in_(some))
-            told.update(tuple(row) for row in connection.execute(found))
-    left = [row for row, of in zip(rows, keys, strict=True) if of not in told]
-    return pa.table(
-        {
-            name: pa.array([row[place] for row in left], arrow_type(name, InFlightRequest))
-            for place, name in enumerate(columns)
-        }
+    report = IN_FLIGHT.c
+    wanted = [report[name] for name in (*columns, *REQUEST_KEY)]
+    statement = (
+        select(*wanted)
+        .where(report.seen_unix_ns > from_unix_ns, report.seen_unix_ns <= to_unix_ns)
+        .order_by(report.span_id, report.trace_id)
+        .limit(ROWS)
     )
+    after: ColumnElement[bool] = true()
+    while True:
+        with reading(engine) as connection:
+            rows = [tuple(row) for row in connection.execute(statement.where(after))]
+            told = _with_row(connection, [row[len(columns) :] for row in rows])
+        left = [row for row in rows if row[len(columns) :] not in told]
+        yield pa.table(
+            {
+                name: pa.array([row[place] for row in left], arrow_type(name, InFlightRequest))
+                for place, name in enumerate(columns)
+            }
+        )
+        if len(rows) < ROWS:
+            return
+        _, trace_id, span_id = rows[-1][len(columns) :]
+        after = or_(
+            report.span_id > span_id,
+            and_(report.span_id == span_id, report.trace_id > trace_id),
+        )
+
+
+def _with_row(connection: Connection, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """Those of the keys that have a request's row."""
+    columns = [REQUESTS.c[name] for name in REQUEST_KEY]
+    found: set[tuple[Any, ...]] = set()
+    for some in _batches(keys):
+        rows = connection.execute(select(*columns).where(tuple_(*columns).in_(some)))
+        found.update(tuple(row) for row in rows)
+    return found
 
 
 def oldest_seen_unix_ns(engine: Engine) -> int | None:

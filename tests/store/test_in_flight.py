@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.errors import RowRefused
 from store.forgetting import forget_simulated
-from store.in_flight import in_flight_table, oldest_seen_unix_ns
+from store.in_flight import in_flight_tables, oldest_seen_unix_ns
 from store.retention import forget_older
 from store.slo_marks import read_marks
 from store.writer import Writer
@@ -42,8 +42,9 @@ def row_of(request_row: Row, number: int = 1, e2e_s: float = 40.0) -> RequestTim
 
 def seen(engine: Engine) -> list[int]:
     """When the requests that count as in flight were last seen, in seconds from the start."""
-    table = in_flight_table(engine, ["seen_unix_ns"], 0, 2**62)
-    return sorted((each - START_S * S) // S for each in table["seen_unix_ns"].to_pylist())
+    tables = in_flight_tables(engine, ["seen_unix_ns"], 0, 2**62)
+    found = [each for table in tables for each in table["seen_unix_ns"].to_pylist()]
+    return sorted((each - START_S * S) // S for each in found)
 
 
 def marked(engine: Engine) -> set[int]:
@@ -94,8 +95,11 @@ def test_a_row_ends_a_report_whose_instants_were_corrected_differently(
     assert seen(engine) == []
 
 
-def test_many_reports_and_rows_in_one_transaction(engine: Engine, request_row: Row) -> None:
-    """More than are named in one statement."""
+def test_many_reports_and_rows_in_one_transaction(
+    engine: Engine, request_row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are named in one statement, or read at once."""
+    monkeypatch.setattr("store.in_flight.ROWS", 30)
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report(number) for number in range(1, 1301)]).result(30)
         rows = [row_of(request_row, number) for number in range(1, 1201)]
