@@ -30,18 +30,18 @@ class Reason(NamedTuple):
 
 REASONS: Final[Mapping[str, Reason]] = {
     NONE_SELECTED: Reason(
-        "no request matches its where: a value that where asks for may be unknown for this source"
-        " of spans (vLLM's native spans have no streamed), or a label was renamed",
-        "compare its where with the values of `tailspan requests --format json`, and correct it;"
+        "no request matches its `where`. A value that it asks for may be unknown for this source"
+        " of spans (vLLM's native spans have no `streamed`), or a label was renamed",
+        "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
         " or install the instrumentation beside vLLM, which sends every value",
     ),
     "unknown": Reason(
-        "most requests lack a value that decides: this source of spans may not send it",
+        "most requests lack a value that decides. This source of spans may not send it",
         "find the value that is null in `tailspan requests --format json`; install the"
-        " instrumentation beside vLLM, which sends every value, or leave the value out of good",
+        " instrumentation beside vLLM, which sends every value, or leave the value out of `good`",
     ),
     "late": Reason(
-        "most requests are reported 5 min or more after they ended: the clock of the server or"
+        "most requests are reported 5 min or more after they ended. The clock of the server or"
         " of Tailspan is wrong, or a sender is cut off",
         "set the clocks by NTP (timedatectl, chronyc tracking); the clock checks of"
         " `tailspan doctor` name the sender",

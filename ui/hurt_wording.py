@@ -119,7 +119,7 @@ def _blind(blind: Sequence[Standing]) -> str:
     each = blind[0]
     assert each.blind is not None
     others = f" So are {_listed(blind[1:])}." if blind[1:] else ""
-    why = wording.for_html(REASONS[each.blind].why, 400)
+    why = wording.code_html(REASONS[each.blind].why)
     return (
         f"<b>Unknown:</b> requests come in, but {_name(each.objective)} does not count them:"
         f" {why}.{others} What to do is written below."

@@ -60,7 +60,7 @@ def blind(each: Standing) -> str:
     """Why an objective does not count the requests that come in, and what to do; "" if it does."""
     if each.blind is None:
         return ""
-    why, remedy = (wording.for_html(text, 400) for text in REASONS[each.blind])
+    why, remedy = map(wording.code_html, REASONS[each.blind])
     return (
         "<p class='notice'><b>Blind in the last hour: no burn can be seen.</b>"
         f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"

@@ -80,7 +80,7 @@ def test_native_spans_leave_the_default_objective_blind(
     (found,) = look()
     assert found.ok is False
     assert found.detail.startswith(
-        "chat is blind in the last hour: no request matches its where: a value that where asks for"
+        "chat is blind in the last hour: no request matches its `where`. A value that it asks for"
     )
     assert found.mend is not None
     assert "install the instrumentation" in found.mend

@@ -20,7 +20,7 @@ from ui.hurt_wording import EXAMPLE, answer
 from ui.incident_wording import happened
 from ui.promise_wording import card, windows
 from ui.standing import Happened, Standing, burning_since_ns, goes_on
-from ui.wording import for_html
+from ui.wording import code_html
 
 DAY_S = 86_400
 NOW_S = 1_790_000_000 // DAY_S * DAY_S + 43_200
@@ -104,12 +104,12 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
     mood, sentence = said(standing(), blind)
     assert mood == "near"
     assert sentence.startswith("<b>Unknown:</b> requests come in, but chat does not count them: ")
-    assert for_html(REASONS[reason].why, 400) in sentence
+    assert code_html(REASONS[reason].why) in sentence
     for each in (blind, replace(standing(hourly=0), blind=reason)):
         shown = card(each)
         assert "<span class='state near'>blind</span>" in shown
         assert "Blind in the last hour" in shown
-        assert for_html(REASONS[reason].remedy, 400) in shown
+        assert code_html(REASONS[reason].remedy) in shown
 
 
 def test_a_burn_comes_before_blindness() -> None:

@@ -127,6 +127,18 @@ def test_the_incident_that_is_named_comes_first(
     assert "incident" not in address(test)
 
 
+def test_an_incident_is_judged_by_its_own_objective(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """Another one that fell lends it no cause, in the page as in the command."""
+    url = database(incident(START_S * 10**9))
+    burned(url, "loose", (BEGAN_S, START_S + 1_200))
+    assert explained(url, "loose", files)["verdict_sentence"] is None
+    said = markup(followed(page, url, "loose", BEGAN_S + 60))
+    assert "Incident <b>loose</b>" in said
+    assert "no cause is found yet" in said
+
+
 def test_an_objective_on_no_latency_leads_to_the_overview_of_that_time(
     page: Open, database: Database, incident: Any, files: Path
 ) -> None:

@@ -56,7 +56,7 @@ def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
     asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}
     said = markup(page(database(rows), **asked))
     assert "<span class='state near'>blind</span>" in said
-    assert "No request matches its where" in said
+    assert "No request matches its <code>where</code>" in said
     assert "install the instrumentation" in said
     seen = [one_request(n, streamed=True) for n in range(200)]
     assert "blind" not in markup(page(database(seen), **asked))
