@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from cli import checks, clock_checks, gpu_checks, hung_checks, name_checks, objective_checks
-from cli.access import access_of, access_options
 from cli.addresses import REMOTE_PORT, Host, Server
+from cli.client_access import access_of, access_options
 
 EXAMPLES = """\b
 Examples:

@@ -7,9 +7,9 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks import Finding
-from cli.text import printable
 from store.hung import Hung, progress
 from telemetry.engines import MEND_HUNG
+from telemetry.printable import printable
 
 _WIDEST: Final = 120
 _MOST_NAMED: Final = 20

@@ -14,14 +14,14 @@ from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
-from cli import probes
-from cli.access import OPEN, Access
 from cli.checks import Finding
 from cli.newest import of_the_newest
-from cli.text import printable
 from cli.told import told
 from exporters.slo import LATE
+from server import probes
+from server.client_access import OPEN, Access
 from store.queries import Window, request_count
+from telemetry.printable import printable
 
 
 def objectives(

@@ -12,8 +12,8 @@ from sqlalchemy import update
 
 from cli import checks, clock_checks, gpu_checks
 from cli.main import tailspan
-from cli.stack import Ports, Stack
 from collector.testing import background_loop
+from server.stack import Ports, Stack
 from store import column_reader
 from store.database import open_database
 from store.migrations import REVISION

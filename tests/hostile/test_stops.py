@@ -27,7 +27,7 @@ from alerts.counting import EVALUATION_S, count_requests
 from alerts.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
 from alerts.openslo import OBJECTIVES, load
-from cli import probes
+from server import probes
 from store.database import open_database
 from store.in_flight import oldest_seen_unix_ns
 from store.schema import REQUESTS

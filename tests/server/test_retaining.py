@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from cli.retaining import Keep, begin, retain
+from server.retaining import Keep, begin, retain
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import deleted_until_unix_ns, newest_unix_ns

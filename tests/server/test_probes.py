@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cli import probes
+from server import probes
 
 
 def test_a_healthy_answer_is_ok(

@@ -14,10 +14,10 @@ from alerts.notify.channels import Channel, Kind
 from alerts.notify.configuration import Configuration
 from alerts.openslo import OBJECTIVES, load
 from alerts.secrets import Secret
-from cli import children, probes
-from cli.children import ChildError
-from cli.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from collector.errors import ListenError
+from server import children, probes
+from server.children import ChildError
+from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
 from store.database import open_database
 from store.notifications import read_notifications
 from store.queries import Window, request_count

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import click
 from sqlalchemy import Engine
 
-from cli import times
 from store.notifications import forget_told
 from store.retention import (
     KEEP_HOURS_NS,
@@ -21,6 +20,7 @@ from store.retention import (
 )
 from store.settling import settle
 from store.starts import forget_starts
+from telemetry import time_text
 from telemetry.corroborated_time import CorroboratedClock
 
 EVERY_S = 60.0
@@ -82,7 +82,9 @@ class Retaining:
         forgotten = await retain(self._engine, self._keep, self._clock)
         if forgotten and not self._told and self._keep.rows_ns is not None:
             self._told = True
-            _say(f"Rows older than {times.length(self._keep.rows_ns)} are removed (--keep-rows).")
+            _say(
+                f"Rows older than {time_text.length(self._keep.rows_ns)} are removed (--keep-rows)."
+            )
 
 
 def _say(text: str) -> None:

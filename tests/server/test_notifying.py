@@ -14,8 +14,8 @@ from alerts.notify.courier import Attempt, Result
 from alerts.notify.posting import Answer
 from alerts.openslo import OBJECTIVES, load
 from alerts.secrets import Secret
-from cli import notifying
-from cli.notifying import Notifying, sentence
+from server import notifying
+from server.notifying import Notifying, sentence
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
 from store.notifications import Notification, read_notifications

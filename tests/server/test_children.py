@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import children
-from cli.children import Child, ChildError
+from server import children
+from server.children import Child, ChildError
 
 PATIENCE_S = 30.0
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the leash")
@@ -169,7 +169,7 @@ def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> Non
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from cli import children
+from server import children
 async def main():
     child = await children.start("c", (sys.executable, "-c", {child!r}), {{}}, Path({str(log)!r}))
     await child.wait()

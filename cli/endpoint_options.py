@@ -6,7 +6,6 @@ said that it may do without.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +14,8 @@ import click
 
 from cli.addresses import is_loopback
 
-if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
-    from collector.bearer import Tokens
-    from collector.hosts import AllowedHosts
-    from collector.limits import Limits
-    from collector.tls import Tls
+if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+    from server.endpoint_access import EndpointAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
@@ -83,35 +79,14 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
-    """What guards the ports."""
-
-    tokens: "Tokens | None" = None
-    tls: "Tls | None" = None
-    limits: "Limits | None" = None
-    """None for the default."""
-    hosts: "AllowedHosts | None" = None
-    """The names under which the HTTP ports may be addressed; None for the default."""
-    own_token: str | None = field(default=None, repr=False)
-    """For a sender of our own."""
-    explorer_host: str | None = None
-    """Where the pages listen; None where everything does."""
-
-    @property
-    def scheme(self) -> str:
-        """Of the addresses to tell people."""
-        return "https" if self.tls else "http"
-
-
-def door_options(command: _Command) -> _Command:
-    """The options whose values `doors_of` takes."""
+def endpoint_options(command: _Command) -> _Command:
+    """The options whose values `endpoint_access_of` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def doors_of(
+def endpoint_access_of(
     host: str,
     *,
     token_file: Path | None,
@@ -124,7 +99,7 @@ def doors_of(
     max_peer_rate: float,
     max_rate: float,
     signed_in: bool = False,
-) -> Doors:
+) -> "EndpointAccess":
     """What the options say, and that readers of the pages sign in.
 
     Raises:
@@ -136,6 +111,7 @@ def doors_of(
     from collector.hosts import AllowedHosts, names_in
     from collector.limits import Limits
     from collector.tls import Tls
+    from server.endpoint_access import EndpointAccess
 
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key: give both of them, or none")
@@ -167,7 +143,7 @@ def doors_of(
                 f"--host {host} can be reached from other machines: give {' and '.join(missing)},"
                 " or say with --insecure-bind that anybody there may read and write"
             )
-    return Doors(
+    return EndpointAccess(
         tokens=tokens,
         tls=tls,
         hosts=hosts,

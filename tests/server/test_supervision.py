@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cli.supervision import FIRST_PAUSE_S, LONGEST_PAUSE_S, Supervisor
+from server.supervision import FIRST_PAUSE_S, LONGEST_PAUSE_S, Supervisor
 from store.errors import StoreUnavailable
 from telemetry.tasks import Task
 

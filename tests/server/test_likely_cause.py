@@ -13,11 +13,11 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from alerts.openslo import load
 from analysis.incident import incident_verdict
-from cli import likely_cause
-from cli.likely_cause import AskError, LikelyCauses, asked_apart
 from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question
+from server import likely_cause
+from server.likely_cause import AskError, LikelyCauses, asked_apart
 from store.database import open_database
 from store.incidents import IncidentRow
 from store.writer import Writer
@@ -207,7 +207,7 @@ def test_the_process_may_hold_so_much_memory_and_no_more(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails by itself, and nobody else does."""
-    code = "import cli.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"
+    code = "import server.likely_cause as c; c.MOST_BYTES = 2**27; c.main()"
     run = subprocess.run
     monkeypatch.setattr(
         subprocess, "run", lambda _, **rest: run([sys.executable, "-c", code], **rest)

@@ -9,11 +9,11 @@ import pynvml
 import pytest
 from sqlalchemy import Engine, text
 
-from cli.gpu_options import GpuSetup
-from cli.stack import Ports, Stack
 from collector.gpus import amd_smi
 from collector.gpus.claims import claims_of
 from collector.gpus.reading import Absence, ReaderError, Why
+from server.gpu_setup import GpuSetup
+from server.stack import Ports, Stack
 from store.database import open_database
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver

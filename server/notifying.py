@@ -17,7 +17,7 @@ from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
 from alerts.objectives import Objective
-from cli.likely_cause import Ask, LikelyCauses, asked_apart
+from server.likely_cause import Ask, LikelyCauses, asked_apart
 from store.errors import StoreError
 from telemetry.tasks import Task
 

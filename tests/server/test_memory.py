@@ -39,7 +39,7 @@ def arenas_of(call: str) -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's arenas are Linux'")
 def test_threads_share_arenas() -> None:
     """Eight threads, eight arenas, unless we say so."""
-    many, few = arenas_of(""), arenas_of("from cli.memory import keep_little; keep_little()")
+    many, few = arenas_of(""), arenas_of("from server.memory import keep_little; keep_little()")
     if many < 8:
         pytest.skip("this libc has no arena a thread")
     assert few <= 2

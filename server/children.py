@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from cli.text import printable
 from store.private_files import FILE_MODE, FOLDER_MODE, create
+from telemetry.printable import printable
 
 STOP_S = 10.0
 _LEASH = Path(__file__).with_name("leash.py")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
-from cli.access import OPEN, Access
-from cli.text import printable
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
 
 TIMEOUT_S = 2.0
 MOST_BYTES = 1_000_000

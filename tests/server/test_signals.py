@@ -6,7 +6,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, os, signal, sys
-from cli import signals
+from server import signals
 
 signals.ONE_WISH_S = {wish}
 {before}

@@ -8,7 +8,7 @@ import click
 
 from alerts.evaluator import Evaluator
 from alerts.incidents import Incident
-from cli import times
+from telemetry import time_text
 
 
 class Evaluating:
@@ -50,14 +50,14 @@ class Evaluating:
 
 def sentence(incident: Incident) -> str:
     """An incident in a line: what, how bad, since when."""
-    began = times.moment(incident.began_s * 10**9)
+    began = time_text.moment(incident.began_s * 10**9)
     peak = f"{float(incident.peak_burn):.1f}"
     if incident.ended_s is None:
         return (
             f"{incident.severity}: objective {incident.slo} has burned its budget too fast since"
             f" {began} UTC, now {peak} times: tailspan slo status"
         )
-    lasted = times.length((incident.ended_s - incident.began_s) * 10**9)
+    lasted = time_text.length((incident.ended_s - incident.began_s) * 10**9)
     return (
         f"over: the {incident.severity} of objective {incident.slo}, since {began} UTC, lasted"
         f" {lasted} and peaked at {peak} times too fast"

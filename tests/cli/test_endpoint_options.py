@@ -11,12 +11,13 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from cli.access import access_of
-from cli.doors import Doors, doors_of
+from cli.client_access import access_of
+from cli.endpoint_options import endpoint_access_of
 from cli.main import tailspan
-from cli.stack import Ports, Stack
 from collector.testing import background_loop
 from collector.tls import Tls
+from server.endpoint_access import EndpointAccess
+from server.stack import Ports, Stack
 from store.database import open_database
 
 TOKEN = "the-token-that-nobody-sees"
@@ -48,8 +49,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return paths
 
 
-def _doors(host: str, **given: Any) -> Doors:
-    return doors_of(host, **{**GIVEN, **given})
+def _access(host: str, **given: Any) -> EndpointAccess:
+    return endpoint_access_of(host, **{**GIVEN, **given})
 
 
 def _pick(files: dict[str, Path], *names: str) -> dict[str, Path]:
@@ -59,8 +60,8 @@ def _pick(files: dict[str, Path], *names: str) -> dict[str, Path]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_loopback_asks_for_nothing(files: dict[str, Path], host: str) -> None:
     """Only this machine can reach it."""
-    doors = _doors(host)
-    assert (doors.tokens, doors.tls, doors.explorer_host, doors.scheme) == (
+    access = _access(host)
+    assert (access.tokens, access.tls, access.explorer_host, access.scheme) == (
         None,
         None,
         None,
@@ -82,32 +83,32 @@ def test_another_address_is_not_left_open_unawares(
 ) -> None:
     """The error names what is missing, and the option to do without."""
     with pytest.raises(click.UsageError, match=missing + r", or say with --insecure-bind"):
-        _doors(host, **_pick(files, *given))
-    assert _doors(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
+        _access(host, **_pick(files, *given))
+    assert _access(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
 
 
 def test_pages_that_ask_who_reads_need_not_stay_on_loopback(files: dict[str, Path]) -> None:
-    """The other doors keep their demands."""
+    """The other access keep their demands."""
     given = _pick(files, "token_file", "tls_cert", "tls_key")
-    assert _doors("0.0.0.0", **given).explorer_host == "127.0.0.1"
-    assert _doors("0.0.0.0", **given, signed_in=True).explorer_host is None
+    assert _access("0.0.0.0", **given).explorer_host == "127.0.0.1"
+    assert _access("0.0.0.0", **given, signed_in=True).explorer_host is None
     with pytest.raises(click.UsageError, match="tokens"):
-        _doors("0.0.0.0", signed_in=True)
+        _access("0.0.0.0", signed_in=True)
 
 
 def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -> None:
     """The pages, which have no login, stay on loopback."""
-    doors = _doors("0.0.0.0", **_pick(files, "token_file", "tls_cert", "tls_key"))
-    assert doors.tokens
-    assert doors.tls
-    assert (doors.explorer_host, doors.scheme) == ("127.0.0.1", "https")
-    assert TOKEN not in repr(doors)
+    access = _access("0.0.0.0", **_pick(files, "token_file", "tls_cert", "tls_key"))
+    assert access.tokens
+    assert access.tls
+    assert (access.explorer_host, access.scheme) == ("127.0.0.1", "https")
+    assert TOKEN not in repr(access)
 
 
 def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> None:
     """Mutual TLS says who calls."""
-    doors = _doors("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
-    assert doors.tokens is None
+    access = _access("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
+    assert access.tokens is None
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,9 @@ def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> N
 def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: str) -> None:
     """The error names both options."""
     with pytest.raises(click.UsageError, match=words):
-        _doors("127.0.0.1", **_pick(files, *given))
+        _access("127.0.0.1", **_pick(files, *given))
     with pytest.raises(click.UsageError, match="--tls-client-ca needs --tls-cert"):
-        _doors("127.0.0.1", tls_client_ca=files["ca"])
+        _access("127.0.0.1", tls_client_ca=files["ca"])
 
 
 def test_up_refuses_an_open_address_before_it_starts_anything(
@@ -143,13 +144,13 @@ def test_names_are_allowed_by_option_and_environment(
 ) -> None:
     """The error names the option; a name listened on needs none."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example.org,*.b.example.org")
-    hosts = _doors("127.0.0.1", allowed_host=("c.example.org",)).hosts
+    hosts = _access("127.0.0.1", allowed_host=("c.example.org",)).hosts
     assert hosts is not None
     for name in ("a.example.org", "x.b.example.org:4318", "c.example.org"):
         assert hosts.allow(name)
     assert not hosts.allow("d.example.org")
     with pytest.raises(click.UsageError, match="--allowed-host: 'http://a' is not a host name"):
-        _doors("127.0.0.1", allowed_host=("http://a",))
+        _access("127.0.0.1", allowed_host=("http://a",))
 
 
 def test_who_is_allowed_depends_on_who_can_reach_it(
@@ -157,9 +158,9 @@ def test_who_is_allowed_depends_on_who_can_reach_it(
 ) -> None:
     """Tokens and TLS allow every name; an open address those that public DNS does not resolve."""
     monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
-    loopback = _doors("127.0.0.1").hosts
-    bare = _doors("0.0.0.0", insecure_bind=True).hosts
-    token = _doors("0.0.0.0", insecure_bind=True, **_pick(files, "token_file")).hosts
+    loopback = _access("127.0.0.1").hosts
+    bare = _access("0.0.0.0", insecure_bind=True).hosts
+    token = _access("0.0.0.0", insecure_bind=True, **_pick(files, "token_file")).hosts
     assert loopback
     assert bare
     assert token
@@ -176,12 +177,12 @@ def test_who_is_allowed_depends_on_who_can_reach_it(
 def secured(url: str, files: dict[str, Path]) -> Iterator[list[str]]:
     """Options that point to a Tailspan that asks for a token and speaks TLS."""
     engine = open_database(url)
-    doors = _doors("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
+    access = _access("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
     with background_loop() as loop:
 
         async def start() -> Stack:
             return await Stack(
-                engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, doors=doors
+                engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, access=access
             ).__aenter__()
 
         stack = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
@@ -258,12 +259,12 @@ def test_half_of_doctors_pair_is_refused(files: dict[str, Path]) -> None:
 
 def test_tls_needs_no_token_on_loopback(url: str, files: dict[str, Path]) -> None:
     """Each by itself is allowed where only this machine can reach it."""
-    doors = Doors(tls=Tls(files["tls_cert"], files["tls_key"]))
+    access = EndpointAccess(tls=Tls(files["tls_cert"], files["tls_key"]))
     engine = open_database(url)
 
     async def run() -> str:
         async with Stack(
-            engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, doors=doors
+            engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, access=access
         ) as stack:
             return stack.http_endpoint
 

@@ -1,7 +1,6 @@
 """All of Tailspan in one event loop: the collector, the exporter, and the explorer beside them."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,17 +16,6 @@ from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
-from cli import children, probes
-from cli.addresses import authority
-from cli.children import Child
-from cli.doors import Doors
-from cli.evaluating import Evaluating
-from cli.gpu_options import GpuSetup
-from cli.notifying import Notifying
-from cli.retaining import EVERY_S as RETAIN_EVERY_S
-from cli.retaining import Keep, Retaining, begin
-from cli.scrape_options import ScrapeSetup
-from cli.supervision import ChildEnded, Supervisor
 from collector.bearer import BearerGate
 from collector.connections import ConnectionLimits
 from collector.counters import Counters
@@ -51,21 +39,31 @@ from exporters.rooflines import RooflineMetrics
 from exporters.scrapes import ScrapeMetrics
 from exporters.tasks import TaskMetrics
 from exporters.text import Families
+from server.children import Child
+from server.endpoint_access import EndpointAccess
+from server.evaluating import Evaluating
+from server.gpu_setup import GpuSetup
+from server.kept_children import Ends, KeptExplorer, KeptSimulator
+from server.notifying import Notifying
+from server.retaining import EVERY_S as RETAIN_EVERY_S
+from server.retaining import Keep, Retaining, begin
+from server.scrape_setup import ScrapeSetup
+from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
 from store.forgetting import forget_simulated
 from store.starts import in_force
 from store.writer import Writer
+from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.launch import launch
+from ui.launch import Launch, launch
 from ui.sign_in_file import SignIn
 
-EXPLORER_START_S = 60.0
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
 RETENTION_QUIET_S = 3_600.0
@@ -74,8 +72,6 @@ GRACE_S = 5.0
 MOST_NAMED = 16
 PROBES = ("/healthz", "/readyz")
 """Paths that an orchestrator probes. They need no token, and any Host header is allowed."""
-FIRST_LOOK = {"incident": "tenant_flood", "incident-before": "12m"}
-"""What `tailspan up --simulate` shows: a running incident that pages (tests/cli)."""
 NAMELESS = "a server that gives no name (service.instance.id)"
 
 
@@ -133,7 +129,7 @@ class Stack:
         keep: how long what is kept.
         notify: who is told of incidents; None for nobody.
         scrape: where servers are whose /metrics is asked for, and how often.
-        doors: who may come in.
+        access: who may use the endpoints.
         forward: sends what is received on to another backend.
         gpus: which GPUs are sampled, and whose they are.
         prices: what engines cost, so that requests are told their cost.
@@ -158,7 +154,7 @@ class Stack:
         keep: Keep = Keep(),  # noqa: B008 -- it is frozen
         notify: Configuration | None = None,
         scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
-        doors: Doors = Doors(),  # noqa: B008 - frozen
+        access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
         forward: Forwarder | None = None,
         gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
         prices: PriceList = PriceList(),  # noqa: B008 - frozen
@@ -170,11 +166,9 @@ class Stack:
     ) -> None:
         self.database = shown(engine)
         self.host = host
-        self.doors = doors
+        self.access = access
         self.simulate = simulate
         self.forgotten_rows = 0
-        self.explorer: Child | None = None
-        self.simulator: Child | None = None
         self._engine = engine
         self._database_url = database_url
         self._objective_paths = objective_paths
@@ -182,9 +176,7 @@ class Stack:
         self._sign_in = sign_in
         self._base_path = base_path
         self._ports = ports
-        self._with_explorer = explorer
         self._explorer_port = ports.explorer
-        self._logs = folder(engine)
         self._writer = Writer(engine)
         self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
@@ -221,8 +213,19 @@ class Stack:
         )
         self._keep = keep
         self.supervisor = Supervisor()
-        self.child_ends: asyncio.Queue[tuple[Child, int]] = asyncio.Queue()
+        self.child_ends: Ends = asyncio.Queue()
         """Children that ended by themselves, with their status."""
+        logs = folder(engine)
+        self._explorer = (
+            KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
+            if explorer
+            else None
+        )
+        self._simulator = (
+            KeptSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
+            if simulate
+            else None
+        )
         self.scraper: Scraper | None = None
         self._forward = forward
         told: list[Families] = [
@@ -255,10 +258,10 @@ class Stack:
             host=host,
             grpc_port=ports.grpc,
             http_port=ports.http,
-            limits=doors.limits or Limits(),
-            tokens=doors.tokens,
-            hosts=doors.hosts or AllowedHosts(),
-            tls=doors.tls,
+            limits=access.limits or Limits(),
+            tokens=access.tokens,
+            hosts=access.hosts or AllowedHosts(),
+            tls=access.tls,
             reading=ReadingApart(),
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
@@ -274,15 +277,15 @@ class Stack:
             lambda: self.collector.ready,
             lambda: (self.supervisor.vital, self.supervisor.degraded),
         )
-        if doors.tokens is not None:
-            scraped = BearerGate(scraped, doors.tokens, open_paths=PROBES)
-        scraped = HostGate(scraped, doors.hosts or AllowedHosts(), open_paths=PROBES)
+        if access.tokens is not None:
+            scraped = BearerGate(scraped, access.tokens, open_paths=PROBES)
+        scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
         self.metrics = AsgiHost(
             scraped,
             host=host,
             port=ports.metrics,
             option="--metrics-port",
-            tls=doors.tls,
+            tls=access.tls,
             limits=ConnectionLimits(connections=64, per_peer=16),
         )
 
@@ -295,7 +298,7 @@ class Stack:
         """
         try:
             listen(self.host, 0, "--host").close()
-            if self._with_explorer:
+            if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
             # Engines that started before us do not say again what they run on.
@@ -327,14 +330,9 @@ class Stack:
                 self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
                 self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
-            if self._with_explorer:
-                await self._start_explorer()
-                self._explorer_task = Task("explorer")
-                self.supervisor.start(self._explorer_task, self._keep_explorer)
-            if self.simulate:
-                await self._start_simulator(FIRST_LOOK)
-                self._simulator_task = Task("simulator")
-                self.supervisor.start(self._simulator_task, self._keep_simulator)
+            for child in self._kept:
+                await child.start()
+                self.supervisor.start(child.task, child.step)
         except BaseException:
             await self._stop()
             raise
@@ -354,9 +352,22 @@ class Stack:
         self._pricing.hear(gpus=samples)
 
     @property
+    def _kept(self) -> list[KeptExplorer | KeptSimulator]:
+        return [child for child in (self._explorer, self._simulator) if child is not None]
+
+    @property
     def children(self) -> list[Child]:
         """The processes beside this one."""
-        return [child for child in (self.explorer, self.simulator) if child is not None]
+        return [kept.child for kept in self._kept if kept.child is not None]
+
+    @property
+    def explorer(self) -> Child | None:
+        """The explorer's process; None where there is none."""
+        return None if self._explorer is None else self._explorer.child
+
+    async def explorer_answers(self) -> bool:
+        """Wait until the explorer serves; False when it ended or took too long."""
+        return self._explorer is not None and await self._explorer.answers()
 
     def kill_children(self) -> None:
         """End them at once."""
@@ -365,15 +376,15 @@ class Stack:
 
     @property
     def _explorer_host(self) -> str:
-        return self.doors.explorer_host or self.host
+        return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
         # Streamlit would say nothing of our options.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
-    async def _start_explorer(self) -> None:
-        start = launch(
+    def _launch_explorer(self) -> Launch:
+        return launch(
             host=self._explorer_host,
             port=self._explorer_port,
             database_url=self._database_url,
@@ -381,57 +392,8 @@ class Stack:
             prices=self._price_file,
             sign_in=self._sign_in,
             base_path=self._base_path,
-            allowed_hosts=sorted(self.doors.hosts.names) if self.doors.hosts else (),
+            allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
         )
-        self.explorer = await children.start(
-            "explorer", start.command, start.environment, self._logs / "explorer.log"
-        )
-
-    async def _keep_explorer(self) -> None:
-        if self.explorer is None or not self.explorer.running:
-            await self._start_explorer()
-        if await self.explorer_answers():
-            self._explorer_task.succeeded(time.time())
-        await self._ended(self.explorer)
-
-    async def _keep_simulator(self) -> None:
-        if self.simulator is None or not self.simulator.running:
-            # Without the past: the first one sent it.
-            await self._start_simulator({**FIRST_LOOK, "backfill": "0"})
-        self._simulator_task.succeeded(time.time())
-        await self._ended(self.simulator)
-
-    async def _ended(self, child: Child | None) -> None:
-        """Wait until a child ends; raises when it does."""
-        if child is not None:
-            status = await child.wait()
-            self.child_ends.put_nowait((child, status))
-            raise ChildEnded(f"it ended with status {status}; see {child.log}")
-
-    async def _start_simulator(self, options: Mapping[str, str]) -> None:
-        # A process of its own: its backfill would starve the collector.
-        token = self.doors.own_token
-        self.simulator = await children.start(
-            "simulator",
-            children.ourselves(
-                *("simulate", "--endpoint", self.http_endpoint),
-                *(f"--{option}={value}" for option, value in options.items()),
-            ),
-            {}
-            if token is None
-            else {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{token}"},
-            self._logs / "simulator.log",
-        )
-
-    async def explorer_answers(self) -> bool:
-        """Wait until the explorer serves; False when it ended or took too long."""
-        deadline = time.monotonic() + EXPLORER_START_S
-        url = f"{self._explorer_here}/_stcore/health"
-        while self.explorer and self.explorer.running and time.monotonic() < deadline:
-            if (await asyncio.to_thread(probes.get, url)).ok:
-                return True
-            await asyncio.sleep(0.2)
-        return False
 
     @property
     def explorer_url(self) -> str:
@@ -446,17 +408,17 @@ class Stack:
     @property
     def metrics_url(self) -> str:
         """Where Prometheus scrapes."""
-        return f"{self.doors.scheme}://{authority(self.host, self.metrics.port)}/metrics"
+        return f"{self.access.scheme}://{authority(self.host, self.metrics.port)}/metrics"
 
     @property
     def http_endpoint(self) -> str:
         """Where OTLP over HTTP goes."""
-        return f"{self.doors.scheme}://{authority(self.host, self.collector.http_port)}"
+        return f"{self.access.scheme}://{authority(self.host, self.collector.http_port)}"
 
     @property
     def grpc_endpoint(self) -> str:
         """Where OTLP over gRPC goes."""
-        return f"{self.doors.scheme}://{authority(self.host, self.collector.grpc_port)}"
+        return f"{self.access.scheme}://{authority(self.host, self.collector.grpc_port)}"
 
     async def _stop(self) -> None:
         await self.supervisor.stop()

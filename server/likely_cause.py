@@ -109,7 +109,7 @@ def asked_apart(engine: Engine) -> Ask:
         question = pickle.dumps((url, objective, incident, at_s))
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-m", "cli.likely_cause"],
+                [sys.executable, "-P", "-m", "server.likely_cause"],
                 input=question,
                 capture_output=True,
                 timeout=MOST_S,
