@@ -5,19 +5,26 @@ divides, so that an empty window is no NaN and 14.44 is more than 14.4. The deci
 `alerts.burnrate`'s, in PromQL: the tests run both over the same histories.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
-from urllib.parse import urlencode
 
 from alerts import durations, vocabulary
 from alerts.blindness import WORDS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
-from alerts.burn_words import alerting_burn, budget_left, fired_by, first_step, of_objective, what
+from alerts.burn_words import (
+    alerting_burn,
+    budget_left,
+    fired_by,
+    first_step,
+    of_objective,
+    subject,
+    what,
+)
 from alerts.burnrate import Pair, detection_s
-from alerts.expression import Comparison, comparisons, conjuncts
+from alerts.explorer_link import explorer_link, own_filters
 from alerts.indicators import Counted
-from alerts.objectives import Goodput, Objective
+from alerts.objectives import Objective
 from alerts.rulefile import Alert, Group, Recording, literal, number
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
@@ -31,18 +38,6 @@ BLIND_FOR: Final = "15m"
 
 SHORTEST_ABSENCE_S: Final = 120
 """A restart of what is scraped takes one or two scrapes, which are a minute apart by default."""
-
-LATENCIES: Final = {
-    "ttft_s": "ttft",
-    "tpot_s": "tpot",
-    "itl_max_s": "itl_max",
-    "e2e_s": "e2e",
-    "queue_s": "queue",
-}
-"""The explorer's names of latencies, in its page's address."""
-LAST_HOUR: Final = {"last": "1h"}
-FILTERS: Final = ("model", "replica", "tenant", "route")
-"""The labels that the explorer's address can hold."""
 
 
 def burn_groups(objective: Objective, counted: Counted, explorer_url: str) -> list[Group]:
@@ -64,7 +59,7 @@ class _Rules:
         self._policy = objective.policy
         self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
-        self._link = literal(explorer_link(objective, explorer_url))
+        self._link = literal(explorer_link(objective, explorer_url)) + own_filters(objective)
 
     def groups(self) -> Iterator[Group]:
         recorded: set[int] = set()
@@ -72,6 +67,8 @@ class _Rules:
             pairs = [pair for pair in self._pairs if pair.severity == severity]
             rules: list[Recording | Alert] = []
             if not recorded:
+                if self._counted.places is not None:
+                    rules.append(Recording(vocabulary.PLACED, self._counted.places, self._labels))
                 rules.append(self._seen())
             lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
             for length_s in lengths:
@@ -128,7 +125,7 @@ class _Rules:
             vocabulary.ALERT_BURNING,
             self._any_alerting(pairs),
             {"severity": severity},
-            f"{self._objective.name}: the error budget burns"
+            f"{subject(self._objective)}: the error budget burns"
             ' {{ $value | printf "%.1f" }} times too fast',
             [
                 what(self._objective),
@@ -162,7 +159,7 @@ class _Rules:
         ]
         # Of two pairs one may fire while the other is held back: then nothing is.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
-        name = self._objective.name
+        name = subject(self._objective)
         return [
             self._alert(
                 vocabulary.ALERT_HELD_BACK,
@@ -282,29 +279,3 @@ def absent_for_s(objective: Objective, counted: Counted) -> int:
     after_s = min((int(each) for each in detected if each is not None), default=SHORTEST_ABSENCE_S)
     minutes = (after_s - counted.outlived_s) // 60
     return max(SHORTEST_ABSENCE_S, minutes * 60)
-
-
-def explorer_link(
-    objective: Objective,
-    explorer_url: str,
-    when: Mapping[str, str] = LAST_HOUR,
-) -> str:
-    """The explorer's page on this objective's requests; of a latency, the one that says why.
-
-    Args:
-        objective: whose requests.
-        explorer_url: where it is.
-        when: the time range, as in the page's address.
-    """
-    asked = dict(when)
-    if isinstance(objective.indicator, Goodput):
-        for leaf in comparisons(objective.indicator.good):
-            if leaf.field in LATENCIES:
-                asked["latency"] = LATENCIES[leaf.field]
-                asked["page"] = "why"
-                break
-        where = objective.indicator.where
-        for each in conjuncts(where) if where else ():
-            if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
-                asked[each.field] = str(each.value)
-    return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"

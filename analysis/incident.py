@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.burn_rules import FILTERS
+from alerts.explorer_link import FILTERS
 from alerts.expression import Comparison, conjuncts
 from alerts.incidents import stretches
 from alerts.objectives import Goodput, Objective

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
+from alerts.places import expanded
 from analysis.explaining import explained
 from analysis.incident import OneVerdict, one_verdict, read_questions
 from analysis.words import first_cause
@@ -48,8 +49,11 @@ def incident_explained(
         click.UsageError: there is no such objective or incident, or it promises no latency.
         click.ClickException: the objectives cannot be read.
     """
-    name, at, instant = named.partition("@")
-    objective = _objective(name, objectives)
+    # The name of a group (chat{tenant="a@b"}) may hold an @.
+    group, brace, rest = named.rpartition("}")
+    name, at, instant = rest.partition("@")
+    name = group + brace + name
+    objective = _objective(engine, name, objectives)
     incident = _incident(engine, objective, instant if at else None)
     asked = read_questions(engine, objective, incident, int(time.time()))
     told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
@@ -109,8 +113,8 @@ def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
         raise click.ClickException(str(error)) from error
 
 
-def _objective(name: str, paths: Sequence[Path]) -> Objective:
-    found = objectives_at(paths)
+def _objective(engine: Engine, name: str, paths: Sequence[Path]) -> Objective:
+    found = expanded(engine, objectives_at(paths))
     for each in found:
         if each.name == name:
             return each

@@ -13,13 +13,15 @@ from sqlalchemy import Engine
 from alerts import durations
 from alerts.blindness import WORDS, blind_because
 from alerts.burnrate import State
-from alerts.counting import read_tally
+from alerts.counting import by_second, read_tally
 from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.groups import other
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, inspect, load
+from alerts.places import expanded
 from alerts.selectors import read_selector
-from alerts.status import Status, status_at
+from alerts.status import Status, status_at, window_edges
 from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
@@ -207,16 +209,24 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     for line in hung:
         click.echo(line, err=True)
     paging = bool(hung)
-    for objective in objectives:
+    count = by_second()
+    for objective in expanded(engine, objectives):
         if not isinstance(objective.indicator, Goodput):
             click.echo(
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
             )
             continue
-        tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
+        edges = window_edges(objective, at_s)
+        start_s = at_s - objective.period_s
+        tally = read_tally(engine, objective.indicator, start_s, at_s, count, instants=edges)
         found = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
         paging |= found.severity == "page"
-        blind = _blind(engine, objective.indicator, at_s)
+        part = objective.indicator.part
+        blind = None
+        if part is None:
+            blind = _blind(engine, objective.indicator, at_s)
+        elif part.group == other(part.whole.by):  # said once, of all groups together
+            blind = _blind(engine, part.whole, at_s)
         incidents = read_incidents(engine, objective.name)[:INCIDENTS]
         notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
         if form == "json":
@@ -230,7 +240,10 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
             }
             click.echo(json.dumps(told, allow_nan=False))
         else:
-            _print(found)
+            if objective.group:
+                _print_group(found)
+            else:
+                _print(found)
             if blind is not None:
                 click.echo(f"  blind in the last hour: {WORDS[blind]}\n")
             _print_incidents(incidents)
@@ -264,6 +277,8 @@ def _as_json(found: Status) -> dict[str, Any]:
     objective = found.objective
     return {
         "slo": objective.name,
+        "objective": objective.base,
+        "group": dict(objective.group) or None,
         "target": float(objective.target),
         "period_s": objective.period_s,
         "at": found.at_s,
@@ -295,6 +310,24 @@ _SAID: Final = {
     State.COLD_START: "held back: not watched for long enough",
     State.NO_DATA: "no requests",
 }
+
+
+def _print_group(found: Status) -> None:
+    """One line; a group that alerts, or would but for a guard, says so."""
+    left = "nothing counted yet"
+    if found.budget_left is not None:
+        left = f"{float(found.budget_left):.1%} of the budget left"
+    burning = found.burns[found.burning_s]
+    pace = "unknown" if burning is None else f"{float(burning):.2f}"
+    alerts = "".join(
+        f"; {pair.severity} ({durations.render(pair.long_s)}): {_SAID[state]}"
+        for pair, state in found.states.items()
+        if state not in (State.QUIET, State.NO_DATA)
+    )
+    click.echo(
+        f"{found.objective.name}: {found.period.bad:,} bad of {found.period.events:,}; {left};"
+        f" burning at {pace} (last {durations.render(found.burning_s)}){alerts}"
+    )
 
 
 def _print(found: Status) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.groups import base
 from alerts.objectives import Goodput, Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explaining import joined, windows_of
@@ -97,7 +98,7 @@ class Material:
     def verdict(self, incident: IncidentRow) -> OneVerdict | None:
         """What is said of an incident, in one sentence for all latencies of its objective."""
         for objective in self.objectives:
-            if objective.name == incident.slo and isinstance(objective.indicator, Goodput):
+            if objective.name == base(incident.slo) and isinstance(objective.indicator, Goodput):
                 asked = metrics_of(objective.indicator)
                 return one_verdict([self.explained(f"{metric.value}_s") for metric in asked])
         return None

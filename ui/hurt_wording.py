@@ -21,6 +21,8 @@ from ui.standing import Standing
 from ui.trends import DAY_NS, Trend
 from ui.view import View
 
+MOST_NAMED: Final = 3
+"""Objectives, or groups of one, in a sentence."""
 FEWEST: Final = 30
 """Requests; of fewer nobody knows whether a promise is kept."""
 
@@ -82,7 +84,9 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
 
 
 def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> str:
-    said = "; ".join(_burning(each, zone) for each in hurt)
+    said = "; ".join(_burning(each, zone) for each in hurt[:MOST_NAMED])
+    if len(hurt) > MOST_NAMED:
+        said += f"; and {wording.counted(len(hurt) - MOST_NAMED, 'more objective')}"
     rest = f" More slowly burns {_listed(also)}." if also else ""
     return f"<b>Yes:</b> {said}.{rest}"
 
@@ -183,7 +187,9 @@ def _name(objective: Objective) -> str:
 
 
 def _listed(found: Sequence[Standing]) -> str:
-    return ", ".join(_name(each.objective) for each in found)
+    named = ", ".join(_name(each.objective) for each in found[:MOST_NAMED])
+    more = len(found) - MOST_NAMED
+    return named + (f" and {wording.counted(more, 'more objective')}" if more > 0 else "")
 
 
 def costs(found: Hourly, view: View) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import tzinfo
 from fractions import Fraction
 
-from alerts.burn_rules import explorer_link
+from alerts.explorer_link import explorer_link
 from alerts.objectives import Objective
 from analysis.incident import questions_of
 from store.incidents import IncidentRow

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts, Pair, State
-from alerts.counting import EVALUATION_S, read_tally
+from alerts.counting import EVALUATION_S, Count, by_second, read_tally
 from alerts.evaluator import ARRIVAL_S
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
-from alerts.status import Status, status_at
+from alerts.places import expanded
+from alerts.status import Status, status_at, window_edges
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
 from store.queries import Window
@@ -19,6 +21,8 @@ from ui.view import SECOND_NS
 
 LATELY_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8
+MOST_GROUPS: Final = 6
+"""Groups of one objective that a page shows in full; what is fine need not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,39 @@ class Standing:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 
+def worst_first(found: Sequence[Standing]) -> list[Standing]:
+    """Groups in the order in which they need attention."""
+
+    def order(each: Standing) -> tuple[bool, bool, bool, Fraction]:
+        left = each.status.budget_left
+        return (
+            not each.pages,
+            not each.burns,
+            each.held_back is None,
+            Fraction(2) if left is None else left,
+        )
+
+    return sorted(found, key=order)
+
+
+def foremost(found: Sequence[Standing]) -> tuple[list[Standing], dict[str, int]]:
+    """Every objective without groups, and of each other one the groups that need attention most.
+
+    Returns:
+        Those to show, and by objective how many groups are left out.
+    """
+    by_objective: dict[str, list[Standing]] = {}
+    for each in found:
+        by_objective.setdefault(each.objective.base, []).append(each)
+    shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
+    left_out = {
+        name: len(each) - MOST_GROUPS
+        for name, each in by_objective.items()
+        if len(each) > MOST_GROUPS
+    }
+    return shown, left_out
+
+
 def goes_on(row: IncidentRow, at_s: int) -> bool:
     """Whether an incident is under way at an instant."""
     return row.ended_unix_s is None or row.ended_unix_s > at_s
@@ -97,31 +134,37 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def standings(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[Standing, ...]:
-    """Of each objective that Tailspan counts itself, as of an instant."""
+    """Of each objective that Tailspan counts itself, each group by itself, as of an instant."""
+    count = by_second()
     return tuple(
-        _standing(engine, each, each.indicator, window, at_s)
-        for each in objectives
+        _standing(engine, each, each.indicator, window, at_s, count)
+        for each in expanded(engine, objectives)
         if isinstance(each.indicator, Goodput)
     )
 
 
 def _standing(
-    engine: Engine, objective: Objective, goodput: Goodput, window: Window, at_s: int
+    engine: Engine,
+    objective: Objective,
+    goodput: Goodput,
+    window: Window,
+    at_s: int,
+    count: Count,
 ) -> Standing:
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
     shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
-    lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
     tally = read_tally(
         engine,
         goodput,
         min(shown_s, at_s - objective.period_s),
         at_s,
+        count,
         instants={
             shown_s,
             at_s - objective.period_s,
-            *(at_s - each for each in lengths),
+            *window_edges(objective, at_s),
             *began,
         },
     )

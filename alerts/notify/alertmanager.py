@@ -22,8 +22,9 @@ VALID_S = 4 * REPEAT_S
 def render(channel: Channel, message: Message, now_s: int) -> Post:
     """One alert, as of now."""
     labels = {
+        **{name: value for name, value in message.group.items() if value},
         "alertname": vocabulary.ALERT_BURNING,
-        vocabulary.SLO: message.slo,
+        vocabulary.SLO: message.objective,
         "severity": message.severity,
     }
     if message.simulated:

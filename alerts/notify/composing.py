@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import Final
 
-from alerts.burn_rules import explorer_link
 from alerts.burnrate import Pair, State, exhaustion_s
+from alerts.explorer_link import explorer_link
 from alerts.history import History
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.objectives import Objective
@@ -61,6 +61,7 @@ def compose(
     return Message(
         transition=Transition.RESOLVED if over else Transition.FIRING,
         slo=incident.slo,
+        group=dict(objective.group),
         display_name=objective.display_name,
         service=objective.service,
         severity=incident.severity,

@@ -19,6 +19,7 @@ from alerts.notify.channels import Channel
 from alerts.notify.composing import compose
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
 from alerts.status import status_at
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import (
@@ -78,7 +79,7 @@ class Notifier:
         abandon_others(
             self._engine,
             [channel.name for channel in self._channels],
-            [objective.name for objective in self._objectives],
+            [objective.name for objective in expanded(self._engine, self._objectives)],
         )
 
     def enqueue(self, now_s: int) -> None:
@@ -88,7 +89,7 @@ class Notifier:
             StoreUnavailable: the database cannot be used; the next call makes up for it.
         """
         going_on = set()
-        for objective in self._objectives:
+        for objective in expanded(self._engine, self._objectives):
             if not isinstance(objective.indicator, Goodput):
                 continue
             told: Told = {
