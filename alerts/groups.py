@@ -24,7 +24,7 @@ OTHER: Final = "other"
 PLACES: Final = 50
 """Groups of one objective beside `other`. The rules record about 45 series for each. With three
 days of counts an evaluation of 50 groups took 0.4 s (one objective without groups 0.03 s), on two
-cores; evaluations are 15 s apart. A group of 2 % of the traffic is sure to be among the 50 largest."""
+cores; evaluations are 15 s apart. A group of 2 % of the traffic is among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
