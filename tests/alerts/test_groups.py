@@ -1,6 +1,8 @@
 """Groups in the store: counts per group, agreed with a recount from rows, and incidents."""
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,19 @@ from alerts.counting import by_second, count_requests, read_tally, step_counts
 from alerts.evaluator import Evaluator
 from alerts.groups import OTHER, Group
 from alerts.judging import selects
+from alerts.notify import alertmanager
+from alerts.notify.channels import Channel, Kind
+from alerts.notify.message import loads
+from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
+from alerts.secrets import Secret
 from store.database import open_database
 from store.incidents import read_incidents
+from store.notifications import read_notifications
 from store.slo_groups import placed_groups
 from store.writer import Writer
-from telemetry.requests import RequestTimeline
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.alerts.grouped import own
 
 S = 10**9
@@ -234,8 +242,6 @@ def test_a_group_is_kept_as_text_and_read_back(group: Group) -> None:
 
 
 def _row(**about: Any) -> RequestTimeline:
-    from telemetry.requests import Basis, Outcome, Source
-
     return RequestTimeline(
         trace_id="0" * 32,
         span_id="0" * 16,
@@ -247,3 +253,30 @@ def _row(**about: Any) -> RequestTimeline:
         basis=Basis.HTTP,
         **about,
     )
+
+
+def test_a_message_names_its_group_and_is_routed_by_it(engine: Engine, request_row: Row) -> None:
+    """Alertmanager gets the labels that the rules give; a hostile name stays one line of text."""
+    hostile = 'a"c\nme {@channel}'
+    rows = [replace(row, tenant=hostile) for row in day(request_row, acme=5)]
+    store(engine, [*rows, *day(request_row, globex=5)])
+    evaluator = Evaluator(engine, [own()])
+    for at_s in range(BEGAN_S - 60, BEGAN_S + 1200, 60):
+        evaluator.evaluate(at_s)
+    team = Channel("team", Kind.ALERTMANAGER, ("page",), Secret("http://127.0.0.1:9"))
+    Notifier(engine, [own()], [team], explorer_url=lambda: "https://e.example").enqueue(END_S)
+    name = groups.name("chat", ("tenant",), (hostile,))
+    assert name == 'chat{tenant="a\\"c\\nme {@channel}"}'
+    (row,) = read_notifications(engine, name)
+    message = loads(row.message)
+    assert dict(message.group) == {"tenant": 'a"c�me {@channel}'}
+    assert message.link is not None
+    assert "tenant=a%22c%0Ame" in message.link
+    (alert,) = json.loads(alertmanager.render(team, message, END_S).body)
+    assert alert["labels"] == {
+        "alertname": "TailspanBudgetBurn",
+        "slo": "chat",
+        "severity": "page",
+        "tenant": 'a"c�me {@channel}',
+    }
+    assert name in alert["annotations"]["summary"].replace("＠", "@")
