@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, distinct, func, select
 
 from store import dialects
 from store.reaching import reading, writing
@@ -49,7 +49,7 @@ def active_hours(
     with reading(engine) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
             until = table.c.until_unix_s - 1
-            hours = func.count(func.distinct(until - until % HOUR_S))
+            hours = func.count(distinct(until - until % HOUR_S))
             for key in groups:
                 own = table.c.definition == definition + key
                 number = connection.scalar(select(hours).where(own, table.c.until_unix_s > from_s))
