@@ -22,6 +22,7 @@ COPY dashboards dashboards
 COPY diagnosis diagnosis
 COPY exporters exporters
 COPY roofline roofline
+COPY server server
 COPY simulator simulator
 COPY store store
 COPY telemetry telemetry

@@ -7,7 +7,7 @@ SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 PIP_QUIET ?= --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-real lint bench vllm generate
+.PHONY: help install run test test-real lint docs bench vllm generate
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailspan needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make install PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[test]'
+	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[docs,test]'
 	@touch $(STAMP)
 
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
@@ -42,6 +42,10 @@ lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy .
+
+docs: $(STAMP) ## The documentation as a site, in build/docs
+	@$(BIN)/python -m sphinx -q -W --keep-going -n -j auto -c docs -b html . build/docs
+	@echo "build/docs/docs/index.html"
 
 generate: $(STAMP) ## Write anew what is generated and committed
 	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md

@@ -1,12 +1,15 @@
 """Finds objectives that count no requests or too few: they would never alert. Pure."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
 """Reasons for leaving a request out that are faults of the telemetry, not of the request."""
+
+LOOKED_AT_S: Final = 3_600
+"""The counts of the last hour decide."""
 
 EXPECTED: Final = 100
 """Out of this many requests, at least one should be selected. An objective on 5 % of the traffic
@@ -17,14 +20,34 @@ LEAST_LEFT_OUT: Final = 5
 
 NONE_SELECTED: Final = "none_selected"
 
-WORDS: Final[Mapping[str, str]] = {
-    NONE_SELECTED: "no request matches its where: a value that where asks for may be unknown for"
-    " this source of spans (vLLM's native spans have no streamed), or a label was renamed",
-    "unknown": "most requests lack a value that decides: this source of spans may not send it",
-    "late": "most requests are reported 5 min or more after they ended: the clock of the server or"
-    " of Tailspan is wrong (tailspan doctor), or a sender is cut off",
+
+class Reason(NamedTuple):
+    """Why an objective is blind, and what to do about it."""
+
+    why: str
+    remedy: str
+
+
+REASONS: Final[Mapping[str, Reason]] = {
+    NONE_SELECTED: Reason(
+        "no request matches its `where`. A value that it asks for may be unknown for this source"
+        " of spans (vLLM's native spans have no `streamed`), or a label was renamed",
+        "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
+        " or install the instrumentation beside vLLM, which sends every value",
+    ),
+    "unknown": Reason(
+        "most requests lack a value that decides. This source of spans may not send it",
+        "find the value that is null in `tailspan requests --format json`; install the"
+        " instrumentation beside vLLM, which sends every value, or leave the value out of `good`",
+    ),
+    "late": Reason(
+        "most requests are reported 5 min or more after they ended. The clock of the server or"
+        " of Tailspan is wrong, or a sender is cut off",
+        "set the clocks by NTP (timedatectl, chronyc tracking); the clock checks of"
+        " `tailspan doctor` name the sender",
+    ),
 }
-"""Why an objective is blind, by reason."""
+"""By the reason's key, as it is in the alert's label and in the JSON of `tailspan slo status`."""
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
@@ -36,7 +59,7 @@ def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) ->
         requests: all requests of the same window, selected by the objective or not.
 
     Returns:
-        A key of `WORDS`.
+        A key of `REASONS`.
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from alerts import durations, vocabulary
-from alerts.blindness import WORDS
+from alerts.blindness import REASONS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
 from alerts.burn_words import (
     alerting_burn,
@@ -22,7 +22,7 @@ from alerts.burn_words import (
     what,
 )
 from alerts.burnrate import Pair, detection_s
-from alerts.explorer_link import explorer_link, own_filters
+from alerts.explorer_links import group_filters, objective_link
 from alerts.indicators import Counted
 from alerts.objectives import Objective
 from alerts.rulefile import Alert, Group, Recording, literal, number
@@ -59,7 +59,7 @@ class _Rules:
         self._policy = objective.policy
         self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
-        self._link = literal(explorer_link(objective, explorer_url)) + own_filters(objective)
+        self._link = literal(objective_link(objective, explorer_url)) + group_filters(objective)
 
     def groups(self) -> Iterator[Group]:
         recorded: set[int] = set()
@@ -207,7 +207,8 @@ class _Rules:
                 {"severity": "ticket", "reason": reason},
                 f"{self._objective.name}: requests come in, but they are not counted",
                 [
-                    f"While this lasts, no burn of it can be seen. {WORDS[reason]}.",
+                    f"While this lasts, no burn of it can be seen: {REASONS[reason].why}.",
+                    f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
                     "If no such requests are expected, set alertWhenNoData: false.",
                 ],

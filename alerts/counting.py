@@ -1,11 +1,14 @@
 """An objective's counts from the store: what was kept, and the rest from the requests.
 
-A request counts when it ended. Steps of 15 s that ended long enough ago are kept, and never counted
-again; the newest are counted from the requests each time, for some of them are still to
-come. Counting is repeatable: what a crash interrupts is counted again.
+A request counts when it ended. One that has not ended and already misses the objective counts as
+bad in the step in which it was last seen (`alerts.judging_in_flight`). That step moves on with
+each report; then the request's row counts in its place. Steps of 15 s that ended long enough ago
+are kept, and never counted again; the newest are counted from the requests each time, for some of
+them are still to come. Counting is repeatable: what a crash interrupts is counted again.
 """
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,9 +20,12 @@ from sqlalchemy import Engine
 from alerts import groups
 from alerts.burnrate import Counts
 from alerts.history import Bucket, History
+from alerts.judging import Verdict
+from alerts.judging_in_flight import KNOWN, bad_at
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
 from store.columns import in_parts, request_columns
+from store.in_flight import in_flight_tables, oldest_seen_unix_ns
 from store.queries import Window
 from store.slo_counts import (
     Counted,
@@ -47,6 +53,9 @@ AT_ONCE: Final = 200_000
 EVALUATION_S: Final = STEP_S
 """Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
 window is read from kept counts or from requests, it holds the same."""
+
+
+_ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
 
 
 class Count(Protocol):
@@ -115,7 +124,18 @@ class Tally(NamedTuple):
     history: History
     real: History
     since_s: int | None
-    excluded: dict[str, int]
+    counts: Sequence[SloCount]
+
+    def excluded(self, after_s: int = 0) -> dict[str, int]:
+        """Return how many requests that ended after an instant were left out, by reason.
+
+        Args:
+            after_s: in unix seconds; one of the `instants` if `read_tally` was given any.
+        """
+        return {
+            name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
+            for name in ("aborted", "client_error", "unknown")
+        }
 
 
 def read_tally(
@@ -159,15 +179,11 @@ def read_tally(
     if fresh_from_s < to_s:
         fresh = (count or by_second())(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
         counts += _own(goodput, fresh)
-    excluded = {
-        name: sum(getattr(each, name) for each in counts)
-        for name in ("aborted", "client_error", "unknown")
-    }
     history = _history(counts, to_s if since_s is None else since_s)
     real = history
     if any(each.simulated for each in counts):
         real = _history([each for each in counts if not each.simulated], history.since_s)
-    return Tally(history, real, since_s, excluded)
+    return Tally(history, real, since_s, counts)
 
 
 def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
@@ -271,8 +287,9 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """The requests that ended in (from, to], judged, by buckets of when they ended; simulated ones
-    apart. Where the objective is of a group, the requests of all groups, each apart.
+    """The requests that ended in (from, to], judged, by buckets of when they ended, and those in
+    flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
+    objective is of a group, the requests of all groups, each apart.
 
     `received_from_s` says that none of them was received before, where that is known.
     """
@@ -314,6 +331,11 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
+    # After the rows: one that arrives in between is counted by the next evaluation, never twice.
+    reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
+    for (instant, kind, at), number in reported.items():
+        of = (instant, kind, keys[at])
+        totals[of] = totals.get(of, 0) + number * _ONE_BAD
     names = [str(verdict) for verdict in VERDICTS]
     return [
         SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind, group=key)
@@ -321,6 +343,34 @@ def count_requests(
     ]
 
 
+def _bad_in_flight(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
+) -> Counter[tuple[int, bool, int]]:
+    """Count the requests last seen in flight in (from, to] that are bad, by bucket, kind and place
+    of their group."""
+    part = goodput.part
+    whole = part.whole if part else goodput
+    wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
+    found: Counter[tuple[int, bool, int]] = Counter()
+    for reports in in_flight_tables(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS):
+        if not reports.num_rows:
+            continue
+        seen_ns = reports["seen_unix_ns"].to_numpy()
+        age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
+        bad = bad_at(whole, {name: reports[name] for name in KNOWN}, age_s)
+        if not bad.any():
+            continue
+        reports, seen_ns = reports.filter(pa.array(bad)), seen_ns[bad]
+        until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
+        simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
+        place = np.zeros(len(until_s), np.int64)
+        if part:
+            place = groups.places_in(reports, goodput.by, part.groups)
+        found.update(zip(until_s.tolist(), simulated.tolist(), place.tolist(), strict=True))
+    return found
+
+
 def _oldest_s(engine: Engine) -> int | None:
-    oldest_ns = oldest_request_unix_ns(engine)
-    return None if oldest_ns is None else oldest_ns // SECOND_NS
+    """From when on counts hold: the oldest row, or the oldest report of a request in flight."""
+    known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
+    return min((each // SECOND_NS for each in known if each is not None), default=None)

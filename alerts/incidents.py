@@ -20,10 +20,6 @@ from alerts.objectives import Objective
 QUIET_S: Final = 300
 """So long without an alert ends an incident."""
 MINUTE_S: Final = 60
-LEAST_EXPLAINED_S: Final = 300
-"""How much of the time until now is explained, at least: an incident is young when it is told."""
-LEAST_BEFORE_S: Final = 1_800
-"""How much of the time before it is held against, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +47,6 @@ class Incident:
     peak_s: int
     ended_s: int | None = None
     simulated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stretches:
-    """What to explain of an incident, [from, until), and what to hold it against: from `before`
-    to `from`. Unix seconds."""
-
-    before_s: int
-    from_s: int
-    until_s: int
-
-
-def stretches(began_s: int, ended_s: int | None, at_s: int) -> Stretches:
-    """From an incident's beginning to its end, or to `at_s` while it goes on, against as much
-    before it."""
-    until_s = at_s if ended_s is None else ended_s
-    from_s = min(began_s, until_s - LEAST_EXPLAINED_S)
-    return Stretches(max(0, from_s - max(LEAST_BEFORE_S, until_s - from_s)), from_s, until_s)
 
 
 def advance(

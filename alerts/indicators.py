@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from alerts import vocabulary
-from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, NONE_SELECTED
+from alerts import durations, vocabulary
+from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, LOOKED_AT_S, NONE_SELECTED
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
@@ -78,11 +78,12 @@ class OwnCounters:
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """As `alerts.blindness` has it, over the last hour."""
-        events = OwnCounters(self.slo).events("1h")  # of all groups together
+        """As `alerts.blindness` has it."""
+        window = durations.render(LOOKED_AT_S)
+        events = OwnCounters(self.slo).events(window)  # of all groups together
 
         def excluded(*more: str) -> str:
-            return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[1h]))"
+            return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"
 
         conditions = {}
         for reason in HIDING:
@@ -90,7 +91,7 @@ class OwnCounters:
             least = LEAST_LEFT_OUT - 0.5  # increase() may tell 4.9999
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
-            f"sum(increase({vocabulary.REQUESTS}[1h])) > {EXPECTED - 0.5}\n"
+            f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"
             f"and {events} == 0\nand {excluded()} == 0\n"
         )
         return conditions

@@ -1,6 +1,10 @@
 """`alerts.judging` over an Arrow table, a column at a time: for counting many.
 
 Arrow's own Kleene logic on nulls. That both judge alike is a law that the tests hold them to.
+
+A request without an outcome is in flight (`alerts.judging_in_flight`). What it has had so far is a
+lower bound, as for a client that left, but what is not known yet is undecided: it is never
+"unknown".
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +18,7 @@ from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, c
 from alerts.fields import BETWEEN_TOKENS
 from alerts.judging import AFTER, BELOW_ANY, CUT_SHORT, TOO_MANY_REQUESTS, Verdict
 from store.schema import arrow_type
+from telemetry.in_flight import SELECTED_BY
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -73,18 +78,18 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
         (n,) int8: places in VERDICTS, or NOT_SELECTED.
     """
     outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
-    aborted = pc.equal(outcome, Outcome.ABORT.value)
+    aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
     held = _holds(good, table, aborted)
     kept, broken = pc.fill_null(held, False), pc.fill_null(pc.invert(held), False)
     clients_fault = pc.and_(
         pc.and_(pc.greater_equal(status, 400), pc.less(status, 500)),
         pc.not_equal(status, TOO_MANY_REQUESTS),
     )
-    rejected = pc.equal(outcome, Outcome.REJECTED.value)
+    rejected = pc.fill_null(pc.equal(outcome, Outcome.REJECTED.value), False)
     code = {verdict: place for place, verdict in enumerate(VERDICTS)}
     codes = np.select(
         [
-            _mask(pc.equal(outcome, Outcome.ERROR.value)),
+            _mask(pc.fill_null(pc.equal(outcome, Outcome.ERROR.value), False)),
             _mask(pc.and_(rejected, clients_fault)),
             _mask(rejected),
             _mask(broken),
@@ -116,7 +121,11 @@ def _holds(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) ->
         case Comparison():
             return _compare(expression, table, aborted)
         case IsUnknown(field):
-            return pc.is_null(_values(field, table, aborted)[0])
+            unknown = pc.is_null(_values(field, table, aborted)[0])
+            if field in SELECTED_BY:
+                return unknown
+            undecided = pc.and_(unknown, pc.is_null(table["outcome"]))
+            return pc.if_else(undecided, pa.scalar(None, pa.bool_()), unknown)
         case Not(operand):
             return pc.invert(_holds(operand, table, aborted))
         case And(operands):

@@ -1,14 +1,15 @@
 """Rules on what commonly lies behind a burn: saturation, cache, failures, silence.
 
 They make tickets, not pages: a full KV cache hurts nobody until an objective burns. What is
-rare enough to count is gated on volume, as burns are. Two are pages, because no objective can
-alert then: Tailspan itself is absent, or an engine hangs, so that no request ends and is counted.
+rare enough to count is gated on volume, as burns are. Two are pages: Tailspan itself is absent, or
+an engine hangs. An objective counts only some of the requests that hang before they end.
 """
 
 from typing import Final
 
 from alerts.rulefile import Alert, Group, Recording, label_text, literal
-from telemetry.engines import HUNG_S
+from alerts.vocabulary import ALERT_HUNG
+from telemetry.engines import HUNG_S, MEND_HUNG
 
 HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
@@ -64,15 +65,12 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             "15s",
             [
                 alert(
-                    "TailspanEngineHung",
+                    ALERT_HUNG,
                     HUNG,
                     "0s",
                     f"{REPLICA}: the engine hangs with"
                     ' {{ $value | printf "%.0f" }} requests in flight',
-                    f"It has taken no step for more than {HUNG_S} s. Users wait, and no objective"
-                    " counts their requests before they end. Look at the server's log first, then"
-                    " for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump` of the EngineCore"
-                    " process shows where it stands. Then restart the server.",
+                    f"It has taken no step for more than {HUNG_S} s. Users wait. {MEND_HUNG}",
                     "page",
                 ),
             ],
@@ -203,6 +201,19 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     'It failed {{ $value | printf "%.0f" }} times in 10 min, all contained: vLLM'
                     " serves on, and Tailspan lacks what it would have told. The server's log says"
                     " why.",
+                ),
+                alert(
+                    "TailspanTaskDown",
+                    "tailspan_task_up == 0",
+                    # A part that fails is started again at least once a minute, so this is at
+                    # least five attempts, or five minutes beyond the usual time between two.
+                    "5m",
+                    f"Tailspan's {label_text('task')} does not work",
+                    "This part of Tailspan has failed for 5 min, although it is started again at"
+                    " least once a minute. What it does is missing: without the evaluator, for"
+                    " example, nobody is notified by Tailspan itself. First: `tailspan doctor` or"
+                    " /readyz names the reason, and Tailspan's log has the whole error. A database"
+                    " that cannot be reached and a full disk are the usual causes.",
                 ),
                 alert(
                     "TailspanUnstored",

@@ -28,6 +28,7 @@ EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
+ALERT_HUNG: Final = "TailspanEngineHung"
 ALERT_BLIND: Final = "TailspanObjectiveBlind"
 ALERT_ABSENT: Final = "TailspanObjectiveAbsent"
 

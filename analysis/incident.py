@@ -10,9 +10,8 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.explorer_link import FILTERS
+from alerts.explorer_links import FILTERS
 from alerts.expression import Comparison, conjuncts
-from alerts.incidents import stretches
 from alerts.objectives import Goodput, Objective
 from analysis.baseline import usual_baseline
 from analysis.explaining import explained, known_incidents
@@ -21,6 +20,11 @@ from analysis.words import first_cause
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
 from store.incidents import IncidentRow
+
+LEAST_EXPLAINED_S: Final = 300
+"""At least so much of the time until now is explained: an incident is young when it alerts."""
+LEAST_BEFORE_S: Final = 1_800
+"""The window is compared with at least so much time before it."""
 
 _NS: Final = 10**9
 
@@ -69,15 +73,45 @@ def questions_of(
         at_s: now, in unix seconds.
         known: other incidents: the time to compare with does not overlap them.
     """
-    when = stretches(incident.began_unix_s, incident.ended_unix_s, at_s)
+    until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
+    from_s = max(0, min(incident.began_unix_s, until_s - LEAST_EXPLAINED_S))
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
-    window = Span(when.from_s * _NS, when.until_s * _NS)
-    usual = usual_baseline(window, known, (when.from_s - when.before_s) * _NS)
+    window = Span(from_s * _NS, until_s * _NS)
+    usual = usual_baseline(window, known, max(LEAST_BEFORE_S, until_s - from_s) * _NS)
     return IncidentQuestions(
         window,
         usual.span,
         () if goodput is None else metrics_of(goodput),
         {} if goodput is None else _equals(goodput),
+    )
+
+
+def split_name(named: str) -> tuple[str, str | None]:
+    """Return the SLO and the instant of `SLO@TIME`; None for the instant of `SLO`."""
+    # The name of a group (chat{tenant="a@b"}) may hold an @.
+    group, brace, rest = named.rpartition("}")
+    name, at, instant = rest.partition("@")
+    return group + brace + name, instant if at else None
+
+
+def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
+    """Return one incident of an objective.
+
+    Args:
+        rows: its incidents, the newest first, as `read_incidents` returns them.
+        at_s: when it alerted, or any instant of it, in unix seconds; None for the newest.
+    """
+    if at_s is None:
+        return rows[0] if rows else None
+    alerted = [row for row in rows if row.fired_unix_s == at_s]
+    under_way = (
+        row
+        for row in rows
+        if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0)
+    )
+    # A page and a ticket may alert at once.
+    return min(alerted, key=lambda row: row.severity != "page", default=None) or next(
+        under_way, None
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from alerts.explorer_link import LATENCIES
+from alerts.explorer_links import LATENCIES
 from alerts.expression import (
     And,
     Comparison,

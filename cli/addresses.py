@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = click.IntRange(0, 65_535)
@@ -14,7 +15,6 @@ REMOTE_PORT = click.IntRange(1, 65_535)
 """Where something listens."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
-_ANY = ("0.0.0.0", "::")
 
 
 class Host(click.ParamType[str]):
@@ -76,9 +76,3 @@ def base_url(text: str) -> str:
         raise ValueError(f"{text!r}: {error}; {allowed}") from error
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return f"{parts.scheme}://{parts.netloc}{path}"
-
-
-def authority(host: str, port: int) -> str:
-    """`HOST:PORT` to go to, for one to listen on: 0.0.0.0 is no address to go to."""
-    host = "127.0.0.1" if host in _ANY else host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli import probes
-from cli.access import OPEN, Access
 from cli.addresses import authority
 from cli.newest import of_the_newest
-from cli.text import printable
 from cli.text import usd as usd_text
 from cli.told import TIMEOUT_S, told
+from server import probes
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
 
 RECENT_S = 60
 """A server that is up reports every few seconds, busy or not."""

@@ -3,12 +3,12 @@ database that both a server and its client reported."""
 
 from collections.abc import Iterator
 
-from cli import probes
-from cli.access import OPEN, Access
 from cli.checks import Finding, length
 from cli.newest import of_the_newest
-from cli.text import printable
 from cli.told import told
+from server import probes
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
 
 LATE_S = 60.0
 """Exporters send every few seconds: older data waited on the way, or its clock is behind."""

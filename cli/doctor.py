@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from cli import checks, clock_checks, gpu_checks, hung_checks, name_checks
-from cli.access import access_of, access_options
+from cli import checks, clock_checks, gpu_checks, hung_checks, name_checks, objective_checks
 from cli.addresses import REMOTE_PORT, Host, Server
+from cli.client_access import access_of, access_options
 
 EXAMPLES = """\b
 Examples:
@@ -39,6 +39,14 @@ Examples:
     help="What your GPUs cost (tailspan cost --help)."
     "  [default: TAILSPAN_PRICES, else list prices]",
 )
+@click.option(
+    "--objectives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The objectives in force, as for `tailspan up`; may be repeated."
+    "  [default: those that come with Tailspan]",
+)
 @access_options
 @click.option(
     "--format",
@@ -59,6 +67,7 @@ def doctor(
     no_explorer: bool,
     database: str | None,
     prices: Path | None,
+    objectives: tuple[Path, ...],
     form: str,
     **ways_in: Any,
 ) -> None:
@@ -77,6 +86,7 @@ def doctor(
         checks.tasks(host, metrics_port, access),
         checks.refusals(host, metrics_port, access),
         hung_checks.steps(database),
+        objective_checks.objectives(database, objectives, host, metrics_port, access),
         name_checks.names(database),
         clock_checks.clocks(host, metrics_port, access),
         clock_checks.against_clients(database),

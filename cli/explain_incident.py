@@ -13,7 +13,7 @@ from alerts.objectives import Objective
 from alerts.openslo import load
 from alerts.places import expanded
 from analysis.explaining import explained
-from analysis.incident import OneVerdict, one_verdict, read_questions
+from analysis.incident import OneVerdict, incident_at, one_verdict, read_questions, split_name
 from analysis.words import first_cause
 from cli import times
 from diagnosis.explanation import Explanation
@@ -49,12 +49,9 @@ def incident_explained(
         click.UsageError: there is no such objective or incident, or it promises no latency.
         click.ClickException: the objectives cannot be read.
     """
-    # The name of a group (chat{tenant="a@b"}) may hold an @.
-    group, brace, rest = named.rpartition("}")
-    name, at, instant = rest.partition("@")
-    name = group + brace + name
+    name, instant = split_name(named)
     objective = _objective(engine, name, objectives)
-    incident = _incident(engine, objective, instant if at else None)
+    incident = _incident(engine, objective, instant)
     asked = read_questions(engine, objective, incident, int(time.time()))
     told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
     if metric is not None and metric not in told:
@@ -137,9 +134,8 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
         at_s = times.instant_ns(instant) // 10**9
     except ValueError as error:
         raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
-    for row in rows:
-        if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0):
-            return row
+    if (row := incident_at(rows, at_s)) is not None:
+        return row
     began = ", ".join(times.moment(row.began_unix_s * 10**9) for row in rows[:SHOWN])
     raise click.UsageError(
         f"--incident {objective.name}@{instant}: none then; its newest began {began} (UTC)"

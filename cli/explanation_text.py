@@ -26,7 +26,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     yield _sentence(answer)
     for each in told.judged:
         yield _attained(each)
-    if told.verdict is Verdict.NO_INCIDENT and _grew(told):
+    if told.grew_but_kept:
         yield "The tail grew all the same: --by-size explains that."
     if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
@@ -64,11 +64,6 @@ def _baseline(answer: Answer) -> str:
     if answer.just_before:
         return f"the previous {durations.render(max(1, round(span.seconds)))}"
     return f"{times.moment(span.from_unix_ns)} to {times.moment(span.to_unix_ns)} UTC"
-
-
-def _grew(told: Explanation) -> bool:
-    """Whether it grew although the objectives say that nobody was hurt."""
-    return bool(told.judged) and not told.unchanged and (told.excess_s or 0.0) > 0
 
 
 def _attained(each: Attainment) -> str:

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.gpu_options import GpuSetup
 from cli.gpu_tables import standing
 from cli.running import say
-from cli.signals import stop_on_signals
 from collector.gpus.sampler import GpuSampler
 from collector.gpus.telling import PATH, message
 from exporters.forwarding import Forwarder
+from server.gpu_setup import GpuSetup
+from server.signals import stop_on_signals
 from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0

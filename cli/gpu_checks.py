@@ -7,14 +7,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cli import probes
-from cli.access import OPEN, Access
 from cli.checks import Finding
-from cli.gpu_options import GpuSetup
 from cli.gpu_tables import reasons, whys
 from cli.newest import of_the_newest
-from cli.text import printable
 from cli.told import told
+from server import probes
+from server.client_access import OPEN, Access
+from server.gpu_setup import GpuSetup
+from telemetry.printable import printable
 
 _WIDEST: Final = 400
 _NAMED: Final = 5

@@ -1,7 +1,6 @@
 """Which GPUs are sampled, and whose they are: the options of `up`, `gpus` and what they mean."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -9,11 +8,8 @@ import click
 
 from cli.target_access import TargetAccess
 
-if TYPE_CHECKING:  # each brings a library, and a command waits for its imports
-    from collector.gpus.claims import Claims
-    from collector.gpus.local import GpuReaders
-    from collector.gpus.owners import Owners
-    from collector.scrape.targets import Discovery
+if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+    from server.gpu_setup import GpuSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -61,41 +57,6 @@ _OPTIONS = (
 )
 
 
-def _nothing() -> "Claims":
-    from collector.gpus.claims import Claims
-
-    return Claims()
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSetup:
-    """What the options say."""
-
-    local: bool = False
-    dcgm: "tuple[Discovery, ...]" = ()
-    dcgm_every_s: float = 5.0
-    claims: "Claims" = field(default_factory=_nothing)
-
-    @property
-    def any(self) -> bool:
-        """Whether there is anything to look at."""
-        return self.local or bool(self.dcgm)
-
-    def readers(self) -> "GpuReaders":
-        """Whom to ask."""
-        from collector.gpus.local import GpuReaders
-
-        return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
-
-    def owners(self, *, hears: bool = True) -> "Owners":
-        """Whose they are; `hears` says whether engines will be heard of."""
-        from collector.gpus.local import host_name
-        from collector.gpus.owners import Owners
-        from collector.gpus.processes import Processes
-
-        return Owners(host_name(), Processes(), self.claims, hears=hears)
-
-
 def gpu_options(command: _Command) -> _Command:
     """The options whose values `gpu_setup_of` takes."""
     for option in reversed(_OPTIONS):
@@ -113,7 +74,7 @@ def gpu_setup_of(
     gpu_replica: tuple[str, ...],
     dcgm_replica: str,
     insecure_credentials: bool = False,
-) -> GpuSetup:
+) -> "GpuSetup":
     """What the options say.
 
     Raises:
@@ -121,6 +82,7 @@ def gpu_setup_of(
     """
     from collector.gpus.claims import checked_template, claims_of
     from collector.scrape.targets import place
+    from server.gpu_setup import GpuSetup
 
     try:
         checked_template(dcgm_replica)

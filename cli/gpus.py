@@ -9,11 +9,12 @@ import click
 
 from cli import gpu_tables
 from cli.credentials import check_exposure, insecure_credentials_option
-from cli.gpu_options import GpuSetup, gpu_options, gpu_setup_of
+from cli.gpu_options import gpu_options, gpu_setup_of
 
 if TYPE_CHECKING:  # each takes a while to import
     from collector.gpus.sampler import ReaderState
     from exporters.forwarding import Forwarder
+    from server.gpu_setup import GpuSetup
     from telemetry.gpus import GpuSample
 
 EXAMPLES = """\b
@@ -94,7 +95,7 @@ def gpus(
     asyncio.run(gpu_agent.run(setup, forwarder, endpoint))
 
 
-def _show(setup: GpuSetup, form: str) -> None:
+def _show(setup: "GpuSetup", form: str) -> None:
     samples, states = asyncio.run(look(setup))
     if form == "json":
         for line in gpu_tables.json_lines(samples, states):
@@ -108,7 +109,7 @@ def _show(setup: GpuSetup, form: str) -> None:
         raise click.exceptions.Exit(2)
 
 
-async def look(setup: GpuSetup) -> "tuple[list[GpuSample], list[ReaderState]]":
+async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
     """Look twice, and tell what the second look saw."""
     from collector.gpus.sampler import GpuSampler
 

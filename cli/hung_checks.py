@@ -7,15 +7,16 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks import Finding
-from cli.text import printable
 from store.hung import Hung, progress
+from telemetry.engines import MEND_HUNG
+from telemetry.printable import printable
 
 _WIDEST: Final = 120
 _MOST_NAMED: Final = 20
 
-MEND: Final = (
-    "look at the server's log, then for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump` of"
-    " the EngineCore process shows where it stands; then restart the server"
+UNFINISHED: Final = (
+    "SLOs count these requests as bad once they exceed a latency threshold, the others when they"
+    " end."
 )
 
 
@@ -38,18 +39,15 @@ def steps(url: str | None) -> Iterator[Finding]:
         if engine is not None:
             engine.dispose()
     for each in found.hung[:_MOST_NAMED]:
-        yield Finding("steps", False, sentence(each), MEND)
+        yield Finding("steps", False, sentence(each), MEND_HUNG)
     if found.replicas and not found.hung:
         yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
 
 
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
-    """Return a line for each replica that hangs: its requests are not counted yet."""
+    """Return a line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
-    return [
-        f"{sentence(each)}. SLOs count these requests when they end: {MEND}"
-        for each in hung[:_MOST_NAMED]
-    ]
+    return [f"{sentence(each)}. {UNFINISHED} {MEND_HUNG}" for each in hung[:_MOST_NAMED]]
 
 
 def sentence(each: Hung) -> str:

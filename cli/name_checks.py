@@ -6,7 +6,7 @@ from typing import Final
 from cli import times
 from cli.checks import Finding
 from cli.newest import of_the_newest
-from cli.text import printable
+from telemetry.printable import printable
 
 _MOST_NAMED: Final = 20
 _MOST_SERVERS: Final = 4

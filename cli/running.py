@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from cli import probes
 from cli.addresses import is_loopback
-from cli.children import Child
-from cli.doors import Doors
 from cli.gpu_tables import standing
-from cli.signals import stop_on_signals
-from cli.stack import MOST_NAMED, Stack
 from cli.text import label
+from server import probes
+from server.children import Child
+from server.endpoint_access import EndpointAccess
+from server.signals import stop_on_signals
+from server.stack import MOST_NAMED, Stack
 
 HEARD_NOTHING_S = 20.0
 
@@ -174,19 +174,19 @@ def _how_to_connect(stack: Stack) -> str:
 To connect a vLLM, install the instrumentation beside it and start it as always:
 
   pip install ./instrumentation   # in the folder of Tailspan
-  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_what_the_doors_ask(stack.doors)}
+  export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_credentials(stack.access)}
   vllm serve MODEL
 """
 
 
-def _what_the_doors_ask(doors: Doors) -> str:
+def _credentials(access: EndpointAccess) -> str:
     asked = ""
-    if doors.tls:
+    if access.tls:
         asked += "\n  export OTEL_EXPORTER_OTLP_CERTIFICATE=CA.pem   # who signed --tls-cert"
         asked += "; the endpoint by a name in it"
-        if doors.tls.client_ca:
+        if access.tls.client_ca:
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=CERT.pem"
             asked += "\n  export OTEL_EXPORTER_OTLP_CLIENT_KEY=KEY.pem"
-    if doors.tokens:
+    if access.tokens:
         asked += "\n  export OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN"
     return asked

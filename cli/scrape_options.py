@@ -1,7 +1,6 @@
 """Whose /metrics is asked for, and how to get in there: options of `up`, and what they mean."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -9,8 +8,8 @@ import click
 
 from cli.target_access import TargetAccess
 
-if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
-    from collector.scrape.targets import Discovery
+if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
+    from server.scrape_setup import ScrapeSetup
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -54,14 +53,6 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeSetup:
-    """What the options say."""
-
-    places: "tuple[Discovery, ...]" = ()
-    every_s: float = 5.0
-
-
 def scrape_options(command: _Command) -> _Command:
     """The options whose values `scrape_setup_of` takes."""
     for option in reversed(_OPTIONS):
@@ -78,7 +69,7 @@ def scrape_setup_of(
     scrape_token_file: Path | None,
     scrape_ca: Path | None,
     insecure_credentials: bool = False,
-) -> ScrapeSetup:
+) -> "ScrapeSetup":
     """What the options say.
 
     Raises:
@@ -87,6 +78,7 @@ def scrape_setup_of(
     """
     from collector.scrape.reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
+    from server.scrape_setup import ScrapeSetup
 
     access = _ACCESS.read(scrape, scrape_token_file, scrape_ca, insecure_credentials)
     places: list[Discovery] = []

@@ -11,17 +11,17 @@ import click
 from sqlalchemy import Engine
 
 from alerts import durations
-from alerts.blindness import WORDS, blind_because
+from alerts.blindness import LOOKED_AT_S, REASONS
 from alerts.burnrate import State
-from alerts.counting import by_second, read_tally
+from alerts.counting import Count, Tally, by_second, read_tally
 from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
-from alerts.groups import other
-from alerts.objectives import Goodput
+from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.places import expanded
 from alerts.selectors import read_selector
 from alerts.status import Status, status_at, window_edges
+from analysis.blind_objectives import blind_reason
 from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
@@ -29,9 +29,8 @@ from cli.options import silence
 from store.database import ENVIRONMENT_KEY, open_database
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
-from store.queries import Window, newest_unix_ns, request_count
+from store.queries import newest_unix_ns
 
-HOUR_S: Final = 3_600
 INCIDENTS: Final = 5
 """Shown of each objective, the newest first."""
 
@@ -210,44 +209,42 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         click.echo(line, err=True)
     paging = bool(hung)
     count = by_second()
-    for objective in expanded(engine, objectives):
+    for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             click.echo(
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
             )
             continue
-        edges = window_edges(objective, at_s)
-        start_s = at_s - objective.period_s
-        tally = read_tally(engine, objective.indicator, start_s, at_s, count, instants=edges)
-        found = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
-        paging |= found.severity == "page"
-        part = objective.indicator.part
-        blind = None
-        if part is None:
-            blind = _blind(engine, objective.indicator, at_s)
-        elif part.group == other(part.whole.by):  # said once, of all groups together
-            blind = _blind(engine, part.whole, at_s)
-        incidents = read_incidents(engine, objective.name)[:INCIDENTS]
-        notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
-        if form == "json":
-            told = {
-                **_as_json(found),
-                "blind": blind,
-                "newest_data": None if newest is None else newest / 1e9,
-                "no_data_for_s": silent,
-                "incidents": [_incident(row) for row in incidents],
-                "notifications": [outbox.as_json(row) for row in notifications],
-            }
-            click.echo(json.dumps(told, allow_nan=False))
-        else:
-            if objective.group:
-                _print_group(found)
+        groups = [
+            (each, _tally(engine, each, at_s, count)) for each in expanded(engine, [objective])
+        ]
+        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
+        for each, tally in groups:
+            found = status_at(each, tally.history, tally.since_s, tally.excluded(), at_s)
+            paging |= found.severity == "page"
+            incidents = read_incidents(engine, each.name)[:INCIDENTS]
+            notifications = outbox.of_incidents(read_notifications(engine, each.name), incidents)
+            if form == "json":
+                told = {
+                    **_as_json(found),
+                    "blind": blind,
+                    "newest_data": None if newest is None else newest / 1e9,
+                    "no_data_for_s": silent,
+                    "incidents": [_incident(row) for row in incidents],
+                    "notifications": [outbox.as_json(row) for row in notifications],
+                }
+                click.echo(json.dumps(told, allow_nan=False))
             else:
-                _print(found)
-            if blind is not None:
-                click.echo(f"  blind in the last hour: {WORDS[blind]}\n")
-            _print_incidents(incidents)
-            outbox.print_undelivered(notifications)
+                if each.group:
+                    _print_group(found)
+                else:
+                    _print(found)
+                if blind is not None:
+                    click.echo(f"  blind in the last hour: {REASONS[blind].why}")
+                    click.echo(f"  to do: {REASONS[blind].remedy}\n")
+                _print_incidents(incidents)
+                outbox.print_undelivered(notifications)
+            blind = None  # said once, of all groups together
     if paging:
         click.get_current_context().exit(1)
 
@@ -255,12 +252,12 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
 slo.add_command(notify)
 
 
-def _blind(engine: Engine, goodput: Goodput, at_s: int) -> str | None:
-    """Why the last hour is not counted; None where it is."""
-    tally = read_tally(engine, goodput, at_s - HOUR_S, at_s)
-    counts = tally.history.counts(at_s - HOUR_S, at_s)
-    requests = request_count(engine, Window((at_s - HOUR_S) * 10**9, at_s * 10**9))
-    return blind_because(counts, tally.excluded, requests)
+def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:
+    """The counts of the period, of each window that ends at an instant, and of the last hour."""
+    assert isinstance(objective.indicator, Goodput)
+    instants = {*window_edges(objective, at_s), at_s - LOOKED_AT_S}
+    start_s = at_s - objective.period_s
+    return read_tally(engine, objective.indicator, start_s, at_s, count, instants=instants)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:

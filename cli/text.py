@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from math import floor, log10
 
+from telemetry.printable import printable as printable
+
 UNKNOWN = "-"
 """Shown for what is not known; never 0."""
 
@@ -54,15 +56,6 @@ def label(value: str | int | bool | None) -> str:
     if value is None:
         return UNKNOWN
     return printable(str(value), WIDEST)
-
-
-def printable(text: str, widest: int) -> str:
-    """A stranger's words as they can be shown in a terminal, on one line."""
-    shown = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode()
-        for each in text[: widest + 1]
-    )
-    return shown if len(shown) <= widest else f"{shown[: widest - 1]}…"
 
 
 def table(

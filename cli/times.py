@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from store.queries import Window
+from telemetry.time_text import UNITS_S
+from telemetry.time_text import length as length
+from telemetry.time_text import moment as moment
 
 DEFAULT_LAST = "15m"
-
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 _NS = 1_000_000_000
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
@@ -91,21 +92,9 @@ def _read(option: str, parse: Callable[[str], int], value: str) -> int:
         raise ValueError(f"{option} {error}") from error
 
 
-def moment(unix_ns: int) -> str:
-    """An instant as people read it, to the second, in UTC."""
-    return f"{datetime.fromtimestamp(unix_ns // _NS, UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def span(asked: Window) -> str:
     """A window as people read it."""
     start, end = moment(asked.from_unix_ns), moment(asked.to_unix_ns)
     if start[:10] == end[:10]:
         end = end[11:]
     return f"{start} to {end} UTC ({length(asked.to_unix_ns - asked.from_unix_ns)})"
-
-
-def length(duration: int) -> str:
-    """Nanoseconds in the largest unit that fits: "15m", "1.5h"."""
-    seconds = duration / _NS
-    unit = max((u for u in UNITS_S if UNITS_S[u] <= seconds), key=UNITS_S.__getitem__, default="s")
-    return f"{round(seconds / UNITS_S[unit], 1):g}{unit}"

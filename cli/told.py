@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Final
 
-from cli import probes
-from cli.access import Access
 from cli.addresses import authority
+from server import probes
+from server.client_access import Access
 
 if TYPE_CHECKING:  # a command waits for its imports
     from prometheus_client.samples import Sample

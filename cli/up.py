@@ -8,15 +8,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from cli import probes, times
+from cli import times
 from cli.addresses import PORT, Host, Server, authority, is_loopback
 from cli.credentials import check_exposure, insecure_credentials_option
-from cli.doors import door_options, doors_of
+from cli.endpoint_options import endpoint_access_of, endpoint_options
 from cli.figures import own_peaks, prices_of
 from cli.gpu_options import gpu_options, gpu_setup_of
 from cli.scrape_options import scrape_options, scrape_setup_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
+from server import probes
 from telemetry.addresses import masked
 
 if TYPE_CHECKING:  # it takes a while to import
@@ -120,7 +121,7 @@ Examples:
 @insecure_credentials_option
 @scrape_options
 @gpu_options
-@door_options
+@endpoint_options
 def up(
     vllm: str | None,
     simulate: bool,
@@ -154,7 +155,7 @@ def up(
     dcgm_every: float,
     gpu_replica: tuple[str, ...],
     dcgm_replica: str,
-    **door: Any,
+    **endpoints: Any,
 ) -> None:
     """Run the collector, the exporter and the explorer as one, until Ctrl-C."""
     # The parts take a while to import: only who runs them waits for it.
@@ -162,19 +163,19 @@ def up(
     from alerts.notify.configuration import load_configuration
     from alerts.openslo import OBJECTIVES, load
     from cli import running
-    from cli.children import ChildError
-    from cli.memory import keep_little
-    from cli.retaining import Keep
-    from cli.stack import Ports, Stack
     from collector.errors import ListenError
+    from server.children import ChildError
+    from server.memory import keep_little
+    from server.retaining import Keep
+    from server.stack import Ports, Stack
     from store.database import default_url, open_database
     from store.one_writer import sole_writer
 
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
     asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
-    doors = doors_of(host, **door, signed_in=asked is not None)
-    if simulate and doors.tls:
+    access = endpoint_access_of(host, **endpoints, signed_in=asked is not None)
+    if simulate and access.tls:
         raise click.UsageError(
             "--simulate and --tls-cert: whose name is in the certificate is not known here;"
             " run tailspan simulate --endpoint https://NAME:4318 beside it"
@@ -240,7 +241,7 @@ def up(
             keep=keep,
             notify=told,
             scrape=scrape_setup,
-            doors=doors,
+            access=access,
             forward=sent_on,
             gpus=gpu_setup,
             prices=priced_at,

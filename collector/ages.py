@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from collector.normalise.batch import Batch
 from collector.reasons import Refusal
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
@@ -41,6 +42,7 @@ class Ages:
             min((row[_RECEIVED] for row in batch.requests.rows), default=horizon),
             min((row.at_unix_ns for row in batch.samples), default=horizon),
             min((row.at_unix_ns for row in batch.gpus), default=horizon),
+            min((row.seen_unix_ns for row in batch.in_flight), default=horizon),
         )
         if oldest >= horizon:
             return
@@ -51,6 +53,8 @@ class Ages:
             batch, batch.samples, batch.sample_points, _at, horizon
         )
         batch.gpus, batch.gpu_points = _young(batch, batch.gpus, batch.gpu_points, _at, horizon)
+        reports = batch.in_flight
+        batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
             f" what is older than {_length(self.keep_ns)} is not kept"
@@ -78,6 +82,10 @@ def _young(
 
 def _received(row: Row) -> int:
     return int(row[_RECEIVED])
+
+
+def _seen(report: InFlightRequest) -> int:
+    return report.seen_unix_ns
 
 
 def _at(row: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from collector.normalise.batch import Batch
 from collector.normalise.values import MAX_AHEAD_NS
 from collector.reasons import Refusal
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
@@ -92,6 +93,8 @@ class Correction:
         counted."""
         kept = [self._request(batch, row) for row in batch.requests.rows]
         batch.requests = RequestRows([row for row in kept if row is not None])
+        reports = [self._in_flight(batch, report) for report in batch.in_flight]
+        batch.in_flight = [report for report in reports if report is not None]
         batch.samples, batch.sample_points = self._samples(
             batch, batch.samples, batch.sample_points, "at_unix_ns", "started_unix_ns"
         )
@@ -101,23 +104,43 @@ class Correction:
         )
 
     def _request(self, batch: Batch, row: Row) -> Row | None:
-        sent, sender = (row[_TRACE], row[_SPAN], row[_RECEIVED]), sender_of(row)
-        lead_ns = end_unix_ns(row) - self._arrived_unix_ns
+        sent = (row[_TRACE], row[_SPAN], row[_RECEIVED])
+        ahead_ns = self._request_ahead_ns(batch, sent, sender_of(row), end_unix_ns(row))
+        if not ahead_ns:
+            return row if ahead_ns == 0 else None
+        values = list(row)
+        values[_RECEIVED] -= ahead_ns
+        values[_AHEAD] = ahead_ns / 1e9
+        return tuple(values)
+
+    def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
+        # Its row is sent under the same key, and so gets the same correction.
+        sent = (report.trace_id, report.span_id, report.received_unix_ns)
+        ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
+        if not ahead_ns:
+            return report if ahead_ns == 0 else None
+        return replace(
+            report,
+            received_unix_ns=report.received_unix_ns - ahead_ns,
+            seen_unix_ns=report.seen_unix_ns - ahead_ns,
+            clock_ahead_s=ahead_ns / 1e9,
+        )
+
+    def _request_ahead_ns(
+        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
+    ) -> int | None:
+        """By how much to set a request back; None where it is refused."""
+        lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
             # Correct the row separately. A client on our machine reads our clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
-        if ahead_ns == 0:
-            return row
         if ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
             _refuse(batch, 1)
             return None
-        values = list(row)
-        values[_RECEIVED] -= ahead_ns
-        values[_AHEAD] = ahead_ns / 1e9
-        return tuple(values)
+        return ahead_ns
 
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str

@@ -31,7 +31,7 @@ from collector.reading import Reading
 from collector.reasons import Unstored
 from collector.rooms import Room, Rooms
 from collector.signals import Signal
-from collector.sink import Forward, GpuListener, Listener, Sink
+from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
@@ -61,6 +61,7 @@ class Intake:
         clock: monotonic seconds.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
+        in_flight_listeners: hear of reports of requests in flight once they are kept.
         steps: what each message's rows go through, in this order. One that fails is counted, and
             the rows are kept as it left them.
         ahead_ns: by how much the system clock is ahead of `clock_unix_ns`: a sender that reads
@@ -78,6 +79,7 @@ class Intake:
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
+        in_flight_listeners: Sequence[InFlightListener] = (),
         steps: Sequence[Step] = (),
         ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -87,6 +89,7 @@ class Intake:
         self._sink = sink
         self._listeners = listeners
         self._gpu_listeners = gpu_listeners
+        self._in_flight_listeners = in_flight_listeners
         self._counters = counters
         self._clock_unix_ns = clock_unix_ns
         self._forward = forward
@@ -270,7 +273,9 @@ class Intake:
 
     async def _keep(self, signal: Signal, batch: Batch) -> None:
         try:
-            future = self._sink.submit(batch.requests, batch.samples, batch.starts, batch.gpus)
+            future = self._sink.submit(
+                batch.requests, batch.samples, batch.starts, batch.gpus, batch.in_flight
+            )
         except Exception as error:
             self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
@@ -298,6 +303,9 @@ class Intake:
         for gpu_listener in self._gpu_listeners if batch.gpus else ():
             with self._failing_alone():
                 gpu_listener.on_gpus_stored(batch.gpus)
+        for in_flight_listener in self._in_flight_listeners if batch.in_flight else ():
+            with self._failing_alone():
+                in_flight_listener.on_in_flight_stored(batch.in_flight)
 
     @contextmanager
     def _failing_alone(self) -> Iterator[None]:

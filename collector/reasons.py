@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from telemetry.in_flight import REPORTED_FROM_S
+
 
 class Skip(StrEnum):
     """Not for us, and no fault of the sender's: acknowledged, ignored, counted."""
@@ -43,6 +45,8 @@ class Refusal(StrEnum):
     far ahead of what its sender sent beside it."""
     TOO_OLD = "too_old"
     """Longer ago than rows are kept."""
+    TOO_YOUNG = "too_young"
+    """A request in flight that has not run for long enough to be reported."""
     ENDS_BEFORE_START = "ends_before_start"
     ABSURD_DURATION = "absurd_duration"
     """More than seven days."""
@@ -63,6 +67,7 @@ class Refusal(StrEnum):
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
+    Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
 }
 """What the name of a refusal leaves open, where it is the same each time."""
 

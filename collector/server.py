@@ -21,7 +21,7 @@ from collector.otlp_http import http_app
 from collector.priced import Priced
 from collector.reading import Reading, ReadingApart, ReadingHere
 from collector.signals import SIGNALS
-from collector.sink import Forward, GpuListener, Listener, Sink
+from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
 from collector.start_limits import StartLimits
 from collector.tls import Tls
 from cost.pricing import Pricing
@@ -54,6 +54,7 @@ class Collector:
         clock_unix_ns: in its place, a clock that never jumps.
         forward: given each message that is kept, as it came.
         gpu_listeners: hear of samples of GPUs once they are kept.
+        in_flight_listeners: hear of reports of requests in flight once they are kept.
         pricing: gives requests their cost; None for none.
         keep_ns: how long rows are kept, so that what is older is refused; None for ever.
     """
@@ -76,6 +77,7 @@ class Collector:
         clock_unix_ns: Callable[[], int] | None = None,
         forward: Forward | None = None,
         gpu_listeners: Sequence[GpuListener] = (),
+        in_flight_listeners: Sequence[InFlightListener] = (),
         pricing: Pricing | None = None,
         keep_ns: int | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class Collector:
             self._reading,
             forward=forward,
             gpu_listeners=gpu_listeners,
+            in_flight_listeners=in_flight_listeners,
             ahead_ns=lambda: max(0, own.ahead_ns),
             steps=[
                 self.clocks,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -19,6 +20,7 @@ class Sink(Protocol):
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
+        in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
         """Take rows without waiting.
 
@@ -55,3 +57,10 @@ class GpuListener(Protocol):
 
     def on_gpus_stored(self, gpus: Sequence[GpuSample]) -> None:
         """These samples have been committed."""
+
+
+class InFlightListener(Protocol):
+    """Hears of reports of requests in flight after their commit, likewise."""
+
+    def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
+        """These reports have been committed."""

@@ -10,6 +10,7 @@ from typing import Any
 from collector.server import Collector
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -26,6 +27,7 @@ class MemorySink:
         self.samples: list[EngineSample] = []
         self.starts: list[EngineStart] = []
         self.gpus: list[GpuSample] = []
+        self.in_flight: list[InFlightRequest] = []
         self.failure: BaseException | None = None
         self.refusal: Exception | None = None
         self.submitted = threading.Semaphore(0)
@@ -37,6 +39,7 @@ class MemorySink:
                 Sequence[EngineSample],
                 Sequence[EngineStart],
                 Sequence[GpuSample],
+                Sequence[InFlightRequest],
                 Future[None],
             ]
         ] = []
@@ -47,12 +50,13 @@ class MemorySink:
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
+        in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
         """Take rows, as a writer would."""
         if self.refusal is not None:
             raise self.refusal
         done: Future[None] = Future()
-        self._waiting.append((requests, samples, starts, gpus, done))
+        self._waiting.append((requests, samples, starts, gpus, in_flight, done))
         if not self._held:
             self._commit()
         self.submitted.release()
@@ -65,7 +69,7 @@ class MemorySink:
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for requests, samples, starts, gpus, done in waiting:
+        for requests, samples, starts, gpus, in_flight, done in waiting:
             if self.failure is not None:
                 done.set_exception(self.failure)
                 continue
@@ -73,6 +77,7 @@ class MemorySink:
             self.samples.extend(samples)
             self.starts.extend(starts)
             self.gpus.extend(gpus)
+            self.in_flight.extend(in_flight)
             done.set_result(None)
 
 

@@ -111,6 +111,12 @@ class Explanation:
         return [each for each in self.attained if each.judges]
 
     @property
+    def grew_but_kept(self) -> bool:
+        """Whether the slow requests' mean grew, and the objectives say that nobody was hurt."""
+        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.judged)
+        return kept and not self.unchanged and (self.excess_s or 0.0) > 0
+
+    @property
     def worst_missed(self) -> Attainment | None:
         """The judging objective with the largest share of slow requests among those that the
         window misses; None where it misses none."""

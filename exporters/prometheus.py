@@ -41,6 +41,7 @@ from exporters.slo import Slos
 from exporters.text import Families, Family
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 
@@ -84,6 +85,7 @@ class PrometheusExporter(Families):
         self._created_unix_s = clock_unix_ns() / 1e9
         self._labels = labels or Labels()
         self._recent = recent or RecentIds()
+        self._recent_reports = RecentIds()
         self._told = RecentSources()
         self._histograms = series.histograms((objectives or {}).values())
         self._requests = RequestTotals(self._histograms)
@@ -133,6 +135,17 @@ class PrometheusExporter(Families):
                 self._simulated |= sample.simulated
                 if self._labels.gpu(sample.replica, sample.gpu, now_unix_ns):
                     self._gpus.add(sample)
+
+    def on_in_flight_stored(self, reports: Sequence[InFlightRequest]) -> None:
+        """Take reports of requests in flight; one that is repeated is not counted again."""
+        now_unix_ns = self._clock_unix_ns()
+        with self._lock:
+            ids = [each.trace_id + each.span_id for each in reports]
+            at = [f"{each.seen_unix_ns:016x}" for each in reports]
+            new = [reports[place] for place in self._recent_reports.new_among(ids, at)]
+            self._simulated |= any(each.source == Source.SIMULATOR for each in new)
+            if new:
+                self._slos.add_in_flight(new, now_unix_ns)
 
     def families(self) -> Iterator[Family]:
         """Every series as of now."""

@@ -72,13 +72,17 @@ class PostgreSQL:
     def _data(self) -> Path:
         return self._folder / "data"
 
+    @property
+    def _as_user(self) -> tuple[str, ...]:
+        """What changes the user: subprocess's own `user` forks, and gRPC's threads end a fork."""
+        return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
+
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
         with output.open("ab") as out:  # no pipe: the server would hold it open
             done = subprocess.run(
-                [self._programs / program, *arguments],
+                [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,
-                user=self._user,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -11,14 +11,15 @@ from store.incidents import remove_simulated
 from store.notifications import remove_notifications
 from store.reaching import writing
 from store.rollup_tables import BINS, ROLLUPS
-from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
+from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES, STARTS
 from store.slo_counts import remove_simulated_counts
 from store.stretch_tables import KINDS
 from telemetry.requests import Source
 
 
 def forget_simulated(engine: Engine) -> int:
-    """Delete simulated requests, samples (of GPUs, too) and starts, with what was made of them.
+    """Delete simulated requests (in flight, too), samples (of GPUs, too) and starts, with what was
+    made of them.
 
     Marks stay: a step of which the simulated requests are gone is counted again from the rest.
 
@@ -29,6 +30,7 @@ def forget_simulated(engine: Engine) -> int:
     remove = dialects.of(engine).remove
     with writing(engine) as connection:
         requests = remove(connection, REQUESTS, REQUESTS.c.source == Source.SIMULATOR.value)
+        requests += remove(connection, IN_FLIGHT, IN_FLIGHT.c.source == Source.SIMULATOR.value)
         samples = remove(connection, SAMPLES, SAMPLES.c.simulated == true())
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())

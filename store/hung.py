@@ -20,13 +20,20 @@ class Hung(NamedTuple):
     in_flight: int
     oldest_request_age_s: float
     last_step_age_s: float
+    model: str | None = None
+    simulated: bool = False
 
 
 class Progress(NamedTuple):
     """The replicas that reported within the last `RECENT_NS`."""
 
-    replicas: int
+    reporting: frozenset[str]
     hung: tuple[Hung, ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many reported."""
+        return len(self.reporting)
 
 
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
@@ -50,6 +57,8 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
         SAMPLES.c.in_flight,
         SAMPLES.c.oldest_request_age_s,
         SAMPLES.c.last_step_age_s,
+        SAMPLES.c.model,
+        SAMPLES.c.simulated,
     )
     statement = (
         select(*columns)
@@ -61,7 +70,9 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
     in_flight: dict[str, dict[int, int]] = {}
     oldest_s: dict[str, float] = {}
     steps: dict[str, dict[int, float]] = {}
-    for replica, process, number, count, age_s, step_age_s in newest.values():
+    about: dict[str, tuple[str | None, bool]] = {}
+    for replica, process, number, count, age_s, step_age_s, model, simulated in newest.values():
+        about[replica] = model, bool(simulated)
         by_process = in_flight.setdefault(replica, {})
         by_process[process] = max(count, by_process.get(process, 0))
         oldest_s[replica] = max(age_s or 0.0, oldest_s.get(replica, 0.0))
@@ -69,8 +80,23 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
             by_engine = steps.setdefault(replica, {})
             by_engine[number] = min(step_age_s, by_engine.get(number, step_age_s))
     hung = [
-        Hung(replica, sum(in_flight[replica].values()), oldest_s[replica], max(ages.values()))
+        Hung(
+            replica,
+            sum(in_flight[replica].values()),
+            oldest_s[replica],
+            max(ages.values()),
+            *about[replica],
+        )
         for replica, ages in steps.items()
         if max(ages.values()) > HUNG_S
     ]
-    return Progress(len(in_flight), tuple(sorted(hung)))
+    return Progress(frozenset(in_flight), tuple(sorted(hung)))
+
+
+def reported_since(engine: Engine, replica: str, since_unix_ns: int) -> bool:
+    """Return whether a replica has sent a sample since an instant."""
+    statement = select(SAMPLES.c.at_unix_ns).where(
+        SAMPLES.c.at_unix_ns > since_unix_ns, SAMPLES.c.replica == replica
+    )
+    with reading(engine) as connection:
+        return connection.execute(statement.limit(1)).first() is not None

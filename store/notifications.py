@@ -42,6 +42,8 @@ class Delivery(StrEnum):
     DEAD = "dead"
 
 
+HANG: Final = "hang:"
+"""Begins the name of a hang, in place of an objective's, which has no colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
@@ -157,6 +159,14 @@ def read_notifications(engine: Engine, slo: str) -> list[Notification]:
     return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
 
 
+def read_hangs(engine: Engine) -> list[Notification]:
+    """All of hangs, the newest first."""
+    rows = _read(
+        engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.slo.startswith(HANG, autoescape=True))
+    )
+    return sorted(rows, key=lambda row: (row.fired_unix_s, row.created_unix_s), reverse=True)
+
+
 def forget_told(engine: Engine, before_unix_s: int) -> int:
     """Drop what there was to tell of incidents that ended before, once nothing of it is due.
 
@@ -173,6 +183,9 @@ def forget_told(engine: Engine, before_unix_s: int) -> int:
     rows = _read(
         engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.created_unix_s < before_unix_s)
     )
+    ended |= {
+        row.incident for row in rows if row.slo.startswith(HANG) and row.transition == RESOLVED
+    }
     told = {row.incident for row in rows} & ended - {
         row.incident for row in rows if row.next_unix_s is not None
     }

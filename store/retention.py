@@ -20,7 +20,7 @@ from store.label_sets import ALIVE_S
 from store.reaching import reading, writing
 from store.rollup_marks import REQUESTED, SAMPLED, SECOND_NS, no_longer_whole
 from store.rollup_tables import BINS, DAY_S, HOUR_S, LABEL_SETS, MINUTE_S, ROLLUPS, STATE
-from store.schema import GPUS, REQUESTS, SAMPLES
+from store.schema import GPUS, IN_FLIGHT, REQUESTS, SAMPLES
 from store.settling import LAG_S, settle
 from store.stretch_tables import KINDS
 
@@ -41,6 +41,7 @@ _BY: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (REQUESTS, REQUESTS.c.received_unix_ns),
     (SAMPLES, SAMPLES.c.at_unix_ns),
     (GPUS, GPUS.c.at_unix_ns),
+    (IN_FLIGHT, IN_FLIGHT.c.seen_unix_ns),
 )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 
-from store.schema import GPUS, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows
 from telemetry.request_rows import Row as Values
 from telemetry.requests import RequestTimeline
@@ -86,7 +87,15 @@ def start_values(row: EngineStart) -> Values:
     return _START_VALUES(row)
 
 
-def values_of(row: EngineSample | EngineStart | GpuSample) -> Values:
+def in_flight_values(row: InFlightRequest) -> dict[str, object]:
+    """The row by its table's columns; raises as above."""
+    values = values_of(row)
+    if reason := flaw(InFlightRequest, values):
+        raise ValueError(reason)
+    return {**dict(zip(IN_FLIGHT.columns.keys(), values, strict=True)), "source": str(row.source)}
+
+
+def values_of(row: EngineSample | EngineStart | GpuSample | InFlightRequest) -> Values:
     """The values of a row's fields in their order, whatever they are."""
     return tuple(getattr(row, each.name) for each in fields_of(type(row)))
 

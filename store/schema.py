@@ -25,6 +25,7 @@ from sqlalchemy.types import TypeEngine
 
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
@@ -37,6 +38,8 @@ is told again is told with the same instant (`collector/clocks.py` sees to it)."
 SAMPLE_KEY = ("replica", "engine", "process", "at_unix_ns")
 START_KEY = SAMPLE_KEY
 GPU_KEY = ("replica", "gpu", "at_unix_ns")
+IN_FLIGHT_KEY = ("span_id", "trace_id")
+"""Without the instant, which a correction of the sender's clock may move between two reports."""
 
 
 class Kind(NamedTuple):
@@ -93,20 +96,19 @@ def _table(name: str, noun: type, key: tuple[str, ...], instant: str) -> Table:
     return Table(
         name,
         METADATA,
-        *(
-            Column(
-                field.name,
-                field.kind.sql(),
-                nullable=field.nullable,
-                autoincrement=False,
-            )
-            for field in fields_of(noun)
-        ),
+        *_columns(noun),
         PrimaryKeyConstraint(*key),
         # Every question has a window of time.
         Index(f"{name}_{instant}", instant),
         info={KEPT_FIRST: True},
     )
+
+
+def _columns(noun: type) -> list[Column[Any]]:
+    return [
+        Column(field.name, field.kind.sql(), nullable=field.nullable, autoincrement=False)
+        for field in fields_of(noun)
+    ]
 
 
 METADATA = MetaData()
@@ -116,6 +118,13 @@ REQUESTS = _table("requests", RequestTimeline, REQUEST_KEY, "received_unix_ns")
 SAMPLES = _table("engine_samples", EngineSample, SAMPLE_KEY, "at_unix_ns")
 STARTS = _table("engine_starts", EngineStart, START_KEY, "at_unix_ns")
 GPUS = _table("gpu_samples", GpuSample, GPU_KEY, "at_unix_ns")
+IN_FLIGHT = Table(
+    "requests_in_flight",
+    METADATA,
+    *_columns(InFlightRequest),
+    # Few rows, each of which a later report replaces: no index by an instant that moves.
+    PrimaryKeyConstraint(*IN_FLIGHT_KEY),
+)
 
 
 def arrow_type(column: str, noun: type) -> pa.DataType:

@@ -38,7 +38,8 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """Requests of one source that ended in one step and were written by one transaction."""
+    """Requests of one source that ended in one step, or were last seen in flight in it, as one
+    transaction wrote them."""
 
     token: int
     """Of the transaction."""
@@ -82,6 +83,24 @@ def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
     marks = marks_of(several)
     if marks:
         dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
+
+
+def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> None:
+    """Mark the steps of requests in flight, in the transaction that changes their reports.
+
+    Args:
+        connection: in a transaction.
+        seen: when each was last seen, in unix ns, and its source.
+    """
+    token = randbits(63)
+    marks = {
+        # No ended request is to be read for it: as if received in the very step.
+        Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
+        for at_unix_ns, source in seen
+    }
+    if marks:
+        inserting = dialects.of(connection.engine).inserting
+        inserting(connection.engine, MARKS)(connection, sorted(marks))
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:

@@ -19,12 +19,22 @@ from sqlalchemy import Engine
 
 from store import dialects
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
+from store.in_flight import keep_reports, remove_ended
 from store.rollup_marks import REQUESTED, SAMPLED, mark_minutes
-from store.rows import flaw, gpu_values, request_values, sample_values, start_values, values_of
+from store.rows import (
+    flaw,
+    gpu_values,
+    in_flight_values,
+    request_values,
+    sample_values,
+    start_values,
+    values_of,
+)
 from store.schema import GPUS, REQUESTS, SAMPLES, STARTS
 from store.slo_marks import mark_steps
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows, Row
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
@@ -44,16 +54,23 @@ class _Submission:
     samples: Sequence[EngineSample]
     starts: Sequence[EngineStart]
     gpus: Sequence[GpuSample]
+    in_flight: Sequence[InFlightRequest]
     done: Future[None] = field(default_factory=Future)
 
     def __len__(self) -> int:
-        return len(self.requests) + len(self.samples) + len(self.starts) + len(self.gpus)
+        return len(self.requests) + sum(map(len, self._others))
+
+    @property
+    def _others(
+        self,
+    ) -> tuple[Sequence[EngineSample | EngineStart | GpuSample | InFlightRequest], ...]:
+        return self.samples, self.starts, self.gpus, self.in_flight
 
     def rows(self) -> Iterator[tuple[type, Row]]:
         """Every row of it, with its noun."""
         for row in self.requests.rows:
             yield RequestTimeline, row
-        for several in (self.samples, self.starts, self.gpus):
+        for several in self._others:
             for each in several:
                 yield type(each), values_of(each)
 
@@ -88,10 +105,12 @@ class Writer:
         samples: Sequence[EngineSample],
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[GpuSample] = (),
+        in_flight: Sequence[InFlightRequest] = (),
     ) -> Future[None]:
         """Hand over rows; never waits for the disk.
 
-        A row that is already there (same key) is left as it is, and is no error.
+        A row that is already there (same key) is left as it is, and is no error. A newer report
+        of a request in flight replaces an older one.
 
         Returns:
             Resolves after the commit; carries `StoreUnavailable` where sending again may
@@ -101,7 +120,7 @@ class Writer:
             StoreBusy: too many rows wait already.
             StoreUnavailable: the writer is closed.
         """
-        submission = _Submission(RequestRows.of(requests), samples, starts, gpus)
+        submission = _Submission(RequestRows.of(requests), samples, starts, gpus, in_flight)
         if not len(submission):
             submission.done.set_result(None)
             return submission.done
@@ -173,11 +192,16 @@ class Writer:
             samples = [sample_values(row) for each in group for row in each.samples]
             starts = [start_values(row) for each in group for row in each.starts]
             gpus = [gpu_values(row) for each in group for row in each.gpus]
+            in_flight = [in_flight_values(row) for each in group for row in each.in_flight]
             with self._engine.begin() as connection:
                 if requests:
                     self._add_requests(connection, requests)
                     mark_minutes(connection, REQUESTED, requests)
                     mark_steps(connection, (each.requests for each in group))
+                if in_flight:
+                    keep_reports(connection, in_flight)
+                if requests:
+                    remove_ended(connection, (each.requests for each in group))
                 if samples:
                     self._add_samples(connection, samples)
                 if starts:

@@ -15,6 +15,7 @@ INSECURE_OPTION: Final = "--insecure-credentials"
 INSECURE_KEY: Final = "insecure_credentials"
 """The same in a YAML file; in a file of targets the label `__insecure_credentials__`."""
 HIDDEN: Final = "***"
+_ANY: Final = ("0.0.0.0", "::")
 
 
 def is_loopback(host: str | None) -> bool:
@@ -59,3 +60,9 @@ def masked(url: str) -> str:
         return f"{start}{HIDDEN}"
     place, *more = re.split(r"[?#]", after, maxsplit=1)
     return f"{start}{HIDDEN + at if at else ''}{place}{'?' + HIDDEN if more else ''}"
+
+
+def authority(host: str, port: int) -> str:
+    """Return the `HOST:PORT` to connect to, given the address that a server listens on."""
+    host = "127.0.0.1" if host in _ANY else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -21,6 +21,13 @@ half of their peak of 990 TFLOP/s. CUDA graphs are captured before the server ta
 """
 
 
+MEND_HUNG: Final = (
+    "Look at the server's log first, then for GPU errors (nvidia-smi; Xid in dmesg); `py-spy dump`"
+    " of the EngineCore process shows where it stands. Then restart the server."
+)
+"""What to do about an engine that hangs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSample:
     """One engine at one instant, as one reporting process saw it. Unknown is None."""

@@ -147,6 +147,8 @@ class RequestTimeline:
     clock_ahead_s: float | None = None
     """By how much its instants were set back, because they were ahead of their arrival: the
     sender's clock is fast. None where it showed no such thing."""
+    reported_in_flight_s: float | None = None
+    """How long it had run when it was last reported in flight; None if it never was."""
     cost_usd: float | None = None
     priced_by: PricedBy | None = None
 

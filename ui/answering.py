@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 
 from alerts.groups import base
 from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explaining import joined, windows_of
 from analysis.incident import OneVerdict, one_verdict
@@ -64,12 +65,14 @@ class Material:
     """The incident before which the baseline lies, where nobody said another one."""
     known: Sequence[IncidentRow]
     """Those of the window and of the time before it."""
+    burned: Mapping[str, Objective]
+    """Their objectives by name, those of groups among them."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
     simulated: bool
     samples_every_s: int | None
-    _answers: dict[Metric, Explanation] = field(default_factory=dict)
+    _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
     _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
 
     @property
@@ -83,25 +86,37 @@ class Material:
         found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
         return found.rows(found.matching(self.equals))
 
-    def explained(self, latency: str) -> Explanation:
-        """The answer for one latency."""
-        metric = METRICS[latency]
-        if metric not in self._answers:
-            self._answers[metric] = explain(
+    def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
+        """Return the answer for one latency.
+
+        Args:
+            latency: its column.
+            by_size: the size of the growth decides whether there is an incident, not the
+                objectives.
+        """
+        return self._explained(METRICS[latency], () if by_size else self.objectives)
+
+    def verdict(self, incident: IncidentRow) -> OneVerdict | None:
+        """Return what is said of an incident, in one sentence for all latencies of its objective.
+
+        That objective alone decides, as for `tailspan explain --incident`.
+        """
+        objective = self.burned.get(incident.slo)
+        if objective is None or not isinstance(objective.indicator, Goodput):
+            return None
+        asked = metrics_of(objective.indicator)
+        return one_verdict([self._explained(metric, [objective]) for metric in asked])
+
+    def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
+        key = metric, tuple(each.name for each in objectives)
+        if key not in self._answers:
+            self._answers[key] = explain(
                 self.requests,
                 self.servers,
                 self._question(metric),
-                thresholds(self.objectives, metric),
+                thresholds(objectives, metric),
             )
-        return self._answers[metric]
-
-    def verdict(self, incident: IncidentRow) -> OneVerdict | None:
-        """What is said of an incident, in one sentence for all latencies of its objective."""
-        for objective in self.objectives:
-            if objective.name == base(incident.slo) and isinstance(objective.indicator, Goodput):
-                asked = metrics_of(objective.indicator)
-                return one_verdict([self.explained(f"{metric.value}_s") for metric in asked])
-        return None
+        return self._answers[key]
 
     def _question(self, metric: Metric) -> Question:
         return _question(metric, self.window, self.baseline, self.equals)
@@ -162,6 +177,7 @@ def read(
     """
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
+    burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
     with told():
         found = _evidence(engine, span, chosen.span)
         requests = requests_of(found.requests)
@@ -180,6 +196,7 @@ def read(
             within(span, known),
             chosen.before,
             known,
+            {each.name: each for each in expanded(engine, burned)},
             requests,
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),

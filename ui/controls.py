@@ -13,11 +13,12 @@ from ui import view as views
 from ui import wording
 from ui.pages import BY_KEY, Page
 from ui.terms import LATENCY_NAMES, TERMS
-from ui.view import LABELS, RANGES_S, View
+from ui.view import DECIDERS, LABELS, RANGES_S, View
 
 CUSTOM: Final = "custom"
 BEFORE: Final = "against the time before"
 CHOSEN: Final = "against …"
+DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The choice of a filter that filters nothing; no label is the empty string."""
 
@@ -90,6 +91,7 @@ def bar(
             _latency(view)
         if page.compares:
             _comparison(view)
+            _decider(view)
         if page.filters:
             _filters(view, values)
         if view.last is not None:
@@ -127,6 +129,19 @@ def _comparison(view: View) -> None:
         label_visibility="collapsed",
         width=205,
         on_change=_comparison_chosen,
+    )
+
+
+def _decider(view: View) -> None:
+    st.session_state["decide"] = view.decide
+    st.selectbox(
+        "Whether there is an incident",
+        list(DECIDERS),
+        key="decide",
+        format_func=DECIDED_BY.__getitem__,
+        label_visibility="collapsed",
+        width=150,
+        on_change=_decider_chosen,
     )
 
 
@@ -191,6 +206,10 @@ def _comparison_chosen() -> None:
     start = max(0, window.from_unix_ns - length_ns)
     if start < window.from_unix_ns:
         change(replace(view, baseline=Window(start, window.from_unix_ns)))
+
+
+def _decider_chosen() -> None:
+    change(replace(current(), decide=st.session_state["decide"]))
 
 
 def _range_chosen() -> None:

@@ -30,5 +30,8 @@ def sentence(hung: Sequence[Hung]) -> str:
     ]
     if len(hung) > MOST:
         said.append(f"Other replicas that hang: {len(hung) - MOST}.")
-    said.append("SLOs count these requests when they end.")
+    said.append(
+        "SLOs count these requests as bad once they exceed a latency threshold, the others when"
+        " they end."
+    )
     return " ".join(said)

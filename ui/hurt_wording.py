@@ -10,6 +10,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts import durations
+from alerts.blindness import REASONS
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
 from ui import view as views
@@ -67,6 +68,9 @@ def answer(found: Sequence[Standing], requests: int, length_s: float, zone: tzin
     spent = [each for each in found if each.spent]
     if spent:
         return Answer("near", _overspent(spent))
+    blind = [each for each in found if each.blind is not None]
+    if blind:
+        return Answer("near", _blind(blind))
     events = max(each.shown.events for each in found)
     if events < FEWEST:
         return Answer("unknown", _too_few(found, events, requests, length_s))
@@ -87,7 +91,9 @@ def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> s
     said = "; ".join(_burning(each, zone) for each in hurt[:MOST_NAMED])
     if len(hurt) > MOST_NAMED:
         said += f"; and {wording.counted(len(hurt) - MOST_NAMED, 'more objective')}"
-    rest = f" More slowly burns {_listed(also)}." if also else ""
+    rest = ""
+    if also:
+        rest = f" More slowly burns {_listed([_name(each.objective) for each in also])}."
     return f"<b>Yes:</b> {said}.{rest}"
 
 
@@ -112,6 +118,18 @@ def _overspent(spent: Sequence[Standing]) -> str:
     return (
         f"<b>Not now, but</b> {_name(each.objective)} has spent its {term('budget', 'budget')} of"
         f" {period} and {over} more: what breaks the promise now breaks it for the period."
+    )
+
+
+def _blind(blind: Sequence[Standing]) -> str:
+    each = blind[0]
+    assert each.blind is not None
+    name, *more = [wording.for_html(one.objective.base, 63) for one in blind]
+    others = f" So are {_listed(more)}." if more else ""
+    why = wording.code_html(REASONS[each.blind].why)
+    return (
+        f"<b>Unknown:</b> requests come in, but {name} does not count them:"
+        f" {why}.{others} What to do is written below."
     )
 
 
@@ -186,9 +204,9 @@ def _name(objective: Objective) -> str:
     return wording.for_html(objective.name, 63)
 
 
-def _listed(found: Sequence[Standing]) -> str:
-    named = ", ".join(_name(each.objective) for each in found[:MOST_NAMED])
-    more = len(found) - MOST_NAMED
+def _listed(names: Sequence[str]) -> str:
+    named = ", ".join(names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
     return named + (f" and {wording.counted(more, 'more objective')}" if more > 0 else "")
 
 

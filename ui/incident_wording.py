@@ -5,34 +5,28 @@ Pure. Returns HTML in which every foreign word has been escaped.
 
 import html
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import tzinfo
 from fractions import Fraction
 
-from alerts.explorer_link import explorer_link
+from alerts.explorer_links import incident_link
 from alerts.objectives import Objective
-from analysis.incident import questions_of
-from store.incidents import IncidentRow
 from ui import wording
 from ui.standing import Happened, Standing, goes_on
-from ui.view import SECOND_NS
 
 
 def happened(found: Sequence[Standing], zone: tzinfo) -> str:
     """The incidents, those that go on first, each with the way to its reasons."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
-    known = [one.row for _, one, _ in every]
     if not every:
         return "<p class='note'>None in this range, nor in the week before its end.</p>"
     every.sort(key=lambda each: (not goes_on(each[1].row, each[2]), -each[1].row.began_unix_s))
-    return f"<ul class='incidents'>{''.join(_incident(*each, known, zone) for each in every)}</ul>"
+    return f"<ul class='incidents'>{''.join(_incident(*each, zone) for each in every)}</ul>"
 
 
 def _incident(
     objective: Objective,
     one: Happened,
     at_s: int,
-    known: Sequence[IncidentRow],
     zone: tzinfo,
 ) -> str:
     row = one.row
@@ -53,27 +47,11 @@ def _incident(
     state = f"<span class='state {mood if now else ''}'>{wording.for_html(row.severity)}</span>"
     cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"
     name = wording.for_html(objective.name, 63)
-    link = html.escape(why_link(objective, row, at_s, known))
+    link = html.escape(incident_link(row.slo, row.fired_unix_s, "").removeprefix("/"))
     return (
         f"<li class='{'open' if now else ''}'><p>{state} <b>{name}</b>"
         f" {' · '.join(facts)}</p>{cause}<p><a href='{link}'>Why is it slow?</a></p></li>"
     )
-
-
-def why_link(
-    objective: Objective, row: IncidentRow, at_s: int, known: Sequence[IncidentRow] = ()
-) -> str:
-    """The address of the page that says why, for an incident and the usual time before it, as
-    `tailspan explain --incident` compares them."""
-    ended = replace(row, ended_unix_s=None) if goes_on(row, at_s) else row
-    asked = questions_of(objective, ended, at_s, known)
-    when = {
-        "from": str(asked.window.from_unix_ns // SECOND_NS),
-        "to": str(asked.window.to_unix_ns // SECOND_NS),
-        "baseline": f"{asked.baseline.from_unix_ns // SECOND_NS}"
-        f"/{asked.baseline.to_unix_ns // SECOND_NS}",
-    }
-    return explorer_link(objective, "", when).removeprefix("/")
 
 
 def _ratio(kept: str) -> float:

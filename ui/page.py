@@ -21,6 +21,7 @@ from ui import (
     emptiness,
     fleet_page,
     hurt_page,
+    incident_address,
     promises_page,
     reading,
     request_page,
@@ -28,10 +29,11 @@ from ui import (
     sign_in,
     why_page,
 )
+from ui.in_force import in_force
 from ui.pages import BY_KEY, WATCHED_S
 from ui.reading import Unreadable
 from ui.sharing import opened, shared
-from ui.view import SECOND_NS
+from ui.view import SECOND_NS, View
 
 Body = Callable[[Engine, tzinfo], None]
 """All of a page that moves with time; it is run again by itself while the page is live."""
@@ -72,6 +74,8 @@ def show() -> None:
     st.session_state["now_unix_ns"] = now
     try:
         engine = opened(default_url())
+        if view.names_incident:
+            _open_incident(engine, view, now)
         if page.of_a_range:
             controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
     except DatabaseMissing:
@@ -86,6 +90,19 @@ def show() -> None:
     every = page.refresh_s[view.last] if moves and view.last else None
     st.fragment(sign_in.kept(BODIES[page.key]), run_every=every)(engine, zone)
     sign_in.way_out()
+
+
+def _open_incident(engine: Engine, view: View, now_unix_ns: int) -> None:
+    """Show the incident that the address names."""
+    with st.spinner("Comparing …"), reading.told():
+        found = incident_address.find(engine, view, in_force().objectives, now_unix_ns)
+        shown = found.view
+        if found.row is not None and shown.page == "why":
+            shown = why_page.by_verdict(engine, shown, found.row, now_unix_ns)
+    controls.change(shown)
+    if found.notice is not None:
+        st.session_state["notices"] = [found.notice]
+    st.rerun()
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:

@@ -25,7 +25,7 @@ class Page:
     filters: bool = True
     """Whether the reader chooses of which requests it speaks."""
     compares: bool = False
-    """Whether the reader chooses what to compare with."""
+    """Whether the reader chooses what to compare with and what decides: SLOs, or the growth."""
     of_a_range: bool = True
     """Whether it speaks of a stretch of time and of what passes the filters."""
 

@@ -4,9 +4,11 @@ Pure. Returns HTML in which every foreign word has been escaped.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from alerts import durations
+from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
 from ui import wording
 from ui.headline import term
@@ -34,7 +36,7 @@ def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -
     period = durations.render(objective.period_s)
     left = status.budget_left
     if left is None:
-        nothing = f"<p class='note'>Nothing to count yet over {period}.</p>"
+        nothing = f"{blind(each)}<p class='note'>Nothing to count yet over {period}.</p>"
         return _framed(each, named, label, nothing)
     shown = max(0.0, min(1.0, float(left)))
     told = wording.exact_percent(float(left))
@@ -51,7 +53,20 @@ def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -
         named,
         label,
         f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
-        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>",
+        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
+        f"{blind(each)}",
+    )
+
+
+def blind(each: Standing) -> str:
+    """Why an objective does not count the requests that come in, and what to do; "" if it does."""
+    if each.blind is None:
+        return ""
+    why, remedy = map(wording.code_html, REASONS[each.blind])
+    which = "All groups together: blind" if each.objective.group else "Blind"
+    return (
+        f"<p class='notice'><b>{which} in the last hour: no burn can be seen.</b>"
+        f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"
     )
 
 
@@ -74,6 +89,8 @@ def _label(each: Standing, silent_s: float | None) -> str:
         return "<span class='state near'>spent</span>"
     if silent_s is not None:
         return f"<span class='state near'>no data for {wording.span(silent_s)}</span>"
+    if each.blind is not None:
+        return "<span class='state near'>blind</span>"
     if each.held_back:
         return "<span class='state near'>held back</span>"
     if each.status.period.events:
@@ -113,7 +130,7 @@ def _group(each: Standing) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        _label(each, None),
+        _label(replace(each, blind=None), None),  # that is said of all groups together
         f"{status.period.bad:,}",
         f"{status.period.events:,}",
         left,

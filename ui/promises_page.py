@@ -116,7 +116,11 @@ def _objectives(
                 its = standing[objective.name]
                 st.html(promise_wording.card(its, named=False, silent_s=silent_s))
             if objective.name in groups:
-                st.html(promise_wording.groups(groups[objective.name]))
+                its_groups = groups[objective.name]
+                st.html(promise_wording.groups(its_groups))
+                for each in its_groups:
+                    if each.blind is not None:
+                        st.html(promise_wording.blind(each))
             st.html(_facts(objective, standing.get(objective.name)))
         with right:
             _history(engine, objective, view, window, zone)

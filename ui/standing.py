@@ -1,19 +1,21 @@
 """Where each objective stands at an instant, and its incidents, from the store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 from sqlalchemy import Engine
 
+from alerts.blindness import LOOKED_AT_S
 from alerts.burnrate import Counts, Pair, State
-from alerts.counting import EVALUATION_S, Count, by_second, read_tally
+from alerts.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluator import ARRIVAL_S
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from alerts.status import Status, status_at, window_edges
+from analysis.blind_objectives import blind_reason
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
 from store.queries import Window
@@ -37,11 +39,13 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An objective, `shown` of the range in view."""
+    """An objective, `shown` of the range in view; `blind` is why it does not count the requests of
+    the last hour, as a key of `alerts.blindness.REASONS`. With groups, the first of them has it."""
 
     status: Status
     shown: Counts
     incidents: Sequence[Happened] = field(default_factory=tuple)
+    blind: str | None = None
 
     @property
     def objective(self) -> Objective:
@@ -90,11 +94,12 @@ class Standing:
 def worst_first(found: Sequence[Standing]) -> list[Standing]:
     """Groups in the order in which they need attention."""
 
-    def order(each: Standing) -> tuple[bool, bool, bool, Fraction]:
+    def order(each: Standing) -> tuple[bool, bool, bool, bool, Fraction]:
         left = each.status.budget_left
         return (
             not each.pages,
             not each.burns,
+            each.blind is None,
             each.held_back is None,
             Fraction(2) if left is None else left,
         )
@@ -136,40 +141,44 @@ def standings(
 ) -> tuple[Standing, ...]:
     """Of each objective that Tailspan counts itself, each group by itself, as of an instant."""
     count = by_second()
-    return tuple(
-        _standing(engine, each, each.indicator, window, at_s, count)
-        for each in expanded(engine, objectives)
-        if isinstance(each.indicator, Goodput)
-    )
+    found: list[Standing] = []
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            continue
+        groups = [
+            _standing(engine, each, window, at_s, count) for each in expanded(engine, [objective])
+        ]
+        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
+        first, *others = [standing for standing, _ in groups]
+        found += [replace(first, blind=blind), *others]
+    return tuple(found)
 
 
 def _standing(
-    engine: Engine,
-    objective: Objective,
-    goodput: Goodput,
-    window: Window,
-    at_s: int,
-    count: Count,
-) -> Standing:
+    engine: Engine, objective: Objective, window: Window, at_s: int, count: Count
+) -> tuple[Standing, Tally]:
+    """Where one group stands, and its counts."""
+    assert isinstance(objective.indicator, Goodput)
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
     shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
     began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
     tally = read_tally(
         engine,
-        goodput,
+        objective.indicator,
         min(shown_s, at_s - objective.period_s),
         at_s,
         count,
         instants={
             shown_s,
             at_s - objective.period_s,
+            at_s - LOOKED_AT_S,
             *window_edges(objective, at_s),
             *began,
         },
     )
-    return Standing(
-        status_at(objective, tally.history, tally.since_s, tally.excluded, at_s),
+    standing = Standing(
+        status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s),
         tally.history.counts(shown_s, at_s),
         tuple(
             Happened(
@@ -182,6 +191,7 @@ def _standing(
             for row in rows
         ),
     )
+    return standing, tally
 
 
 def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:

@@ -11,7 +11,10 @@ falls back to the default, and a notice says so.
                                 where it names a latency or a request, that of requests
     page=request&request=…      one request: TRACE/SPAN, an id of its server, or of its trace
     measure=…                   of the fleet, what is drawn side by side
+    incident=SLO@TIME           an incident: without a range, its own (incident_address.py); with
+                                one, which of the range's incidents comes first
     baseline=…/…                what to compare with, as from and to; else the stretch before
+    decide=size                 whether there is an incident: by the size of the growth, not by SLOs
     by=hour                     a promise's history by the hour, not by the day
     per=model                   costs by another label than the tenant
 """
@@ -19,13 +22,13 @@ falls back to the default, and a notice says so.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from store.named import LONGEST as LONGEST_ID
 from store.queries import Window
 from telemetry.requests import Outcome
+from ui.instants import LATEST_UNIX_S, instant_unix_ns, seconds_text
 from ui.measures import FIRST_MEASURE, MEASURES
 from ui.pages import BY_KEY, FIRST
 from ui.wording import plain
@@ -43,10 +46,13 @@ LATENCIES: Final = {
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """Of a promise's history."""
+DECIDERS: Final = ("slo", "size")
+"""What decides whether there is an incident: compliance, or the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """What costs are told by."""
+LONGEST_INCIDENT: Final = 2_000
+"""Characters. The name of a group holds its values, each of up to 256 characters."""
 LONGEST_RANGE_S: Final = 400 * 86_400
-LATEST_UNIX_S: Final = 2**63 // SECOND_NS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,8 @@ class View:
     """The one that is open; words where the reader typed an id, on its own page alone."""
     page: str = FIRST
     baseline: Window | None = None
+    incident: str | None = None
+    decide: str = DECIDERS[0]
     by: str = STEPS[0]
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
@@ -99,6 +107,11 @@ class View:
     def live(self) -> bool:
         """Whether the window follows the clock."""
         return self.to_unix_ns is None
+
+    @property
+    def names_incident(self) -> bool:
+        """Whether the range is that of an incident, which is not read yet."""
+        return self.incident is not None and self.last is None and self.to_unix_ns is None
 
     def window(self, now_unix_ns: int) -> Window:
         """The range to show, half open."""
@@ -113,11 +126,13 @@ class View:
 
     def following(self, last: str) -> "View":
         """The last so-long, following the clock."""
-        return replace(self, last=last, from_unix_ns=None, to_unix_ns=None)
+        return replace(self, last=last, from_unix_ns=None, to_unix_ns=None, incident=None)
 
     def between(self, from_unix_ns: int, to_unix_ns: int) -> "View":
         """A range of one's own."""
-        return replace(self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns)
+        return replace(
+            self, last=None, from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, incident=None
+        )
 
 
 def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
@@ -137,6 +152,10 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         instead = f"showing “{BY_KEY[FIRST].question}”"
         notices.append(_refused("page", page, ", ".join(BY_KEY), instead))
         page = FIRST
+    decide = parameters.get("decide", DECIDERS[0])
+    if decide not in DECIDERS:
+        notices.append(_refused("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}"))
+        decide = DECIDERS[0]
     by = parameters.get("by", STEPS[0])
     if by not in STEPS:
         notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
@@ -152,8 +171,8 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         )
         measure = FIRST_MEASURE
     known = {
-        *("last", "from", "to", "latency", "request", "page", "baseline", "by", "measure", "per"),
-        *LABELS,
+        *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
+        *("incident", "measure", "per", *LABELS),
     }
     if unknown := [name for name in parameters if name not in known]:
         names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
@@ -165,6 +184,8 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         request=_request(parameters, page, notices),
         page=page,
         baseline=_baseline(parameters, notices),
+        incident=parameters.get("incident", "")[:LONGEST_INCIDENT] or None,
+        decide=decide,
         by=by,
         measure=measure,
         per=per,
@@ -178,9 +199,9 @@ def parameters(view: View) -> dict[str, str]:
     if view.last is not None:
         written["last"] = view.last
     elif view.from_unix_ns is not None:
-        written["from"] = _seconds_text(view.from_unix_ns)
+        written["from"] = seconds_text(view.from_unix_ns)
     if view.to_unix_ns is not None:
-        written["to"] = _seconds_text(view.to_unix_ns)
+        written["to"] = seconds_text(view.to_unix_ns)
     name = next(name for name, column in LATENCIES.items() if column == view.latency)
     if name != "ttft":
         written["latency"] = name
@@ -191,7 +212,11 @@ def parameters(view: View) -> dict[str, str]:
         written["measure"] = view.measure
     if view.baseline is not None:
         ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
-        written["baseline"] = "/".join(_seconds_text(end) for end in ends)
+        written["baseline"] = "/".join(seconds_text(end) for end in ends)
+    if view.incident is not None:
+        written["incident"] = view.incident
+    if view.decide != DECIDERS[0]:
+        written["decide"] = view.decide
     if view.by != STEPS[0]:
         written["by"] = view.by
     if view.per != PAYERS[0]:
@@ -241,6 +266,8 @@ def _request(
 
 def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
     last, start, end = (parameters.get(name) for name in ("last", "from", "to"))
+    if parameters.get("incident") and last is start is end is None:
+        return View(last=None)
     from_ns = _instant("from", start, notices) if last is None else None
     to_ns = _instant("to", end, notices)
     if last is not None:
@@ -292,25 +319,9 @@ def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | Non
 def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
     if text is None:
         return None
-    match = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text, flags=re.ASCII)
-    if match and int(match[1]) <= LATEST_UNIX_S:
-        return int(match[1]) * SECOND_NS + int((match[2] or "0").ljust(9, "0"))
-    try:
-        at = datetime.fromisoformat(text)
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        since = at - datetime(1970, 1, 1, tzinfo=UTC)
-        nanoseconds = (since.days * 86_400 + since.seconds) * SECOND_NS + since.microseconds * 1000
-        if 0 <= nanoseconds <= LATEST_UNIX_S * SECOND_NS:
-            return nanoseconds
-    except (ValueError, OverflowError):
-        pass
-    notices.append(_refused(name, text, "unix seconds or an ISO 8601 time", "ignored"))
-    return None
-
-
-def _seconds_text(unix_ns: int) -> str:
-    whole, rest = divmod(unix_ns, SECOND_NS)
-    return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)
+    if (at_ns := instant_unix_ns(text)) is None:
+        notices.append(_refused(name, text, "unix seconds or an ISO 8601 time", "ignored"))
+    return at_ns
 
 
 def _refused(name: str, given: str, allowed: str, instead: str) -> str:

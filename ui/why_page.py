@@ -14,6 +14,7 @@ from analysis.explaining import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.errors import StoreError
+from store.incidents import IncidentRow
 from store.queries import Window
 from ui import (
     answering,
@@ -23,6 +24,7 @@ from ui import (
     fleet_wording,
     freshness,
     growth,
+    incident_address,
     phases,
     reading,
     shape_chart,
@@ -51,6 +53,9 @@ SHAPE_HELP: Final = (
     "with what was before it. A triangle is the start of an engine, the dashed line what is "
     "promised."
 )
+GREW: Final = (
+    "<b>The slowest requests are slower all the same.</b> Choose “size decides” above to see why."
+)
 HITS_HELP: Final = (
     "The risk ratio is how much likelier a request of this kind is to be slow than one that is "
     "not. Kinds that chance would bring up among so many are left out. Who is hit need not be who "
@@ -69,7 +74,7 @@ def body(engine: Engine, zone: tzinfo) -> None:
     try:
         with st.spinner("Comparing …"):
             found = _read(engine, view, now)
-            told = found.explained(view.latency)
+            told = found.explained(view.latency, by_size=view.decide == "size")
         freshness.show(
             view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
         )
@@ -82,6 +87,14 @@ def body(engine: Engine, zone: tzinfo) -> None:
             _slowest(engine, found, view, zone)
     except (Unreadable, StoreError) as error:
         emptiness.unreadable(str(error))
+
+
+def by_verdict(engine: Engine, view: View, incident: IncidentRow, now_unix_ns: int) -> View:
+    """Return the view with the latency that speaks for the incident."""
+    verdict = _read(engine, view, now_unix_ns).verdict(incident)
+    if verdict is None:
+        return view
+    return replace(view, latency=f"{verdict.first.question.metric.value}_s")
 
 
 def _read(engine: Engine, view: View, now: int) -> Material:
@@ -102,7 +115,7 @@ def _read(engine: Engine, view: View, now: int) -> Material:
 
 
 def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
-    incident = next(iter(found.incidents), None)
+    incident = incident_address.named(view, found.incidents)
     if incident is not None:
         st.html(why_wording.incident(incident, found.verdict(incident), zone))
     sentence = why_wording.sentence(told, view.latency, zone)
@@ -110,6 +123,8 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := why_wording.attained(told):
         st.html(attained)
+    if told.grew_but_kept:
+        st.html(f"<p class='notice'>{GREW}</p>")
     still = why_wording.still_slow(told, found.incidents, zone)
     if still and told.verdict is not Verdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")

@@ -6,6 +6,7 @@ Text from requests (ids, tenants, routes) is hostile until it has passed through
 
 import html
 import math
+import re
 import string
 from datetime import datetime, tzinfo
 from typing import Final
@@ -161,6 +162,11 @@ def plain(text: str, length: int = LABEL_LENGTH) -> str:
 def for_html(text: str, length: int = LABEL_LENGTH) -> str:
     """Foreign text to stand inside HTML, as an element's text or an attribute's value."""
     return html.escape(plain(text, length))
+
+
+def code_html(text: str) -> str:
+    """Our own text as HTML; what stands between backticks is code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def for_markdown(text: str, length: int = LABEL_LENGTH) -> str:

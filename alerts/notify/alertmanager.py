@@ -21,12 +21,14 @@ VALID_S = 4 * REPEAT_S
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
     """One alert, as of now."""
-    labels = {
-        **{name: value for name, value in message.group.items() if value},
-        "alertname": vocabulary.ALERT_BURNING,
-        vocabulary.SLO: message.objective,
-        "severity": message.severity,
-    }
+    if message.hang is None:
+        labels = {name: value for name, value in message.group.items() if value}
+        labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}
+    else:
+        labels = {"alertname": vocabulary.ALERT_HUNG, "replica": message.hang.replica}
+        if message.hang.model is not None:
+            labels["model"] = message.hang.model
+    labels["severity"] = message.severity
     if message.simulated:
         labels["simulated"] = "true"
     annotations = {"summary": title(message), "description": text(message)}

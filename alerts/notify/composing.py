@@ -4,17 +4,13 @@ from fractions import Fraction
 from typing import Final
 
 from alerts.burnrate import Pair, State, exhaustion_s
-from alerts.explorer_link import explorer_link
+from alerts.explorer_links import incident_link
 from alerts.history import History
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.objectives import Objective
 from alerts.status import Status
 from store.incidents import IncidentRow
 
-RANGES: Final = {"15m": 900, "1h": 3_600, "6h": 21_600, "24h": 86_400}
-"""The explorer's, as its address writes them, in seconds."""
-BEFORE_S: Final = 600
-"""Of the time before an incident, for comparison."""
 HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
 
 
@@ -88,22 +84,10 @@ def compose(
         ),
         link=None
         if explorer_url is None
-        else explorer_link(objective, explorer_url, _when(incident, status.at_s)),
+        else incident_link(incident.slo, incident.fired_unix_s, explorer_url),
         simulated=simulated,
         likely_cause=likely_cause,
     )
-
-
-def _when(incident: IncidentRow, at_s: int) -> dict[str, str]:
-    """The incident and the time before it; live as long as it goes on."""
-    if incident.ended_unix_s is not None:
-        return {
-            "from": str(incident.began_unix_s - BEFORE_S),
-            "to": str(incident.ended_unix_s + BEFORE_S),
-        }
-    needed_s = at_s - incident.began_unix_s + BEFORE_S
-    last = next((name for name, size_s in RANGES.items() if size_s >= needed_s), "24h")
-    return {"last": last}
 
 
 def _number(value: Fraction | None) -> float | None:

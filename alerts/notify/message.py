@@ -41,13 +41,28 @@ class HeldBack:
     guard: str
 
 
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """An engine that takes no step while requests are in flight, as last seen hanging."""
+
+    replica: str
+    model: str | None
+    in_flight: int
+    last_step_age_s: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "replica", visible(self.replica))
+        if self.model is not None:
+            object.__setattr__(self, "model", visible(self.model))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """What is told of an incident at one of its transitions. Instants in unix seconds.
 
     Args:
-        slo: the objective's name; with `severity` and `fired_unix_s` it names the incident. That
-            of a group ends in the group: `chat{tenant="acme"}`.
+        slo: the objective's name, or `hang:` and a replica; with `severity` and `fired_unix_s` it
+            names the incident. That of a group ends in the group: `chat{tenant="acme"}`.
         group: the fields and values of that group.
         promise: in a sentence.
         began_unix_s: since when the budget burned too fast.
@@ -61,6 +76,7 @@ class Message:
         fired_by: the pairs that alert.
         likely_cause: in a sentence, where a diagnosis names one.
         link: the explorer's page on it.
+        hang: None where an objective burns.
         simulated: no real server stands behind it.
         test: nothing happened; someone tries the channel.
     """
@@ -87,6 +103,7 @@ class Message:
     held_back: tuple[HeldBack, ...] = ()
     likely_cause: str | None = None
     link: str | None = None
+    hang: Hang | None = None
     simulated: bool = False
     test: bool = False
     update: bool = False
@@ -126,4 +143,6 @@ def loads(text: str) -> Message:
     plain["held_back"] = tuple(
         HeldBack(Windows(**each["windows"]), each["guard"]) for each in plain["held_back"]
     )
+    if (hang := plain.get("hang")) is not None:
+        plain["hang"] = Hang(**hang)
     return Message(**plain)

@@ -1,4 +1,5 @@
-"""Fills the outbox from the incidents that are kept: one row for each channel that wants it.
+"""Fills the outbox from the incidents that are kept, and with hangs (`alerts.notify.hangs`): one
+row for each channel that wants it.
 
 What is missing is found by comparing incidents with the outbox, not by hearing of changes: a
 crash anywhere loses nothing, and a new channel hears of what goes on. What began and ended
@@ -17,6 +18,7 @@ from sqlalchemy import Engine
 from alerts.counting import read_tally
 from alerts.notify.channels import Channel
 from alerts.notify.composing import compose
+from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
@@ -68,6 +70,7 @@ class Notifier:
         self._explorer_url = explorer_url
         self._simulated = simulated
         self._likely_cause = likely_cause
+        self._hangs = Hangs(engine, channels, explorer_url)
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
@@ -79,7 +82,10 @@ class Notifier:
         abandon_others(
             self._engine,
             [channel.name for channel in self._channels],
-            [objective.name for objective in expanded(self._engine, self._objectives)],
+            [
+                *(each.name for each in expanded(self._engine, self._objectives)),
+                *open_hangs(self._engine),
+            ],
         )
 
     def enqueue(self, now_s: int) -> None:
@@ -88,6 +94,7 @@ class Notifier:
         Raises:
             StoreUnavailable: the database cannot be used; the next call makes up for it.
         """
+        self._hangs.enqueue(now_s)
         going_on = set()
         for objective in expanded(self._engine, self._objectives):
             if not isinstance(objective.indicator, Goodput):
@@ -166,7 +173,7 @@ class Notifier:
         likely_cause: str | None,
     ) -> str:
         tally = read_tally(self._engine, goodput, at_s - objective.period_s, at_s)
-        status = status_at(objective, tally.history, tally.since_s, tally.excluded, at_s)
+        status = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
         return dumps(
             compose(
                 incident,

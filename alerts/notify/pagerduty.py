@@ -33,7 +33,7 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
             "severity": SEVERITIES.get(message.severity, "warning"),
             "timestamp": datetime.fromtimestamp(message.fired_unix_s, UTC).isoformat(),
             "component": message.slo,
-            "class": "error budget burn",
+            "class": "error budget burn" if message.hang is None else "engine hang",
             "custom_details": dict(facts(message)),
         }
         if message.link:

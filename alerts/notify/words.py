@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from alerts import durations
-from alerts.notify.message import Message, Transition, Windows
+from alerts.notify.message import Hang, Message, Transition, Windows
+from telemetry.engines import MEND_HUNG
 
 GUARDS: Final = {
     "low_traffic": "too few bad requests to say much",
@@ -52,8 +53,13 @@ def _title(message: Message) -> str:
         ]
         if holds
     )
+    lasted = length((message.ended_unix_s or message.as_of_unix_s) - message.began_unix_s)
+    if message.hang is not None:
+        if over:
+            return f"{marks}{message.hang.replica}: the engine no longer hangs, after {lasted}"
+        waiting = _requests(message.hang)
+        return f"{marks}{message.hang.replica}: the engine hangs with {waiting} in flight"
     if over:
-        lasted = length((message.ended_unix_s or message.as_of_unix_s) - message.began_unix_s)
         return f"{marks}{message.slo}: the error budget no longer burns too fast, after {lasted}"
     if message.burn is None:
         return f"{marks}{message.slo}: the error budget burns too fast"
@@ -64,7 +70,7 @@ def _title(message: Message) -> str:
 def facts(message: Message) -> list[tuple[str, str]]:
     """What else there is to say, each with what it is about; the link is not among it."""
     told: list[tuple[str, str | None]] = [
-        ("What", f"{message.display_name}. {message.promise}"),
+        ("What", _what(message)),
         ("How bad", _how_bad(message)),
         ("Budget", _budget(message)),
         ("Since", _since(message)),
@@ -107,6 +113,20 @@ def length(seconds: float) -> str:
             return f"{value:.1f} {unit}" if unit == "h" and value < 10 else f"{value:.0f} {unit}"
     days = seconds / 86_400
     return f"{days:.1f} d" if days < 10 else f"{days:.0f} d"
+
+
+def _what(message: Message) -> str:
+    hang = message.hang
+    if hang is None:
+        return f"{message.display_name}. {message.promise}"
+    if message.transition is Transition.RESOLVED:
+        return "The engine takes steps again, no request is in flight, or the server is gone."
+    age = length(hang.last_step_age_s)
+    return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {MEND_HUNG}"
+
+
+def _requests(hang: Hang) -> str:
+    return "1 request" if hang.in_flight == 1 else f"{hang.in_flight:,} requests"
 
 
 def _how_bad(message: Message) -> str | None:

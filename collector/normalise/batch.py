@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from collector.reasons import WHY, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
+from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import RequestRows
 from telemetry.starts import EngineStart
 
@@ -19,6 +20,7 @@ class Batch:
     samples: list[EngineSample] = field(default_factory=list)
     starts: list[EngineStart] = field(default_factory=list)
     gpus: list[GpuSample] = field(default_factory=list)
+    in_flight: list[InFlightRequest] = field(default_factory=list)
     accepted: int = 0
     skipped: Counter[Skip] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
@@ -33,7 +35,8 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Whether there is no row to keep."""
-        return not (self.requests or self.samples or self.starts or self.gpus)
+        rows = (self.requests, self.samples, self.starts, self.gpus, self.in_flight)
+        return not any(rows)
 
     @property
     def complaint(self) -> str:

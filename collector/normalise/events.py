@@ -1,4 +1,4 @@
-"""OTLP log records → engine starts.
+"""OTLP log records → engine starts, and requests in flight.
 
 Pure. Records that are no event of ours are skipped; nothing that can be decoded as OTLP
 makes this raise.
@@ -11,6 +11,7 @@ from tailspan_vllm import names
 
 from collector.normalise.batch import Batch
 from collector.normalise.envelope import decoded, unfold
+from collector.normalise.in_flight import in_flight_of
 from collector.normalise.resources import Origin, origin_of
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
 from collector.reasons import Refusal, Skip
@@ -21,7 +22,7 @@ MOST_ARGUMENTS: Final = 256
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
-    """The engine starts that a log export tells of.
+    """Return the engine starts and the requests in flight of a log export.
 
     Raises:
         MalformedError: not a log export.
@@ -42,14 +43,17 @@ def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
 def _add(batch: Batch, record: LogRecord, origin: Origin, now_unix_ns: int) -> None:
     reader = Reader(attributes_of(record.attributes))
     try:
-        if (record.event_name or reader.text(names.EVENT_NAME)) != names.ENGINE_STARTED:
-            batch.skipped[Skip.NOT_AN_EVENT] += 1
-            return
-        start = _start(record, reader, origin, now_unix_ns)
+        match record.event_name or reader.text(names.EVENT_NAME):
+            case names.ENGINE_STARTED:
+                batch.starts.append(_start(record, reader, origin, now_unix_ns))
+            case names.REQUEST_IN_FLIGHT:
+                batch.in_flight.append(in_flight_of(record, reader, origin, now_unix_ns))
+            case _:
+                batch.skipped[Skip.NOT_AN_EVENT] += 1
+                return
     except RefusalError as refusal:
         batch.refused[refusal.reason] += 1
         return
-    batch.starts.append(start)
     batch.accepted += 1
     batch.truncated_texts += reader.truncated_texts
 

@@ -63,6 +63,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     },
     names.TTFT: ("ttft_s", Reader.seconds),
     names.ITL_MAX: ("itl_max_s", Reader.seconds),
+    names.REPORTED_IN_FLIGHT: ("reported_in_flight_s", Reader.seconds),
     names.OTHERS_PREFILL_TOKENS_MAX: ("others_prefill_tokens_max", Reader.count),
     names.OPERATION_NAME: ("operation", Reader.text),
     names.REQUEST_MODEL: ("model", Reader.text),
@@ -92,7 +93,8 @@ _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
-_TTFT, _ITL_MAX = _AT["ttft_s"], _AT["itl_max_s"]
+_WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
+"""What cannot be longer than the request."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -117,7 +119,7 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
         raise RefusalError(Refusal.ENDS_BEFORE_START)
     e2e_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
     instant(end_unix_ns, now_unix_ns)
-    for within_s in (values[_TTFT], values[_ITL_MAX]):
+    for within_s in _WITHIN(values):
         if within_s is not None and within_s > e2e_s + TOLERANCE_S:
             raise RefusalError(Refusal.PARTS_DO_NOT_SUM)
     _check_sum(_phases(values), e2e_s, Refusal.PHASES_DO_NOT_SUM, whole=False)

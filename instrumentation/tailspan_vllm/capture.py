@@ -38,7 +38,10 @@ class Capture:
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges with a request on which a hook failed."""
         self.sender.observe(
-            self.engines, self.give_up_on_all, lambda: self.in_flight if self.sees_engine else None
+            self.engines,
+            self.give_up_on_all,
+            lambda: self.in_flight if self.sees_engine else None,
+            self._tell.in_flight,
         )
 
     # --- the engine's side ----------------------------------------------------------------

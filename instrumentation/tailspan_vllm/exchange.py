@@ -5,6 +5,7 @@ engine); a `Flight` may have no exchange (an offline `LLM`). Both only record
 values; `telling.py` builds the request's record from them later, on another thread.
 """
 
+import random
 import time
 from collections.abc import Container, MutableMapping
 from contextvars import ContextVar
@@ -166,9 +167,15 @@ class Flight:
         "facts",
         "left",
         "load",
+        "lora",
         "outcome",
         "preempted_at",
+        "prompt_tokens",
+        "reported_at",
         "resumed_at",
+        "span_id",
+        "streamed",
+        "trace_id",
         "traceparent",
     )
 
@@ -177,6 +184,14 @@ class Flight:
         self.traceparent = traceparent
         """Of a request that came by no HTTP."""
         self.added = time.monotonic()
+        self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
+        """Of its span; a trace that the client began goes before."""
+        self.lora: str | None = None
+        self.prompt_tokens: int | None = None
+        self.streamed: bool | None = None
+        """Whether a stream was asked for."""
+        self.reported_at: float | None = None
+        """When it was last reported in flight, on the monotonic clock."""
         self.load = load
         """The engine's load when the request arrived, as `enginestats.load_of` reads it."""
         self.preempted_at: list[float] = []
@@ -186,6 +201,12 @@ class Flight:
         self.facts: Facts | None = None
         self.left: Any = None
         """The state with which it was struck from the engine's books, until it is said why."""
+
+    def asked(self, state: Any) -> None:
+        """Copy what vLLM's state of the request says of it from the start."""
+        self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
+        kind = getattr(getattr(state, "output_kind", None), "name", None)
+        self.streamed = None if kind is None else kind == "DELTA"
 
     @property
     def open(self) -> bool:

@@ -12,6 +12,8 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard
 from tailspan_vllm.backlog import Backlog, Drops
+from tailspan_vllm.in_flight_reports import InFlightReports, TellInFlight
+from tailspan_vllm.inflight import InFlight
 from tailspan_vllm.metrics import EngineState, Sample, metrics_of
 from tailspan_vllm.otlp import encode_numbers, export_of
 from tailspan_vllm.outlet import Backoff, Outlet
@@ -54,7 +56,8 @@ class Exports:
             partial(reports.note, "metrics"),
         )
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
-        self._starts = Starts(self._send_start)
+        self._starts = Starts(self._send_events)
+        self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
         """Name the replica by its port from now on; engine starts are sent again."""
@@ -93,7 +96,13 @@ class Exports:
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
-    def _send_start(self, message: ExportLogsServiceRequest) -> Outcome:
+    @guard.harmless("send_in_flight")
+    def send_in_flight(self, in_flight: InFlight, tell: TellInFlight) -> None:
+        """Report the requests in flight, if spans can be sent: it must not hold them up."""
+        if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
+            self._in_flight.send(in_flight, tell, self._resource)
+
+    def _send_events(self, message: ExportLogsServiceRequest) -> Outcome:
         outcome = self._post["logs"](message.SerializeToString())
         self._reports.note("logs", outcome)
         return outcome

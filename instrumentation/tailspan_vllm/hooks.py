@@ -126,6 +126,7 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
             probed = True
         try:
             flight = capture.flight_began(request.trace_headers)
+            flight.asked(state)
             setattr(state, FLIGHT, flight)
             if state.stats is not None:
                 setattr(state.stats, FLIGHT, flight)

@@ -6,6 +6,8 @@ show it, because the front end goes on while the engine core stands still.
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from tailspan_vllm import names
@@ -31,6 +33,16 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._flights)
 
+    def __contains__(self, flight: Flight) -> bool:
+        return flight in self._flights
+
+    def oldest(self, most: int) -> list[Flight]:
+        """Return up to so many requests, the oldest first; none if they change meanwhile."""
+        for _ in range(3):
+            with suppress(RuntimeError):  # the event loop changed it between two steps
+                return list(islice(self._flights, most))
+        return []
+
     def add(self, flight: Flight) -> None:
         """Take a request that passes the engine's front door."""
         if not self._flights:
@@ -48,18 +60,10 @@ class InFlight:
 
     def oldest_s(self, now: float) -> float:
         """The age of the oldest request in seconds, or 0 if there is none."""
-        for _ in range(3):
-            try:
-                oldest = next(iter(self._flights), None)
-                break
-            except RuntimeError:  # the event loop changed it between the two calls
-                continue
-        else:
-            return 0.0
-        if oldest is None:
-            return 0.0
-        begun = oldest.added if oldest.exchange is None else oldest.exchange.received
-        return max(0.0, now - begun)
+        for oldest in self.oldest(1):
+            begun = oldest.added if oldest.exchange is None else oldest.exchange.received
+            return max(0.0, now - begun)
+        return 0.0
 
 
 class LastStep:

@@ -70,12 +70,21 @@ class EngineJoin:
             elif isinstance(told, Identity):
                 self._identities[told.engine] = told
             else:
-                self._samples[told["engine"]] = told
+                self._take_sample(told)
         while len(self._accounts) > KEPT:
             self._accounts.popitem(last=False)
         for by_engine in (self._samples, self._identities):
             while len(by_engine) > ENGINES_KEPT:
                 by_engine.popitem()
+
+    def _take_sample(self, sample: dict[str, Any]) -> None:
+        """Replace an engine's sample, but keep the longest step since the last report."""
+        gauges = sample["gauges"]
+        before = self._samples.get(sample["engine"], {}).get("gauges", {})
+        if names.LONGEST_STEP in before:
+            longest = gauges.get(names.LONGEST_STEP, 0.0)
+            gauges[names.LONGEST_STEP] = max(longest, before[names.LONGEST_STEP])
+        self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
         """Complete a record with its account, and with what its engine serves.

@@ -73,6 +73,8 @@ class RequestRecord:
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None
     kv_usage_at_arrival: float | None = None
+    reported_in_flight_s: float | None = None
+    span_id: int | None = None
     trace_id: int | None = None
     parent_span_id: int | None = None
     trace_flags: int = 1

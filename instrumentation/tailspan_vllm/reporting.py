@@ -15,7 +15,7 @@ REPEAT_S: Final = 600.0
 _ITEMS: Final[dict[Signal, str]] = {
     "traces": "spans",
     "metrics": "samples",
-    "logs": "engine starts",
+    "logs": "events (engine starts, requests in flight)",
 }
 
 

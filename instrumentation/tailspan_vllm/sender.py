@@ -19,6 +19,7 @@ from typing import Final, Literal
 from tailspan_vllm import guard, names
 from tailspan_vllm.backlog import Allowance, Backlog, Drops
 from tailspan_vllm.exporting import Exports
+from tailspan_vllm.in_flight_reports import TellInFlight
 from tailspan_vllm.inflight import InFlight
 from tailspan_vllm.join import EngineJoin
 from tailspan_vllm.link import TOKEN_VARIABLE
@@ -72,6 +73,7 @@ class Sender:
         self._reader = Reader(EngineJoin(os.environ.get(TOKEN_VARIABLE)), self._drops)
         self._reports = Reports(settings, logger)
         self._at_end: Callable[[], None] = _nothing
+        self._tell_in_flight: TellInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
         """Set once the replica's name is known, or once it is known that there is no port."""
@@ -91,6 +93,7 @@ class Sender:
         engines: dict[int, EngineState],
         at_end: Callable[[], None],
         in_flight: Callable[[], InFlight | None],
+        tell_in_flight: TellInFlight,
     ) -> None:
         """Set where to read the engines' states each second, and what to call at the end.
 
@@ -98,9 +101,11 @@ class Sender:
             engines: looked at each second; engines known by the link alone are added.
             at_end: called before the last round.
             in_flight: returns the requests in flight, or None if they are not known.
+            tell_in_flight: builds the record of one of them.
         """
         self._reader.engines, self._at_end = engines, at_end
         self._reader.in_flight = in_flight
+        self._tell_in_flight = tell_in_flight
 
     def serves_port(self, port: int | None) -> None:
         """Note the port that names this replica; None where the application has none."""
@@ -221,6 +226,9 @@ class Sender:
             exports.send_spans(self._refused)
             exports.send_samples(self._reader.samples)
             exports.send_starts(self._reader.engines)
+            in_flight = self._reader.in_flight()
+            if self._tell_in_flight is not None and in_flight is not None:
+                exports.send_in_flight(in_flight, self._tell_in_flight)
             if closing:
                 return
 

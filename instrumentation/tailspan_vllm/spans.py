@@ -73,7 +73,10 @@ class _Span:
     def __init__(self, record: RequestRecord, resource: Resource) -> None:
         trace_id, flags = record.trace_id, record.trace_flags
         self.context = _Context(
-            trace_id or random.getrandbits(128), random.getrandbits(64), flags, False
+            trace_id or random.getrandbits(128),
+            record.span_id or random.getrandbits(64),
+            flags,
+            False,
         )
         self.parent = (
             _Context(trace_id, record.parent_span_id, flags, True)
@@ -121,6 +124,7 @@ _AS_RECORDED: Final = {
     names.CONFIG: "config",
     names.ENGINE: "engine",
     names.ITL_MAX: "itl_max_s",
+    names.REPORTED_IN_FLIGHT: "reported_in_flight_s",
     names.OTHERS_PREFILL_TOKENS_MAX: "others_prefill_tokens_max",
     names.BILLED: "billed_s",
     names.WASTED: "wasted_s",

@@ -49,6 +49,7 @@ class Teller:
             record = self._exchange(exchange, flight.outcome)
         else:
             record = self._offline(flight, facts)
+        _identify(record, flight)
         record.request_id = facts.request_id
         record.engine_request_id = facts.engine_request_id
         record.lora = facts.lora
@@ -68,6 +69,18 @@ class Teller:
             _tell_instants(record, flight, facts, facts.arrival_time)
             record.left_unseen = record.scheduled is None and record.outcome == "abort"
             record.awaits_account = record.scheduled is not None or record.left_unseen
+        return record
+
+    def in_flight(self, flight: Flight, now: float) -> RequestRecord:
+        """Return what is known of a request that has not ended, delivered as of now."""
+        assert flight.exchange is not None  # nobody waits for one without
+        record = self._exchange(flight.exchange, "abort")
+        _identify(record, flight)
+        record.delivered = now
+        if record.first_byte is not None and record.first_byte > now:
+            record.first_byte = None
+        record.lora = None if flight.lora is None else bounded_text(flight.lora)
+        record.prompt_tokens = flight.prompt_tokens
         return record
 
     def unseen(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
@@ -96,6 +109,7 @@ class Teller:
 
     def _silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
         record = self._exchange(exchange, "error")
+        _identify(record, flight)
         record.error_type = "engine_silent"
         record.delivered = max(record.delivered, flight.ended or record.delivered)
         return record
@@ -142,6 +156,22 @@ class Teller:
         )
         _join_trace(record, flight.traceparent)
         return record
+
+
+def _identify(record: RequestRecord, flight: Flight) -> None:
+    """Give a record the ids that the reports of its flight have, and what they said."""
+    record.span_id = flight.span_id
+    if record.trace_id is None:
+        record.trace_id = flight.trace_id
+    if record.streamed is None:  # left before any answer
+        record.streamed = flight.streamed
+    if flight.reported_at is not None:
+        record.reported_in_flight_s = age_s(record, flight.reported_at)
+
+
+def age_s(record: RequestRecord, at: float) -> float:
+    """Return how old a request was at an instant: exact to the nanosecond, as instants are sent."""
+    return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
 def _tell_instants(

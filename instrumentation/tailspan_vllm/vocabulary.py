@@ -203,6 +203,12 @@ SPAN_ATTRIBUTES: Final = (
         _LEDGER,
     ),
     Term(
+        names.REPORTED_IN_FLIGHT,
+        "s",
+        "How long the request had run when it was last reported in flight; absent if it never was.",
+        _HTTP,
+    ),
+    Term(
         names.OTHERS_PREFILL_TOKENS_MAX,
         "{token}",
         "The most prompt tokens of other requests that were computed in one of its steps.",
@@ -258,6 +264,16 @@ EVENTS: Final = (
         " arrived, and again after an outage, the same to the nanosecond.",
         "vLLM's config",
     ),
+    Term(
+        names.REQUEST_IN_FLIGHT,
+        "event",
+        "A request has not ended at the event's time. The record has the trace id and span id of"
+        " the span that follows. Sent every 10 s for the 1,000 oldest requests that have run for"
+        " 5 s or longer. It has the span's attributes for operation, model, adapter, route, tenant,"
+        " configuration, prompt tokens and streaming; TTFT once the first byte was sent; and the"
+        f" ages `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
+        _FRONT_END,
+    ),
 )
 
 EVENT_ATTRIBUTES: Final = (
@@ -266,6 +282,12 @@ EVENT_ATTRIBUTES: Final = (
         "text",
         "The event's name, where OpenTelemetry's protocol is older than its own field for it.",
         _OURSELVES,
+    ),
+    Term(
+        names.IN_FLIGHT_AGE,
+        "s",
+        "Of a request in flight: the time since it was received.",
+        _HTTP,
     ),
     Term(names.ENGINE, "integer", "Index of the engine.", "stat logger, engine core"),
     Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alerts.blindness import EXPECTED, LEAST_LEFT_OUT, NONE_SELECTED, WORDS, blind_because
+from alerts.blindness import EXPECTED, LEAST_LEFT_OUT, NONE_SELECTED, REASONS, blind_because
 from alerts.burnrate import Counts
 
 
@@ -25,4 +25,4 @@ def test_most_requests_uncounted_is_blind(
 ) -> None:
     """Refusals and clients that leave are no blindness: they say something of the request."""
     assert blind_because(Counts(0, events), excluded, requests) == reason
-    assert reason is None or WORDS[reason]
+    assert reason is None or all(REASONS[reason])

@@ -6,6 +6,7 @@ fire is said by the live evaluator over the same events.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Final
 
 import pytest
@@ -16,6 +17,7 @@ from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.history import Bucket, History, states_at
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts
+from benchmarks._sloth import ALERT, sloth_pages
 
 pytestmark = pytest.mark.real
 
@@ -146,34 +148,6 @@ def test_a_burn_pages_whichever_way_it_is_counted(promtool: Run, way: str) -> No
     )
 
 
-SLOTH: Final = """\
-groups:
-  - name: sloth
-    interval: 15s
-    rules:
-      {recordings}
-      - alert: SlothPage
-        expr: |
-          (slo:sli_error:ratio_rate5m > (14.4 * 0.01))
-          and (slo:sli_error:ratio_rate1h > (14.4 * 0.01))
-          or
-          (slo:sli_error:ratio_rate30m > (6 * 0.01))
-          and (slo:sli_error:ratio_rate6h > (6 * 0.01))
-"""
-"""Rules as Sloth makes them of an error query and a total query (`events`), for 99 % over 30 d."""
-
-
-def sloth(bad: str, total: str) -> str:
-    """Sloth's rules of the same two queries."""
-    recordings = "\n      ".join(
-        f"- record: slo:sli_error:ratio_rate{window}\n        expr: (({bad}) / ({total}))".replace(
-            "{{.window}}", window
-        )
-        for window in ("5m", "30m", "1h", "6h")
-    )
-    return SLOTH.format(recordings=recordings)
-
-
 @pytest.mark.parametrize(
     ("bad", "total"),
     [
@@ -189,7 +163,7 @@ def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
     """Seven hours of health, 40 minutes of a total failure, health again."""
     series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
     ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], EXPLORER_URL))
-    theirs = yaml.safe_load(sloth(bad, total))
+    theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(99, 100)))
     either = {"groups": [*ours["groups"], *theirs["groups"]]}
     page = 'ALERTS{alertname="TailspanBudgetBurn",severity="page",alertstate="firing"}'
     promtool(
@@ -200,8 +174,8 @@ def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
                 {"expr": expr, "eval_time": f"{minute}m", "exp_samples": []}
                 for minute in range(415, 560)
                 for expr in (
-                    f'count({page}) unless count(ALERTS{{alertname="SlothPage"}})',
-                    f'count(ALERTS{{alertname="SlothPage"}}) unless count({page})',
+                    f'count({page}) unless count(ALERTS{{alertname="{ALERT}"}})',
+                    f'count(ALERTS{{alertname="{ALERT}"}}) unless count({page})',
                 )
             ]
             + asked(

@@ -20,6 +20,7 @@ from alerts.objectives import Objective
 from alerts.openslo import inspect_texts, load
 from alerts.rulefile import literal, number, quoted
 from exporters.series import ALL, HISTOGRAMS, RECENT
+from exporters.tasks import UP
 from ui.view import LATENCIES as EXPLORERS
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -72,7 +73,7 @@ def test_rules_speak_only_of_series_that_there_are(objective: Make) -> None:
     """A misspelt name is an alert that never comes."""
     rules = rules_of(tailspan_rules([objective()], EXPLORER_URL))
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    told = {each.name for each in ALL} | {
+    told = {each.name for each in (*ALL, UP)} | {
         f"{each.name}_{suffix}" for each in HISTOGRAMS for suffix in ("bucket", "count", "sum")
     }
     for rule in rules:

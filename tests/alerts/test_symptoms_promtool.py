@@ -331,6 +331,45 @@ def test_a_store_that_takes_nothing_is_told(promtool: Run) -> None:
     symptoms(promtool, {stored: "0+100x60"}, {"30m": []})
 
 
+def test_a_part_of_tailspan_that_does_not_work_is_a_ticket(promtool: Run) -> None:
+    """Once it has failed for five minutes; a restart that succeeds resets the time."""
+    series = 'tailspan_task_up{task="evaluator",instance="a"}'
+    down = ["TailspanTaskDown"]
+    working = {series.replace("evaluator", "retention"): "1x60"}
+    symptoms(
+        promtool,
+        {**working, series: "1x10 0x20 1x20"},
+        {"10m": [], "15m": [], "16m": down, "30m": down, "32m": []},
+    )
+    symptoms(promtool, {**working, series: "0 0 0 1 " * 15}, {"30m": [], "59m": []})
+    rules = symptom_groups(EXPLORER_URL)
+    (rule,) = [
+        each
+        for group in rules
+        for each in group.rules
+        if isinstance(each, Alert) and each.alert == "TailspanTaskDown"
+    ]
+    test = {
+        "input_series": [{"series": series, "values": "0x20"}],
+        "alert_rule_test": [
+            {
+                "eval_time": "10m",
+                "alertname": "TailspanTaskDown",
+                "exp_alerts": [
+                    {
+                        "exp_labels": {"task": "evaluator", "instance": "a", "severity": "ticket"},
+                        "exp_annotations": {
+                            **rule.annotations,
+                            "summary": "Tailspan's evaluator does not work",
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+    promtool(render(rules), test)
+
+
 def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from alerts.objectives import Objective
-from analysis.incident import one_verdict, questions_of
+from analysis.incident import incident_at, one_verdict, questions_of
 from diagnosis.attainment import Attainment
 from diagnosis.causes.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
@@ -78,3 +78,19 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(
     assert asked.baseline == Span((BEGAN_S - 1_800) * S, BEGAN_S * S)
     passed = questions_of(chat, row, BEGAN_S + 600, [row, earlier]).baseline
     assert passed == Span((BEGAN_S - 2_700) * S, (BEGAN_S - 900) * S)
+
+
+def test_an_incident_is_found_by_when_it_alerted_before_any_that_was_under_way() -> None:
+    """A ticket began before the page alerted, and goes on; a page comes before a ticket."""
+
+    def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:
+        return IncidentRow("chat", severity, fired_s, began_s, 900, None, fired_s, "20", None)
+
+    page, ticket = row("page", 50, 100), row("ticket", 60, 200)
+    assert incident_at([ticket, page], 100) == page
+    assert incident_at([ticket, page], 150) == ticket
+    assert incident_at([ticket, page], None) == ticket
+    assert incident_at([ticket, page], 10) is None
+    assert incident_at([], None) is None
+    both = row("ticket", 60, 100), page
+    assert incident_at(both, 100) == page

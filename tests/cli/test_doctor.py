@@ -12,8 +12,8 @@ from sqlalchemy import update
 
 from cli import checks, clock_checks, gpu_checks
 from cli.main import tailspan
-from cli.stack import Ports, Stack
 from collector.testing import background_loop
+from server.stack import Ports, Stack
 from store import column_reader
 from store.database import open_database
 from store.migrations import REVISION
@@ -108,7 +108,8 @@ def test_all_is_well(
     found = findings(doctor(*somewhere, "--vllm", f"{vllm}/v1", "--format", "json"))
     assert found.pop("gpus")
     assert set(found) == {"database", "telemetry", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics"} | {
-        "tasks"
+        "tasks",
+        "objectives",
     }
     every = [finding for each in found.values() for finding in each]
     assert all(finding["ok"] is True and finding["mend"] is None for finding in every)

@@ -4,7 +4,7 @@ from alerts.judging import Verdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, load
 from cli.durations import DURATION
-from cli.stack import FIRST_LOOK
+from server.kept_children import FIRST_LOOK
 from simulator import dataset
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig

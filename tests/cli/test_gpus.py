@@ -17,9 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import cli.gpus
-from cli import children, gpu_agent, gpu_checks, gpu_tables, stack
+from cli import gpu_agent, gpu_checks, gpu_tables
 from cli import running as running_up
-from cli.gpu_options import GpuSetup
 from cli.main import tailspan
 from collector.gpus import amd_smi
 from collector.gpus.claims import Claims, claims_of
@@ -28,6 +27,8 @@ from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
 from exporters.forwarding import Answer, Forwarder
+from server import children, stack
+from server.gpu_setup import GpuSetup
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import H100, Card, Driver
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cli import children, running
-from cli import stack as stack_module
-from cli.gpu_options import GpuSetup
-from cli.stack import MOST_NAMED, Ports, Stack
+from cli import running
+from server import children, kept_children, stack
+from server.gpu_setup import GpuSetup
+from server.stack import MOST_NAMED, Ports, Stack
 from store.database import open_database
 from telemetry.requests import RequestTimeline
 from tests.collector.gpus import conftest as gpus_of_tests
@@ -84,7 +84,7 @@ def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def put(code: str) -> None:
         command = (sys.executable, "-c", code)
-        monkeypatch.setattr(stack_module, "launch", lambda **_: Launch(command, {}))
+        monkeypatch.setattr(stack, "launch", lambda **_: Launch(command, {}))
 
     return put
 
@@ -225,7 +225,7 @@ def test_an_explorer_that_takes_its_time_is_told_where_it_will_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slow machine is no failure."""
-    monkeypatch.setattr(stack_module, "EXPLORER_START_S", 0.05)
+    monkeypatch.setattr(kept_children, "EXPLORER_START_S", 0.05)
     explorer_is("import signal; signal.pause()")
     assert "(does not answer yet; its log is " in up(nothing, explorer=True)
 

@@ -170,7 +170,7 @@ def test_an_objective_that_counts_none_of_the_requests_says_why(
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
     shown = slo("status", str(file), *at).stdout
-    assert "blind in the last hour: no request matches its where" in shown
+    assert "blind in the last hour: no request matches its `where`" in shown
     told = json.loads(slo("status", str(file), *at, "--format", "json").stdout)
     assert told["blind"] == "none_selected"
 

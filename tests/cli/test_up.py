@@ -23,8 +23,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from cli import children
 from cli.main import tailspan
+from server import children
 from store.database import open_database
 from store.queries import Window, request_count, request_table
 from telemetry.requests import RequestTimeline, Source

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 from tailspan_vllm import names
 
+from collector.clocks import Clocks
 from collector.normalise.events import MOST_ARGUMENTS, normalise_events
 from collector.reasons import Refusal, Skip
 from telemetry.starts import read
@@ -149,3 +150,94 @@ def test_whatever_decodes_is_kept_skipped_or_refused(body: bytes) -> None:
     batch = normalise_events(message.SerializeToString(), 1_790_000_000 * 10**9)
     records = sum(len(s.log_records) for g in message.resource_logs for s in g.scope_logs)
     assert batch.accepted + batch.skipped.total() + batch.refused.total() == records
+
+
+def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
+    """A request in flight for 20 s, with what the test is about; None leaves an attribute out."""
+    given: dict[str, Any] = {
+        names.SERVICE_INSTANCE_ID: "replica-1",
+        names.IN_FLIGHT_AGE: 20.0,
+        names.REPORTED_IN_FLIGHT: 10.0,
+        names.TENANT: "acme",
+        "trace_id": bytes(range(16)),
+        "span_id": bytes(range(8)),
+        "seen_unix_ns": now_unix_ns,
+        **about,
+    }
+    message = ExportLogsServiceRequest()
+    group = message.resource_logs.add()
+    replica = given.pop(names.SERVICE_INSTANCE_ID)
+    if replica is not None:
+        value = AnyValue(string_value=replica)
+        group.resource.attributes.append(KeyValue(key=names.SERVICE_INSTANCE_ID, value=value))
+    scoped = group.scope_logs.add()
+    scoped.scope.name = names.SCOPE
+    record = scoped.log_records.add()
+    record.event_name = names.REQUEST_IN_FLIGHT
+    record.trace_id, record.span_id = given.pop("trace_id"), given.pop("span_id")
+    record.time_unix_nano = given.pop("seen_unix_ns")
+    for name, each in given.items():
+        if each is not None:
+            kind = "string_value" if isinstance(each, str) else "double_value"
+            record.attributes.append(KeyValue(key=name, value=AnyValue(**{kind: each})))
+    return message
+
+
+def test_a_request_in_flight_is_read_with_its_ages(now_unix_ns: int) -> None:
+    """When it was received follows from how old it was when it was seen."""
+    batch = normalise_events(a_report(now_unix_ns).SerializeToString(), now_unix_ns)
+    (report,) = batch.in_flight
+    assert (batch.accepted, batch.empty) == (1, False)
+    assert report.received_unix_ns == now_unix_ns - 20 * 10**9
+    assert (report.age_s, report.reported_in_flight_s, report.ttft_s) == (20.0, 10.0, None)
+    assert (report.replica, report.tenant) == ("replica-1", "acme")
+    assert report.trace_id == bytes(range(16)).hex()
+
+
+@pytest.mark.parametrize(
+    ("about", "reason"),
+    [
+        ({names.IN_FLIGHT_AGE: None}, Refusal.MISSING_VALUE),
+        ({names.IN_FLIGHT_AGE: 4.0, names.REPORTED_IN_FLIGHT: None}, Refusal.TOO_YOUNG),
+        ({names.IN_FLIGHT_AGE: -20.0}, Refusal.NEGATIVE),
+        ({names.IN_FLIGHT_AGE: math.nan}, Refusal.NOT_FINITE),
+        ({names.IN_FLIGHT_AGE: 1e300}, Refusal.ABSURD_DURATION),
+        ({names.IN_FLIGHT_AGE: "20"}, Refusal.WRONG_TYPE),
+        ({names.REPORTED_IN_FLIGHT: 21.0}, Refusal.PARTS_DO_NOT_SUM),
+        ({names.TTFT: 21.0}, Refusal.PARTS_DO_NOT_SUM),
+        ({names.TENANT: 1.0}, Refusal.WRONG_TYPE),
+        ({names.SERVICE_INSTANCE_ID: None}, Refusal.MISSING_REPLICA),
+        ({"span_id": bytes(8)}, Refusal.MISSING_ID),
+        ({"trace_id": b"short"}, Refusal.MISSING_ID),
+        ({"seen_unix_ns": 0}, Refusal.INSTANT_OUT_OF_RANGE),
+        ({"seen_unix_ns": 2**63}, Refusal.IN_THE_FUTURE),
+    ],
+)
+def test_a_report_that_cannot_be_true_is_refused(
+    now_unix_ns: int, about: dict[str, Any], reason: Refusal
+) -> None:
+    """With its reason; nothing of it is kept."""
+    batch = normalise_events(a_report(now_unix_ns, **about).SerializeToString(), now_unix_ns)
+    assert batch.refused == {reason: 1}
+    assert batch.empty
+
+
+def test_what_is_too_young_is_told_the_limit(now_unix_ns: int) -> None:
+    """So that whoever sends it can mend it."""
+    about = {names.IN_FLIGHT_AGE: 4.0, names.REPORTED_IN_FLIGHT: None}
+    batch = normalise_events(a_report(now_unix_ns, **about).SerializeToString(), now_unix_ns)
+    assert batch.complaint == "1 too_young (requests are reported in flight from 5 s on)"
+
+
+def test_a_row_is_set_back_as_its_report_was(now_unix_ns: int) -> None:
+    """A sender whose clock is fast: report and row keep one key."""
+    clocks, ahead_ns = Clocks(), 100 * 10**9
+    for turn in range(4):
+        seen_unix_ns = now_unix_ns + ahead_ns + turn * 10**9
+        body = a_report(now_unix_ns, seen_unix_ns=seen_unix_ns).SerializeToString()
+        batch = normalise_events(body, now_unix_ns)
+        clocks(batch, now_unix_ns + turn * 10**9)
+        (report,) = batch.in_flight
+        assert report.clock_ahead_s == pytest.approx(100)
+        assert report.seen_unix_ns == pytest.approx(now_unix_ns + turn * 10**9)
+        assert report.age_s == 20.0

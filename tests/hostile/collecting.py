@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from signal import SIGKILL, Signals
 
-from cli import children
+from server import children
 
 PATIENCE_S = 60.0
 """A safety bound: it starts in about four seconds."""

@@ -12,9 +12,9 @@ from alerts.counting import count_requests, read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput
 from alerts.openslo import OBJECTIVES, load
-from cli.retaining import Keep, begin, retain
 from collector.server import Collector
 from collector.testing import running
+from server.retaining import Keep, begin, retain
 from store.database import open_database
 from store.incidents import evaluated_until, read_incidents
 from store.queries import Window, request_count, request_table

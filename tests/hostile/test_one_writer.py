@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from signal import SIGKILL
 
-from cli import children
+from server import children
 from tests.hostile.collecting import PATIENCE_S, Collecting
 
 

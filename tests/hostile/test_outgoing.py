@@ -32,10 +32,11 @@ class SlowSink(MemorySink):
         samples: Sequence[Any],
         starts: Sequence[EngineStart] = (),
         gpus: Sequence[Any] = (),
+        in_flight: Sequence[Any] = (),
     ) -> Any:
         """Take rows, late."""
         threading.Event().wait(0.2)
-        return super().submit(requests, samples, starts, gpus)
+        return super().submit(requests, samples, starts, gpus, in_flight)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli import probes
 from collector.scrape.fetch import MOST_BYTES
+from server import probes
 from tests.hostile.collecting import PATIENCE_S, Collecting
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"

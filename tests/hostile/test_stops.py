@@ -1,8 +1,9 @@
 """A real collector that is stopped at any instant: its counts equal a recount of its rows.
 
-On-time requests and requests that ended up to an hour ago arrive all the while; each life of the
-collector ends by SIGTERM or SIGKILL at another instant. At the end one evaluation of the next life
-is awaited, and the kept counts are compared with a count of the rows. Seeds are fixed.
+On-time requests and requests that ended up to an hour ago arrive all the while, and reports of
+requests in flight, before their rows, after them, or without one. Each life of the collector ends
+by SIGTERM or SIGKILL at another instant. At the end one evaluation of the next life is awaited, and
+the kept counts are compared with a count of the rows. Seeds are fixed.
 """
 
 import random
@@ -18,6 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from sqlalchemy import Engine, func, select
 from tailspan_vllm import names
+from tailspan_vllm.events import in_flight_message_of
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.spans import span_of
 
@@ -25,8 +27,9 @@ from alerts.counting import EVALUATION_S, count_requests
 from alerts.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
 from alerts.openslo import OBJECTIVES, load
-from cli import probes
+from server import probes
 from store.database import open_database
+from store.in_flight import oldest_seen_unix_ns
 from store.schema import REQUESTS
 from store.slo_counts import NUMBERS, counted, read_counts
 from tests.hostile.collecting import Collecting
@@ -36,12 +39,12 @@ SPANS = 20
 """In one message."""
 
 Spans = Callable[[float], ReadableSpan]
+RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
 
 
 @pytest.fixture
 def span_at() -> Spans:
     """The span of a request that ended so many seconds ago."""
-    resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
 
     def make(ago_s: float) -> ReadableSpan:
         now = time.monotonic()
@@ -59,9 +62,36 @@ def span_at() -> Spans:
             streamed=True,
             output_tokens=10,
         )
-        return span_of(record, resource)
+        return span_of(record, RESOURCE)
 
     return make
+
+
+def hung(chance: random.Random) -> list[tuple[str, bytes]]:
+    """Some of the messages about a request of 40 s, by path: two reports and its row."""
+    now, ago_s = time.monotonic(), chance.choice([0.0, 700.0])
+    record = RequestRecord(
+        received=now - 40,
+        delivered=now - 20,
+        wall_offset_ns=time.time_ns() - time.monotonic_ns() - int(ago_s * S),
+        outcome="stop",
+        basis="http",
+        streamed=True,
+        trace_id=chance.getrandbits(128) or 1,
+        span_id=chance.getrandbits(64) or 1,
+    )
+    messages = []
+    for age_s in (20, 30):
+        record.delivered = record.received + age_s
+        body = in_flight_message_of([record], RESOURCE).SerializeToString()
+        messages.append(("/v1/logs", body))
+        record.reported_in_flight_s = float(age_s)
+    record.delivered = now
+    record.queued = record.scheduled = now - 30
+    record.first_token = record.first_byte = record.last_token = now - 1
+    messages.append(("/v1/traces", encode_spans([span_of(record, RESOURCE)]).SerializeToString()))
+    chance.shuffle(messages)
+    return messages[: chance.randint(1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +108,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
     acknowledged = 0
     for life, (number, after_s) in enumerate(lives):
         with Collecting(tmp_path, url) as running:
-            endpoint = f"{running.http}/v1/traces"
+            endpoint = running.http
             ending = threading.Event()
             taken: list[int] = []
 
@@ -87,8 +117,9 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
                 while not ending.is_set():
                     ago_s = [seeded.choice([0.0, 1.0, 700.0, 3_600.0]) for _ in range(SPANS)]
                     body = encode_spans([span_at(each) for each in ago_s]).SerializeToString()
-                    if probes.post(endpoint, body, "application/x-protobuf", 10.0).ok:
-                        taken.append(SPANS)
+                    for path, each in (("/v1/traces", body), *hung(seeded)):
+                        kept = probes.post(endpoint + path, each, "application/x-protobuf", 10.0).ok
+                        taken.append(SPANS * (kept and each is body))
 
             senders = [
                 threading.Thread(target=send, args=(life * 2 + n, endpoint, ending, taken))
@@ -107,6 +138,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
         with engine.connect() as connection:
             stored = connection.scalar(select(func.count()).select_from(REQUESTS)) or 0
         assert stored >= acknowledged > 0
+        assert oldest_seen_unix_ns(engine) is not None
         # What `tailspan up` does when it starts again; each instant is evaluated once.
         now_s = int(time.time()) + 2 * EVALUATION_S
         objectives = load([OBJECTIVES]).objectives

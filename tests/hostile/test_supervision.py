@@ -9,7 +9,7 @@ from signal import SIGKILL
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli import probes
+from server import probes
 from tests.hostile.collecting import PATIENCE_S, Collecting
 
 PROTOBUF = "application/x-protobuf"

@@ -456,6 +456,16 @@ def test_the_longest_step_is_told_for_its_own_interval_only(
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
 
 
+def test_the_longest_step_of_several_samples_is_kept(engine: EngineEnd, join: EngineJoin) -> None:
+    """An engine that becomes idle sends more samples than are reported."""
+    for steps, gauges in enumerate(({LONGEST_STEP: 0.5}, {LONGEST_STEP: 0.1}, {})):
+        engine.tell_one(encode_sample({"engine": 0, "totals": {STEPS: steps}, "gauges": gauges}))
+    join.read()
+    state = EngineState(0, 0)
+    join.tell(state)
+    assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (2, 0.5)
+
+
 IDENTITY = Identity(
     0,
     10**18,

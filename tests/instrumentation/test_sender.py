@@ -19,10 +19,13 @@ from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
 from tailspan_vllm.sender import Sender
 from tailspan_vllm.settings import settings_from
+from tailspan_vllm.telling import Teller
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
 from rig.ports import free_port
+
+TELL = Teller({}, b"x-tenant-id").in_flight
 
 
 def a_record(number: int) -> RequestRecord:
@@ -101,7 +104,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
         sender = sending(
             f"http://127.0.0.1:{collector.grpc_port}", OTEL_EXPORTER_OTLP_PROTOCOL="grpc"
         )
-        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None)
+        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
         for number in range(3):
             sender.submit(partial(a_record, number))
         until(lambda: len(sink.requests) == 3 and sink.samples)
@@ -139,7 +142,7 @@ def test_every_second_is_told_however_rare_the_exports(sending: Callable[..., Se
     """Samples between two exports travel together, each with its instant."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
-        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None)
+        sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
         sender.start()
         until(lambda: sink.samples)
         until(lambda: len(sender._reader.samples) >= 2)
@@ -156,7 +159,7 @@ def test_a_full_queue_drops_and_counts(
     """Memory is bounded while the collector is away; one line says so, and one that it is back."""
     port = free_port()
     sender = sending(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="5")
-    sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None)
+    sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, TELL)
     with caplog.at_level(logging.WARNING):
         for number in range(12):
             sender.submit(partial(a_record, number))
@@ -229,7 +232,7 @@ def test_an_engines_start_arrives_and_so_it_does_after_an_outage(
         there = collector.grpc_port if protocol == "grpc" else port
         sender = sending(f"http://127.0.0.1:{there}", OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00", arguments={"model.dtype": "bf16"})
-        sender.observe({0: state}, lambda: None, lambda: None)
+        sender.observe({0: state}, lambda: None, lambda: None, TELL)
         sender.start()
         until(lambda: sink.starts)
         until(lambda: len({sample.at_unix_ns for sample in sink.samples}) > 3)
@@ -380,7 +383,7 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
-        sender.observe({0: state}, lambda: None, lambda: None)
+        sender.observe({0: state}, lambda: None, lambda: None, TELL)
         sender.start()
         until(lambda: len(sender._reader.samples) >= 3)
         assert not sink.samples
@@ -397,7 +400,7 @@ def test_a_name_that_comes_too_late_is_used_from_then_on(
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
-        sender.observe({0: state}, lambda: None, lambda: None)
+        sender.observe({0: state}, lambda: None, lambda: None, TELL)
         sender.start()
         until(lambda: sink.starts)
         sender.serves_port(8300)

@@ -42,6 +42,7 @@ FULL = RequestRecord(
     external_cached_tokens=0,
     output_tokens=2,
     preemptions=1,
+    reported_in_flight_s=0.5,
     itl_max_s=0.2,
     others_prefill_tokens_max=512,
     billed_s=0.2,

@@ -9,7 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -38,6 +38,53 @@ def series(tailspan: Any, port: int) -> dict[str, float]:
 def value(found: dict[str, float], name: str) -> float | None:
     """One of them, by its name."""
     return next((v for labelled, v in found.items() if labelled.startswith(name + "{")), None)
+
+
+class Counts(NamedTuple):
+    """Of the objective in force, since the start."""
+
+    good: int
+    bad: int
+
+
+def counts(tailspan: Any) -> Counts:
+    """As Prometheus would scrape them."""
+    found = dict(
+        re.findall(
+            r'^tailspan_slo_(events|good_events)_total\{slo="chat"\} (\d+)',
+            tailspan.metrics(),
+            re.M,
+        )
+    )
+    good, events = int(found["good_events"]), int(found["events"])
+    return Counts(good, events - good)
+
+
+def settled_counts(tailspan: Any) -> Counts:
+    """The same, once nothing that has ended is still on its way: spans are sent every 5 s."""
+    before = counts(tailspan)
+    for _ in range(20):
+        time.sleep(7)
+        after = counts(tailspan)
+        if after == before:
+            return after
+        before = after
+    raise AssertionError(before)
+
+
+def stored_counts(tailspan: Any) -> Counts:
+    """What `slo status` counts in the store."""
+    found = json.loads(tailspan.run("slo", "status", "--format", "json").stdout)
+    return Counts(found["events"] - found["bad"], found["bad"])
+
+
+def wait_for_bad(tailspan: Any, bad: int, within_s: float) -> Counts:
+    """The counts once so many are bad, on /metrics."""
+    deadline = time.monotonic() + within_s
+    while (found := counts(tailspan)).bad < bad:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+    return found
 
 
 def wait_for_step_age(
@@ -99,6 +146,34 @@ def test_a_hung_engine_is_seen_and_its_requests_are_counted_once(
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert value(series(tailspan, vllm.port), "tailspan_engine_last_step_age_seconds") is None
+
+
+def test_a_request_that_waits_for_a_hung_engine_is_bad_at_once_and_once(
+    vllm: Any, tailspan: Any
+) -> None:
+    """On /metrics and in the store, before it ends; afterwards no second time."""
+    (core,) = engine_cores(vllm.process)
+    send(vllm.port, Call(max_tokens=4))
+    settled = settled_counts(tailspan)
+    calls = [Call(prompt=f"late {number}", max_tokens=4) for number in range(REQUESTS)]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        os.kill(core, signal.SIGSTOP)
+        try:
+            waiting = [pool.submit(send, vllm.port, call) for call in calls]
+            # Reported once it is 5 s old, every 10 s; evaluated every 15 s, 15 s later.
+            during = wait_for_bad(tailspan, settled.bad + REQUESTS, within_s=60)
+            assert not any(each.done() for each in waiting)
+            stored = stored_counts(tailspan)
+        finally:
+            os.kill(core, signal.SIGCONT)
+        timed = [each.result(120) for each in waiting]
+    assert during == Counts(settled.good, settled.bad + REQUESTS)
+    assert stored.bad == during.bad
+
+    wanted = {each.trace_id for each in timed}
+    assert set(tailspan.rows(wanted)) == wanted
+    assert settled_counts(tailspan) == during
+    assert stored_counts(tailspan) == during
 
 
 def test_an_engine_that_hung_while_idle_is_seen_with_its_first_request(

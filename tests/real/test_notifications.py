@@ -355,7 +355,7 @@ channels:
         r"\[page\] chat: the error budget burns \d+\.\d times too fast", message["title"]
     )
     assert message["title"] == page["annotations"]["summary"]
-    assert message["link"].startswith(f"{EXPLORER}/?last=")
+    assert message["link"] == f"{EXPLORER}/?page=why&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
     (headers, body) = next((h, b) for path, h, b in receiver.got if path == "/hook")

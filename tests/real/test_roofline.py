@@ -183,7 +183,8 @@ def test_a_running_server_moves_what_both_models_say(
     assert (start.device, start.gpus) == ("cpu", None)
     assert start.shape is not None
     shape = read_shape(start.shape)
-    assert shape == shape_of({**configs.tiny_llama(), "architectures": ["LlamaForCausalLM"]})
+    served = {"architectures": ["LlamaForCausalLM"], "torch_dtype": "float32"}  # by rig/serve.py
+    assert shape == shape_of({**configs.tiny_llama(), **served})
     mine = windows_of(samples, shape, None, width_s=None)
     theirs = windows_of(samples, None, None, width_s=None)
     assert {window.model for window in mine} == {Model.SHAPE}

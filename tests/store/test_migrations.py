@@ -152,7 +152,9 @@ def test_counts_made_together_with_simulated_requests_are_made_again(
     first = request_row(1, received_unix_ns=1_790_000_017 * 10**9, source=Source.SIMULATOR)
     rows = [first, request_row(2, received_unix_ns=1_790_000_040 * 10**9)][: 1 + real]
     with old.begin() as connection:
-        connection.execute(insert(REQUESTS), [asdict(row) for row in rows])
+        for row in rows:  # what is unknown may have no column yet
+            told = {name: value for name, value in asdict(row).items() if value is not None}
+            connection.execute(insert(REQUESTS).values(told))
         connection.execute(text("INSERT INTO slo_counted VALUES ('a', 0, 1790001000)"))
         connection.execute(text("INSERT INTO slo_counted VALUES ('b', 0, 1790000000)"))
         columns = "slo, severity, fired_unix_s, began_unix_s, last_unix_s, peak_unix_s, peak_burn"

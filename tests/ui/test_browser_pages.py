@@ -11,7 +11,9 @@ import pytest
 
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation
+from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
+from ui.launch import OBJECTIVES_KEY
 from ui.pages import FIRST, PAGES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -166,6 +168,39 @@ def test_an_incident_leads_to_its_cause_and_a_chart_can_be_taken_away(
     page.get_by_role("link", name="Why is it slow?").click()
     page.locator(".cause", has_text="the KV cache is full").wait_for()
     page.wait_for_url(re.compile(f"baseline={began - 1_800}(%2F|/){began}"))
+
+
+def test_a_messages_link_and_what_decides_survive_a_reload(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The link becomes the incident's range; the size decides where the reader says so."""
+    file = tmp_path / "chat.yaml"
+    file.write_text(chat_openslo("ttft_s <= 60"))
+    monkeypatch.setenv(OBJECTIVES_KEY, str(file))
+    start_s = int(time.time()) - 2_000
+    url = database(incident(start_s * 10**9))
+    began, ended = start_s + 600, start_s + 1_200
+    row = IncidentRow("chat", "page", began + 300, began, ended, ended, began + 400, "49", None)
+    engine = open_database(url)
+    keep_evaluation(engine, "chat", ended, [row])
+    engine.dispose()
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{explorer(url)}/?page=why&incident=chat@{began + 300}")
+    page.wait_for_url(re.compile(f"from={began}&to={ended}&baseline={began - 1_800}(%2F|/){began}"))
+    page.locator(".notice", has_text="Choose “size decides” above").wait_for()
+    settle(page)
+    page.locator(".st-key-decide input").click()
+    page.get_by_role("option", name="size decides").click()
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    page.wait_for_url(re.compile("decide=size"))
+    page.reload()
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    assert page.locator(".st-key-decide input").input_value() == "size decides"
 
 
 def test_a_text_that_is_tried_outlives_the_refreshes_of_a_live_page(

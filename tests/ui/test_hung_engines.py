@@ -16,7 +16,8 @@ def test_the_notice_gives_replica_requests_and_time() -> None:
     """One request is singular; a name is escaped."""
     assert sentence([Hung("X", 12, 99.0, 95.0)]) == (
         "Replica X has <b>12 requests</b> running and has made no step for <b>1 min 35 s</b>."
-        " SLOs count these requests when they end."
+        " SLOs count these requests as bad once they exceed a latency threshold, the others when"
+        " they end."
     )
     assert "Replica &lt;b&gt; has <b>1 request</b>" in sentence([Hung("<b>", 1, 99.0, 95.0)])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from alerts.blindness import REASONS
 from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
@@ -16,9 +17,10 @@ from alerts.status import status_at
 from store.incidents import IncidentRow
 from store.queries import Window
 from ui.hurt_wording import EXAMPLE, answer
-from ui.incident_wording import happened, why_link
+from ui.incident_wording import happened
 from ui.promise_wording import card, windows
 from ui.standing import Happened, Standing, burning_since_ns, goes_on
+from ui.wording import code_html
 
 DAY_S = 86_400
 NOW_S = 1_790_000_000 // DAY_S * DAY_S + 43_200
@@ -95,6 +97,28 @@ def test_too_few_requests_are_too_little_to_tell() -> None:
     )
 
 
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
+    """Whatever was counted: requests come in that are not. The card says what to do."""
+    blind = replace(standing(), blind=reason)
+    mood, sentence = said(standing(), blind)
+    assert mood == "near"
+    assert sentence.startswith("<b>Unknown:</b> requests come in, but chat does not count them: ")
+    assert code_html(REASONS[reason].why) in sentence
+    for each in (blind, replace(standing(hourly=0), blind=reason)):
+        shown = card(each)
+        assert "<span class='state near'>blind</span>" in shown
+        assert "Blind in the last hour" in shown
+        assert code_html(REASONS[reason].remedy) in shown
+
+
+def test_a_burn_comes_before_blindness() -> None:
+    """What is counted burns: that is the answer."""
+    burning = replace(standing([(0, 5_000, 5_000)]), blind="unknown")
+    assert said(burning)[0] == "hurt"
+    assert "pages</span>" in card(burning)
+
+
 def test_a_guard_that_holds_back_is_a_perhaps() -> None:
     """Which one, and how fast it burns."""
     mood, sentence = said(standing([(0, 500, 500)], hourly=0, since_s=NOW_S - 300, objective=CHAT))
@@ -128,16 +152,10 @@ def test_below_the_target_without_an_alert_is_a_little() -> None:
     assert "<b>A little:</b> nothing burns fast enough to alert, but chat kept" in sentence
 
 
-@pytest.mark.parametrize("ended_s", [None, NOW_S - 60])
-def test_an_incident_leads_to_its_reasons(ended_s: int | None) -> None:
-    """With its stretch, the time before it, the latency that is promised and the filters."""
-    link = why_link(CHAT, row(ended_s=ended_s), NOW_S)
-    until_s = NOW_S if ended_s is None else ended_s
-    assert link == (
-        f"?from={NOW_S - 1_800}&to={until_s}"
-        f"&baseline={NOW_S - 1_800 - max(1_800, until_s - NOW_S + 1_800)}%2F{NOW_S - 1_800}"
-        "&latency=ttft&page=why"
-    )
+def test_an_incident_leads_to_its_reasons() -> None:
+    """By its name: the page reads its range and what it is compared with, as the command does."""
+    told = happened([standing(incidents=(Happened(row()),))], UTC)
+    assert f"<a href='?page=why&amp;incident=chat@{row().fired_unix_s}'>Why is it slow?</a>" in told
 
 
 def test_incidents_are_told_with_what_is_known_of_them() -> None:

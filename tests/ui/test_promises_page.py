@@ -46,6 +46,22 @@ def test_objectives_are_shown_as_they_are_with_their_history(
     assert "of 2 hours with 799 requests" in markup(test)
 
 
+@pytest.mark.parametrize("key", ["promises", "hurt"])
+def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
+    page: Open, database: Database, one_request: Any, mine: Path, key: str
+) -> None:
+    """Of vLLM's native spans, which do not say whether an answer was streamed."""
+    rows = [one_request(n, streamed=None) for n in range(200)]
+    start_s = rows[0].received_unix_ns // 10**9
+    asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}
+    said = markup(page(database(rows), **asked))
+    assert "<span class='state near'>blind</span>" in said
+    assert "No request matches its <code>where</code>" in said
+    assert "install the instrumentation" in said
+    seen = [one_request(n, streamed=True) for n in range(200)]
+    assert "blind" not in markup(page(database(seen), **asked))
+
+
 def test_a_mistake_is_told_with_its_line_its_key_and_what_is_allowed(
     page: Open, database: Database, incident: Any, mine: Path
 ) -> None:

@@ -13,7 +13,17 @@ from store.queries import Window
 from ui import view as views
 from ui.measures import MEASURES
 from ui.pages import BY_KEY
-from ui.view import LABELS, LATENCIES, PAYERS, RANGES_S, SECOND_NS, STEPS, RequestKey, View
+from ui.view import (
+    DECIDERS,
+    LABELS,
+    LATENCIES,
+    PAYERS,
+    RANGES_S,
+    SECOND_NS,
+    STEPS,
+    RequestKey,
+    View,
+)
 
 NOW = 1_763_635_452 * SECOND_NS
 Instants = st.integers(0, 9_000_000_000 * SECOND_NS)
@@ -38,6 +48,7 @@ def the_views(draw: Any) -> View:
         request=draw(st.none() | Keys),
         page=draw(st.sampled_from(list(BY_KEY))),
         baseline=draw(st.none() | Baselines),
+        decide=draw(st.sampled_from(DECIDERS)),
         by=draw(st.sampled_from(STEPS)),
         measure=draw(st.sampled_from(list(MEASURES))),
         per=draw(st.sampled_from(PAYERS)),
@@ -48,7 +59,8 @@ def the_views(draw: Any) -> View:
         view.following("1h").paused_at(start),
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
-    return reached[draw(st.integers(0, 2))]
+    incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
+    return replace(reached[draw(st.integers(0, 2))], incident=incident)
 
 
 @given(the_views())
@@ -62,7 +74,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
         st.sampled_from(
             [
                 *("last", "from", "to", "latency", "outcome", "request", "model", "x"),
-                *("page", "baseline", "by", "measure"),
+                *("page", "baseline", "decide", "by", "measure", "incident"),
             ]
         ),
         st.text(max_size=40),
@@ -95,6 +107,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"baseline": "yesterday"}, "FROM/TO"),
         ({"baseline": "5/1"}, "FROM/TO"),
         ({"baseline": "0/1763500000"}, "400 days"),
+        ({"decide": "me"}, "slo, size"),
         ({"q": "x"}, "“q”"),
         ({"last": "a" * 10_000}, "…"),
     ],

@@ -15,11 +15,26 @@ from store.incidents import IncidentRow, keep_evaluation
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, markup
 from ui import answering
+from ui.hurt_wording import EXAMPLE
+from ui.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
 START_S = 1_763_600_000
 LINK = {"page": "why", "from": str(START_S + 600), "to": str(START_S + 1200)}
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
+
+
+@pytest.fixture
+def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An objective in force that any of these requests keeps."""
+    file = tmp_path / "loose.yaml"
+    file.write_text(
+        EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
+            "{where: streamed == true}", "{}"
+        )
+    )
+    monkeypatch.setenv(OBJECTIVES_KEY, str(file))
+    return file
 
 
 def test_an_incident_is_explained(page: Open, database: Database, incident: Any) -> None:
@@ -58,6 +73,30 @@ def test_the_address_holds_metric_and_baseline(
     assert [each for each in markup(again).splitlines() if "rose from" in each] == [
         each for each in markup(test).splitlines() if "rose from" in each
     ]
+
+
+def test_the_size_of_the_growth_decides_where_the_reader_says_so(
+    page: Open, database: Database, incident: Any, loose: Path
+) -> None:
+    """As `explain --by-size`; in the address, so that a link and a reload show the same."""
+    url = database(incident(START_S * 10**9))
+    test = page(url, **LINK)
+    kept = markup(test)
+    assert "No incident" in kept
+    assert "Choose “size decides” above" in kept
+    test.selectbox("decide").select("size").run()
+    assert not test.exception
+    said = markup(test)
+    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in said
+    assert "the KV cache is full" in said
+    assert "size decides” above" not in said
+    assert "size" in test.query_params["decide"]
+    again = page(url, **LINK, decide="size")
+    assert again.selectbox("decide").value == "size"
+    assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in markup(again)
+    again.selectbox("decide").select("slo").run()
+    assert "decide" not in again.query_params
+    assert "No incident" in markup(again)
 
 
 def test_another_latency_is_asked_of_what_was_read(

@@ -144,3 +144,9 @@ def test_foreign_text_is_no_markdown(text: str) -> None:
     assert ":" not in shown
     bare = re.sub(r"\\.", "", shown)
     assert not set(bare) & set(string.punctuation)
+
+
+def test_what_stands_between_backticks_is_code() -> None:
+    """In texts of our own that commands print, too."""
+    assert wording.code_html("run `a < b`, then") == "run <code>a &lt; b</code>, then"
+    assert wording.code_html("a ` alone") == "a ` alone"

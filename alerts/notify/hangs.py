@@ -1,0 +1,135 @@
+"""Fills the outbox with engines that hang, and with the ends of hangs.
+
+A hang is what `store.hung` says it is, with the limit of the rule `TailspanEngineHung`. What is in
+the outbox is all that is remembered: a hang is open while its beginning is there without an end,
+so a restart tells nothing twice and misses no end.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.notify.channels import Channel
+from alerts.notify.message import Hang, Message, Transition, dumps, loads
+from store.hung import Hung, progress, reported_since
+from store.notifications import HANG, Notification, keep_notifications, read_hangs
+
+SEVERITY: Final = "page"
+SILENT_S: Final = 300
+"""A replica that sends no sample for so long is gone, and its hang is over. A sender that a
+collector asks to wait comes back within 300 s (`tailspan_vllm.outlet`)."""
+MOST_OPEN: Final = 20
+"""Hangs that are told at a time. If a whole fleet hangs, twenty pages say so; the overview and the
+rule name the others."""
+
+
+class Hangs:
+    """Compares the replicas that hang with the outbox.
+
+    Args:
+        engine: from `open_database`.
+        channels: who is told, if they want pages.
+        explorer_url: tells where links lead; None for no link.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        channels: Sequence[Channel],
+        explorer_url: Callable[[], str | None],
+    ) -> None:
+        self._engine = engine
+        self._channels = [each.name for each in channels if SEVERITY in each.severities]
+        self._explorer_url = explorer_url
+
+    def enqueue(self, now_s: int) -> None:
+        """Put in the outbox what is missing there.
+
+        Raises:
+            StoreUnavailable: the database cannot be used; the next call makes up for it.
+        """
+        if not self._channels:
+            return
+        begun = open_hangs(self._engine)
+        found = progress(self._engine, (now_s + 1) * 10**9 - 1)
+        hung = {HANG + each.replica: each for each in found.hung}
+        rows = []
+        for name, told in begun.items():
+            if name not in hung and self._over(told[0], found.reporting, now_s):
+                rows += self._ended(told, now_s)
+        room = MOST_OPEN - len(begun)
+        for name, each in hung.items():
+            if name in begun:
+                rows += self._missing(begun[name], now_s)
+            elif room > 0:
+                room -= 1
+                rows += self._begun(each, now_s)
+        keep_notifications(self._engine, rows)
+
+    def _over(self, told: Notification, reporting: frozenset[str], now_s: int) -> bool:
+        replica = told.slo.removeprefix(HANG)
+        if replica in reporting:
+            return True
+        return not reported_since(self._engine, replica, (now_s - SILENT_S) * 10**9)
+
+    def _begun(self, hung: Hung, now_s: int) -> list[Notification]:
+        url = self._explorer_url()
+        message = Message(
+            transition=Transition.FIRING,
+            slo=HANG + hung.replica,
+            display_name=hung.replica,
+            service=hung.replica,
+            severity=SEVERITY,
+            promise="",
+            began_unix_s=now_s - int(hung.last_step_age_s),
+            fired_unix_s=now_s,
+            as_of_unix_s=now_s,
+            link=None if url is None else f"{url.rstrip('/')}/?last=1h",
+            hang=Hang(hung.replica, hung.model, hung.in_flight, hung.last_step_age_s),
+            simulated=hung.simulated,
+        )
+        return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
+
+    def _missing(self, told: Sequence[Notification], now_s: int) -> list[Notification]:
+        """For channels that are new since it began."""
+        has = {row.channel for row in told}
+        rows = [replace(told[0], channel=name) for name in self._channels if name not in has]
+        return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]
+
+    def _ended(self, told: Sequence[Notification], now_s: int) -> list[Notification]:
+        rows = []
+        for row in told:
+            message = replace(
+                loads(row.message),
+                transition=Transition.RESOLVED,
+                ended_unix_s=now_s,
+                as_of_unix_s=now_s,
+            )
+            rows.append(_row(row.slo, message, row.channel, now_s))
+        return rows
+
+
+def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
+    """Return the beginnings of hangs that have no end yet, by name."""
+    rows = read_hangs(engine)
+    over = {row.incident for row in rows if row.transition == Transition.RESOLVED}
+    found: dict[str, list[Notification]] = {}
+    for row in rows:
+        if row.transition == Transition.FIRING and row.incident not in over:
+            found.setdefault(row.slo, []).append(row)
+    return found
+
+
+def _row(name: str, message: Message, channel: str, now_s: int) -> Notification:
+    return Notification(
+        slo=name,
+        severity=message.severity,
+        fired_unix_s=message.fired_unix_s,
+        transition=message.transition,
+        channel=channel,
+        message=dumps(message),
+        created_unix_s=now_s,
+        next_unix_s=now_s,
+    )

@@ -1,0 +1,113 @@
+"""The processes that `tailspan up` starts beside itself: the explorer, and the simulator.
+
+They never outlive it. It ends them when it ends; where it cannot, the leash does.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from store.private_files import FILE_MODE, FOLDER_MODE, create
+from telemetry.printable import printable
+
+STOP_S = 10.0
+_LEASH = Path(__file__).with_name("leash.py")
+_LOG_END_BYTES = 8_192
+_WIDEST = 200
+
+
+class ChildError(Exception):
+    """A child cannot be started; the message says why."""
+
+
+class Child:
+    """A process of ours. It is asked to end when we do, and made to when it does not."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @property
+    def running(self) -> bool:
+        """Whether it has yet to end."""
+        return self._process.returncode is None
+
+    async def wait(self) -> int:
+        """Wait for its end; its exit status, negative for the signal that ended it."""
+        return await self._process.wait()
+
+    async def stop(self, within_s: float = STOP_S) -> None:
+        """End it, politely first."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), within_s)
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def last_words(self, lines: int = 8) -> str:
+        """The end of its log, fit for a terminal."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(log.seek(0, os.SEEK_END) - _LOG_END_BYTES, 0))
+                end = log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(printable(line, _WIDEST) for line in end.splitlines()[-lines:])
+
+
+async def start(
+    name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
+) -> Child:
+    """Start a child in a session of its own, so that Ctrl-C reaches it through us alone.
+
+    Args:
+        name: what to call it in messages.
+        command: its command line, with the whole path of the program.
+        environment: variables added to ours.
+        log: where its output goes; begun anew.
+
+    Raises:
+        ChildError: the log cannot be written, or the program cannot be run.
+    """
+    try:
+        with _begin(log) as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid()), *command),
+                # Not from the working directory: it may hold a `cli` or `streamlit` of its own.
+                env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ChildError(f"cannot start the {name} with its log in {log}: {error}") from error
+    return Child(name, process, log)
+
+
+def _begin(log: Path) -> IO[bytes]:
+    log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    create(log)
+    log.chmod(FILE_MODE)  # one of an earlier version may be open to other users
+    # Appending: were two to share it, neither would write over the other's lines.
+    output = log.open("ab")
+    output.truncate(0)
+    return output
+
+
+def ourselves(*arguments: str) -> tuple[str, ...]:
+    """The command line of another `tailspan` verb, in this same environment."""
+    return (sys.executable, "-c", "from cli.main import main; main()", *arguments)

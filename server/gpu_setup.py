@@ -1,0 +1,43 @@
+"""Which GPUs `tailspan up` and `tailspan gpus` sample, and to which replicas they belong."""
+
+from dataclasses import dataclass, field
+
+from collector.gpus.claims import Claims
+from collector.gpus.local import GpuReaders, host_name
+from collector.gpus.owners import Owners
+from collector.gpus.processes import Processes
+from collector.scrape.targets import Discovery
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSetup:
+    """Where GPUs are read.
+
+    Args:
+        local: whether the GPUs of this machine are sampled.
+        dcgm: dcgm-exporters to scrape.
+        dcgm_every_s: how often.
+        claims: replicas of GPUs, as configured.
+    """
+
+    local: bool = False
+    dcgm: tuple[Discovery, ...] = ()
+    dcgm_every_s: float = 5.0
+    claims: Claims = field(default_factory=Claims)
+
+    @property
+    def any(self) -> bool:
+        """Whether any GPU can be sampled."""
+        return self.local or bool(self.dcgm)
+
+    def readers(self) -> GpuReaders:
+        """Return the readers of these GPUs."""
+        return GpuReaders(local=self.local, dcgm=self.dcgm, dcgm_every_s=self.dcgm_every_s)
+
+    def owners(self, *, hears: bool = True) -> Owners:
+        """Return what assigns GPUs to replicas.
+
+        Args:
+            hears: whether engines report to this process.
+        """
+        return Owners(host_name(), Processes(), self.claims, hears=hears)

@@ -1,0 +1,187 @@
+"""Notifying while Tailspan runs: a thread for each channel, so that a slow one delays no other.
+
+The threads are daemons: what one has under way when all ends is tried again the next time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sqlalchemy import Engine
+
+from alerts.notify.channels import Channel
+from alerts.notify.courier import Attempt, Courier, Result
+from alerts.notify.message import Transition
+from alerts.notify.notifier import Notifier
+from alerts.notify.posting import Sender
+from alerts.objectives import Objective
+from server.likely_cause import Ask, LikelyCauses, asked_apart
+from store.errors import StoreError
+from telemetry.tasks import Task
+
+POLL_S = 5.0
+"""How often a channel looks whether something is due; new things wake it at once."""
+GRACE_S = 2.0
+OUTBOX = "outbox"
+
+_log = logging.getLogger(__name__)
+
+
+class Notifying:
+    """Fills the outbox after each evaluation and delivers it.
+
+    Args:
+        engine: from `open_database`.
+        objectives: whose incidents are told.
+        channels: who is told.
+        explorer_url: tells where links lead; None for no link.
+        simulated: whether the data are.
+        say: tells the terminal; the second argument is whether something is wrong.
+        clock_unix_ns: the present.
+        ask: finds the likely cause of an incident; None for in a process of its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        channels: Sequence[Channel],
+        *,
+        explorer_url: Callable[[], str | None],
+        simulated: Callable[[], bool],
+        say: Callable[[str, bool], None],
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        ask: Ask | None = None,
+    ) -> None:
+        self._evaluated = threading.Event()
+        causes = LikelyCauses(ask or asked_apart(engine), self._evaluated.set)
+        self._notifier = Notifier(
+            engine,
+            objectives,
+            channels,
+            explorer_url=explorer_url,
+            simulated=simulated,
+            likely_cause=causes,
+        )
+        self._say = say
+        self._clock_unix_ns = clock_unix_ns
+        self._begun = False
+        self._stop = threading.Event()
+        self._couriers = [
+            Courier(
+                engine,
+                channel,
+                Sender(channel),
+                newest=self._notifier.newest,
+                clock_s=lambda: clock_unix_ns() / 1e9,
+            )
+            for channel in channels
+        ]
+        self._wakes = [threading.Event() for _ in channels]
+        self.tasks = {name: Task(f"notify {name}") for name in (OUTBOX, *map(_name, channels))}
+        self.tasks["likely cause"] = causes.task
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Wait for the first evaluation, then begin."""
+        self._start(OUTBOX, self._fill)
+
+    def evaluated(self) -> None:
+        """Objectives have just been evaluated; returns at once."""
+        self._evaluated.set()
+
+    def stop(self) -> None:
+        """Begin no more attempts, and wait a moment for those under way."""
+        self._stop.set()
+        for event in (self._evaluated, *self._wakes):
+            event.set()
+        deadline = time.monotonic() + GRACE_S
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Attempts since the start, by channel and result."""
+        return {
+            (courier.channel.name, str(result)): count
+            for courier in self._couriers
+            for result, count in courier.counts.items()
+        }
+
+    def _start(self, name: str, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, name=f"notify-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        self.tasks[name].alive = thread.is_alive
+
+    def _fill(self) -> None:
+        delivering = False
+        while self._evaluated.wait() and not self._stop.is_set():
+            self._evaluated.clear()
+            if not self._survives(self._enqueue, OUTBOX):
+                continue
+            if not delivering:
+                # Not before: what was under way at the last end may be over by now.
+                for courier, wake in zip(self._couriers, self._wakes, strict=True):
+                    self._start(courier.channel.name, partial(self._run, courier, wake))
+                delivering = True
+            for wake in self._wakes:
+                wake.set()
+
+    def _enqueue(self) -> None:
+        if not self._begun:
+            self._notifier.begin()
+            self._begun = True
+        self._notifier.enqueue(self._clock_unix_ns() // 10**9)
+
+    def _run(self, courier: Courier, wake: threading.Event) -> None:
+        def deliver() -> None:
+            for attempt in courier.deliver(self._stop.is_set):
+                self._tell(courier.channel, attempt)
+
+        while not self._stop.is_set():
+            wake.clear()
+            self._survives(deliver, courier.channel.name)
+            wake.wait(POLL_S)
+
+    def _survives(self, step: Callable[[], None], name: str) -> bool:
+        """Take a step; what it meets ends no thread, for the next may do."""
+        task = self.tasks[name]
+        try:
+            step()
+        except StoreError as error:
+            task.failed(error)
+            _log.warning("%s: the outbox cannot be used: %s", task.name, error)
+        except Exception as error:  # a defect of ours
+            task.failed(error)
+            _log.exception("%s: a step failed; trying again", task.name)
+        else:
+            task.succeeded(time.time())
+            return True
+        return False
+
+    def _tell(self, channel: Channel, attempt: Attempt) -> None:
+        said = sentence(channel, attempt)
+        if said is not None:
+            self._say(said, attempt.result is not Result.DELIVERED)
+
+
+def _name(channel: Channel) -> str:
+    return channel.name
+
+
+def sentence(channel: Channel, attempt: Attempt) -> str | None:
+    """An attempt in a line; None where it says nothing new."""
+    row = attempt.row
+    what = f"the {row.severity} of objective {row.slo}"
+    if row.transition == Transition.RESOLVED:
+        what = f"the end of {what}"
+    match attempt.result:
+        case Result.DELIVERED:
+            return None if attempt.repeat else f"told {channel.name}: {what}"
+        case Result.FAILED:
+            if row.failures > 1:
+                return None
+            return f"could not tell {channel.name}: {what} ({attempt.answer}); trying again"
+    return f"gave up telling {channel.name}: {what} ({attempt.answer}); see tailspan slo status"

@@ -1,0 +1,136 @@
+"""One look at a thing over HTTP: does it answer, and with what.
+
+Whoever answers is a stranger: a look ends in time whatever comes back and however slowly,
+goes nowhere but to the address it was given (no proxy, no redirect), and reads only so much.
+"""
+
+import http.client
+import threading
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from urllib.parse import urlsplit
+
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
+
+TIMEOUT_S = 2.0
+MOST_BYTES = 1_000_000
+WIDEST_WHY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. `status` is None where nothing did, and `reason` says why."""
+
+    status: int | None
+    reason: str
+    body: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered that all is well."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def why(self) -> str:
+        """What is amiss, in words fit for a terminal."""
+        words = self.reason if self.status is None else f"status {self.status} {self.reason}"
+        return printable(words.strip(), WIDEST_WHY)
+
+
+def get(
+    url: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+    *,
+    most_bytes: int | None = None,
+) -> Answer:
+    """GET; never raises for what it meets.
+
+    Args:
+        url: http or https.
+        timeout_s: for all of it: the name, the connection, the last byte.
+        access: what to show.
+        most_bytes: of the answer, what is beyond is left unread; None for `MOST_BYTES`.
+    """
+    return _in_time(url, None, access.headers(), timeout_s, access, most_bytes)
+
+
+def post(
+    url: str,
+    body: bytes,
+    content_type: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+) -> Answer:
+    """POST; the rest as `get`."""
+    return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
+
+
+def _in_time(
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    most_bytes: int | None = None,
+) -> Answer:
+    # A socket's timeout is per read: one byte a second would hold us for ever, and looking up
+    # a name has none at all. The thread of a look that takes too long is left to itself.
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    threading.Thread(
+        target=lambda: answers.put(
+            _ask(url, body, headers, timeout_s, access, most_bytes or MOST_BYTES)
+        ),
+        daemon=True,
+    ).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except Empty:
+        return Answer(None, f"no answer within {timeout_s:g} s")
+
+
+def _ask(
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    most_bytes: int,
+) -> Answer:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(parts.scheme)
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=timeout_s, context=access.context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=timeout_s)
+        )
+        try:
+            connection.request(
+                "GET" if body is None else "POST",
+                parts.path or "/",
+                body,
+                {"Connection": "close"} | headers,
+            )
+            response = connection.getresponse()
+            moved = response.getheader("location") if 300 <= response.status < 400 else None
+            return Answer(
+                response.status,
+                f"moved to {moved}" if moved else response.reason,
+                response.read(most_bytes).decode("utf-8", "replace"),
+            )
+        finally:
+            connection.close()
+    except TimeoutError:
+        return Answer(None, f"no answer within {timeout_s:g} s")
+    except OSError as error:
+        return Answer(None, error.strerror or str(error) or type(error).__name__)
+    except http.client.HTTPException as error:
+        return Answer(None, f"what answers does not speak HTTP ({type(error).__name__})")
+    except ValueError as error:  # not an address, or a name that cannot be one
+        return Answer(None, f"no http address: {error}")
+    except Exception as error:  # a thread that ended without an answer would pass for a slow server
+        return Answer(None, f"asking failed: {type(error).__name__}: {error}")

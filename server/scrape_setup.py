@@ -1,0 +1,13 @@
+"""Which servers' /metrics `tailspan up` scrapes."""
+
+from dataclasses import dataclass
+
+from collector.scrape.targets import Discovery
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeSetup:
+    """The targets, and how often they are scraped."""
+
+    places: tuple[Discovery, ...] = ()
+    every_s: float = 5.0

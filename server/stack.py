@@ -1,0 +1,444 @@
+"""All of Tailspan in one event loop: the collector, the exporter, and the explorer beside them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import click
+from sqlalchemy import Engine
+from starlette.types import ASGIApp
+
+from alerts.counting import EVALUATION_S
+from alerts.evaluator import Evaluator
+from alerts.notify.configuration import Configuration
+from alerts.objectives import Objective, counted
+from collector.bearer import BearerGate
+from collector.connections import ConnectionLimits
+from collector.counters import Counters
+from collector.gpus.sampler import GpuSampler
+from collector.hosting import AsgiHost, listen
+from collector.hosts import AllowedHosts, HostGate
+from collector.limits import Limits
+from collector.reading import ReadingApart
+from collector.scrape.scraper import Scraper
+from collector.server import Collector
+from collector.sink import Listener
+from cost.prices import PriceList
+from cost.pricing import Pricing
+from exporters.app import metrics_app
+from exporters.clocks import ClockMetrics
+from exporters.exposition import Exposition
+from exporters.forwarding import Forwarder
+from exporters.gpu_readers import GpuReaderMetrics
+from exporters.prometheus import PrometheusExporter
+from exporters.rooflines import RooflineMetrics
+from exporters.scrapes import ScrapeMetrics
+from exporters.tasks import TaskMetrics
+from exporters.text import Families
+from server.children import Child
+from server.endpoint_access import EndpointAccess
+from server.evaluating import Evaluating
+from server.gpu_setup import GpuSetup
+from server.kept_children import Ends, KeptExplorer, KeptSimulator
+from server.notifying import Notifying
+from server.retaining import EVERY_S as RETAIN_EVERY_S
+from server.retaining import Keep, Retaining, begin
+from server.scrape_setup import ScrapeSetup
+from server.supervision import Supervisor
+from store import dialects
+from store.database import folder, shown
+from store.forgetting import forget_simulated
+from store.starts import in_force
+from store.writer import Writer
+from telemetry.addresses import authority
+from telemetry.corroborated_time import CorroboratedClock
+from telemetry.engines import EngineSample
+from telemetry.gpus import GpuSample
+from telemetry.request_rows import RequestRows
+from telemetry.requests import RequestTimeline, Source
+from telemetry.tasks import Task
+from ui.launch import Launch, launch
+from ui.sign_in_file import SignIn
+
+EVALUATION_QUIET_S = 300.0
+"""Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
+RETENTION_QUIET_S = 3_600.0
+"""The first run after an upgrade makes thousands of rollups."""
+GRACE_S = 5.0
+MOST_NAMED = 16
+PROBES = ("/healthz", "/readyz")
+"""Paths that an orchestrator probes. They need no token, and any Host header is allowed."""
+NAMELESS = "a server that gives no name (service.instance.id)"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports to listen on; 0 takes a free one."""
+
+    grpc: int = 4317
+    http: int = 4318
+    metrics: int = 9464
+    explorer: int = 8501
+
+
+class Arrivals:
+    """Records which replicas have sent data, so that the first data of each is announced."""
+
+    def __init__(self) -> None:
+        self.replicas: set[str] = set()
+        """Names of the first `MOST_NAMED` replicas; a sender could invent any number of names."""
+        self.requests = 0
+        self.simulated = False
+        """Whether any of the data was simulated."""
+        self.news = asyncio.Event()
+
+    def on_stored(
+        self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
+    ) -> None:
+        """Record the senders of stored rows; called on the event loop."""
+        rows = RequestRows.of(requests)
+        self.requests += len(rows)
+        told = set(zip(rows.column("source"), rows.column("replica"), strict=True))
+        self.simulated |= any(source == Source.SIMULATOR for source, _ in told)
+        if len(self.replicas) >= MOST_NAMED:
+            return
+        heard = {replica for source, replica in told if source != Source.CLIENT}
+        heard |= {row.replica for row in samples}
+        for name in sorted({name or NAMELESS for name in heard} - self.replicas):
+            if len(self.replicas) < MOST_NAMED:
+                self.replicas.add(name)
+                self.news.set()
+
+
+class Stack:
+    """The running parts. `async with` starts them, and stops them in the reverse order.
+
+    Args:
+        engine: the database; it stays the caller's to dispose of.
+        database_url: the same, for the explorer's process.
+        host: the address to listen on.
+        ports: where on it.
+        explorer: whether to start the explorer.
+        simulate: whether to start a simulated fleet.
+        objectives: what is counted and evaluated while it runs.
+        objective_paths: where they are written, for the explorer; none for those that come along.
+        keep: how long what is kept.
+        notify: who is told of incidents; None for nobody.
+        scrape: where servers are whose /metrics is asked for, and how often.
+        access: who may use the endpoints.
+        forward: sends what is received on to another backend.
+        gpus: which GPUs are sampled, and whose they are.
+        prices: what engines cost, so that requests are told their cost.
+        price_file: where they are written, for the explorer; None for the environment's.
+        peaks: what GPUs can do at best, before what is known of them (`roofline.peakfile`).
+        sign_in: how the explorer's readers sign in, and the file that says it; None for not at all.
+        base_path: under which a proxy serves the explorer, without slashes around it.
+        clock: the present, in place of the system clock as far as it is corroborated.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        database_url: str,
+        host: str,
+        ports: Ports,
+        *,
+        explorer: bool = True,
+        simulate: bool = False,
+        objectives: Sequence[Objective] = (),
+        objective_paths: Sequence[Path] = (),
+        keep: Keep = Keep(),  # noqa: B008 -- it is frozen
+        notify: Configuration | None = None,
+        scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
+        access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
+        forward: Forwarder | None = None,
+        gpus: GpuSetup = GpuSetup(),  # noqa: B008 - frozen
+        prices: PriceList = PriceList(),  # noqa: B008 - frozen
+        price_file: Path | None = None,
+        peaks: Mapping[str, Any] = MappingProxyType({}),
+        sign_in: tuple[Path, SignIn] | None = None,
+        base_path: str = "",
+        clock: CorroboratedClock | None = None,
+    ) -> None:
+        self.database = shown(engine)
+        self.host = host
+        self.access = access
+        self.simulate = simulate
+        self.forgotten_rows = 0
+        self._engine = engine
+        self._database_url = database_url
+        self._objectives = objectives
+        self._objective_paths = objective_paths
+        self._price_file = price_file
+        self._sign_in = sign_in
+        self._base_path = base_path
+        self._ports = ports
+        self._explorer_port = ports.explorer
+        self._writer = Writer(engine)
+        self.clock = clock or CorroboratedClock()
+        self._pricing = Pricing(prices)
+        counters = Counters()
+        self.arrivals = Arrivals()
+        self._evaluator = Evaluator(
+            engine,
+            objectives,
+            keep_s=None if keep.rows_ns is None else keep.rows_ns // 10**9,
+        )
+        self._notifying: Notifying | None = None
+        if notify is not None:
+            self._notifying = Notifying(
+                engine,
+                objectives,
+                notify.channels,
+                explorer_url=lambda: (
+                    notify.explorer_url or (self.explorer_url if explorer else None)
+                ),
+                simulated=lambda: self.arrivals.simulated,
+                say=_say_if_read,
+                clock_unix_ns=self.clock,
+            )
+        self._exporter = exporter = PrometheusExporter(
+            counters.report,
+            clock_unix_ns=self.clock,
+            objectives=counted(tuple(objectives)),
+            targets={each.name: float(each.target) for each in objectives},
+            placed=self._evaluator.places.placed,
+            notifications=self._notifying.counts if self._notifying else None,
+            usd_per_s=self._pricing.usd_per_s,
+        )
+        rooflines = RooflineMetrics(
+            lambda replicas: in_force(engine, replicas=replicas), self.clock, peaks
+        )
+        self._keep = keep
+        self.supervisor = Supervisor()
+        self.child_ends: Ends = asyncio.Queue()
+        """Children that ended by themselves, with their status."""
+        logs = folder(engine)
+        self._explorer = (
+            KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
+            if explorer
+            else None
+        )
+        self._simulator = (
+            KeptSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
+            if simulate
+            else None
+        )
+        self.scraper: Scraper | None = None
+        self._forward = forward
+        told: list[Families] = [
+            *(exporter, rooflines, TaskMetrics(self.supervisor.report)),
+            *([forward] if forward else []),
+        ]
+        if scrape.places:
+            self.scraper = Scraper(
+                scrape.places,
+                self._writer,
+                [exporter, self.arrivals],
+                every_s=scrape.every_s,
+                clock_unix_ns=self.clock,
+            )
+            told.append(ScrapeMetrics(self.scraper.report, self.scraper.discoveries))
+        listeners: list[Listener] = [exporter, rooflines, self.arrivals]
+        if self.scraper is not None:
+            listeners.append(self.scraper)
+        self._gpu_readers = gpus.readers() if gpus.any else None
+        self.gpu_sampler: GpuSampler | None = None
+        if self._gpu_readers is not None:
+            owners = gpus.owners()
+            listeners.append(owners)
+            self.gpu_sampler = GpuSampler(self._gpu_readers.all, owners, self._keep_gpus)
+            told.append(GpuReaderMetrics(self.gpu_sampler.report))
+        self.collector = Collector(
+            self._writer,
+            listeners,
+            counters=counters,
+            host=host,
+            grpc_port=ports.grpc,
+            http_port=ports.http,
+            limits=access.limits or Limits(),
+            tokens=access.tokens,
+            hosts=access.hosts or AllowedHosts(),
+            tls=access.tls,
+            reading=ReadingApart(),
+            forward=forward.offer if forward else None,
+            gpu_listeners=[exporter],
+            in_flight_listeners=[exporter],
+            pricing=self._pricing,
+            keep_ns=keep.rows_ns,
+            clock=self.clock,
+        )
+        clocks = self.collector.clocks
+        told.append(ClockMetrics(clocks.report, self.clock, lambda: clocks.overflows))
+        scraped: ASGIApp = metrics_app(
+            Exposition(told),
+            lambda: self.collector.ready,
+            lambda: (self.supervisor.vital, self.supervisor.degraded),
+        )
+        if access.tokens is not None:
+            scraped = BearerGate(scraped, access.tokens, open_paths=PROBES)
+        scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
+        self.metrics = AsgiHost(
+            scraped,
+            host=host,
+            port=ports.metrics,
+            option="--metrics-port",
+            tls=access.tls,
+            limits=ConnectionLimits(connections=64, per_peer=16),
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start.
+
+        Raises:
+            ListenError: a port cannot be had; the database is as it was.
+            ChildError: a child cannot be started.
+        """
+        try:
+            listen(self.host, 0, "--host").close()
+            if self._explorer is not None:
+                self._find_explorer_port()
+            await asyncio.to_thread(begin, self._engine, self.clock)
+            # Engines that started before us do not say again what they run on.
+            self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
+            await asyncio.to_thread(self._evaluator.places.read, self._objectives)
+            await self.collector.start()
+            await self.metrics.start()
+            columns = dialects.of(self._engine).tasks(self._engine)
+            self.supervisor.add(self._writer.task, *columns, *self.collector.tasks)
+            if self._forward is not None:
+                self._forward.start()
+                self.supervisor.add(self._forward.task)
+            # Only now: if the ports are another Tailspan's, the simulation is as well.
+            self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
+            if self._notifying is not None:
+                self._notifying.start()
+                self.supervisor.add(*self._notifying.tasks.values())
+            evaluated = self._notifying.evaluated if self._notifying else lambda: None
+            self.supervisor.start(
+                Task("evaluator", quiet_s=EVALUATION_QUIET_S),
+                Evaluating(self._evaluator, self.clock, evaluated).step,
+                every_s=EVALUATION_S,
+            )
+            self.supervisor.start(
+                Task("retention", quiet_s=RETENTION_QUIET_S),
+                Retaining(self._engine, self._keep, self.clock).step,
+                every_s=RETAIN_EVERY_S,
+            )
+            if self.scraper is not None:
+                self.supervisor.start(self.scraper.task, self.scraper.run)
+            if self.gpu_sampler is not None:
+                self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
+            for child in self._kept:
+                await child.start()
+                self.supervisor.start(child.task, child.step)
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
+        if ahead_ns := self.clock.ahead_ns:  # they were dated by the system clock
+            samples = [
+                replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
+                for each in samples
+            ]
+        await asyncio.wrap_future(self._writer.submit([], [], (), samples))
+        self._exporter.on_gpus_stored(samples)
+        self._pricing.hear(gpus=samples)
+
+    @property
+    def _kept(self) -> list[KeptExplorer | KeptSimulator]:
+        return [child for child in (self._explorer, self._simulator) if child is not None]
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes beside this one."""
+        return [kept.child for kept in self._kept if kept.child is not None]
+
+    @property
+    def explorer(self) -> Child | None:
+        """The explorer's process; None where there is none."""
+        return None if self._explorer is None else self._explorer.child
+
+    async def explorer_answers(self) -> bool:
+        """Wait until the explorer serves; False when it ended or took too long."""
+        return self._explorer is not None and await self._explorer.answers()
+
+    def kill_children(self) -> None:
+        """End them at once."""
+        for child in self.children:
+            child.kill()
+
+    @property
+    def _explorer_host(self) -> str:
+        return self.access.explorer_host or self.host
+
+    def _find_explorer_port(self) -> None:
+        # Streamlit would say nothing of our options.
+        with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
+            self._explorer_port = found.getsockname()[1]
+
+    def _launch_explorer(self) -> Launch:
+        return launch(
+            host=self._explorer_host,
+            port=self._explorer_port,
+            database_url=self._database_url,
+            objectives=self._objective_paths,
+            prices=self._price_file,
+            sign_in=self._sign_in,
+            base_path=self._base_path,
+            allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
+        )
+
+    @property
+    def explorer_url(self) -> str:
+        """Where people find the explorer."""
+        return self._explorer_here if self._sign_in is None else self._sign_in[1].url
+
+    @property
+    def _explorer_here(self) -> str:
+        under = f"/{self._base_path}" if self._base_path else ""
+        return f"http://{authority(self._explorer_host, self._explorer_port)}{under}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus scrapes."""
+        return f"{self.access.scheme}://{authority(self.host, self.metrics.port)}/metrics"
+
+    @property
+    def http_endpoint(self) -> str:
+        """Where OTLP over HTTP goes."""
+        return f"{self.access.scheme}://{authority(self.host, self.collector.http_port)}"
+
+    @property
+    def grpc_endpoint(self) -> str:
+        """Where OTLP over gRPC goes."""
+        return f"{self.access.scheme}://{authority(self.host, self.collector.grpc_port)}"
+
+    async def _stop(self) -> None:
+        await self.supervisor.stop()
+        if self._gpu_readers is not None:
+            await self._gpu_readers.close()
+        if self._notifying is not None:
+            await asyncio.to_thread(self._notifying.stop)
+        # The simulator first: what it still has to tell is taken while we listen.
+        for child in reversed(self.children):
+            await child.stop()
+        await self.collector.stop(GRACE_S)
+        await self.metrics.stop(GRACE_S)
+        if self._forward is not None:
+            await asyncio.to_thread(self._forward.close, GRACE_S)
+        await asyncio.to_thread(self._writer.close)
+
+
+def _say_if_read(text: str, wrong: bool) -> None:
+    with suppress(OSError):  # nobody reads; the outbox knows
+        click.echo(text, err=wrong)

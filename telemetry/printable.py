@@ -1,0 +1,10 @@
+"""Text from outside, made safe to print. Pure."""
+
+
+def printable(text: str, widest: int) -> str:
+    """Return a text on one line, control characters escaped, cut to `widest` characters."""
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text[: widest + 1]
+    )
+    return shown if len(shown) <= widest else f"{shown[: widest - 1]}…"

@@ -1,0 +1,266 @@
+"""Engines that hang are told without Prometheus, once, and so is the end."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from sqlalchemy import Engine
+
+from alerts.notify import alertmanager, pagerduty, slack, webhook
+from alerts.notify.channels import Channel, Kind
+from alerts.notify.hangs import MOST_OPEN, SILENT_S, Hangs, open_hangs
+from alerts.notify.message import Message, Transition, dumps, loads
+from alerts.notify.notifier import Notifier
+from alerts.notify.words import text, title
+from alerts.secrets import Secret
+from store.database import open_database
+from store.notifications import (
+    Delivery,
+    Notification,
+    due_notifications,
+    forget_told,
+    keep_notifications,
+    read_hangs,
+)
+from store.writer import Writer
+from telemetry.engines import HUNG_S, EngineSample
+
+S = 10**9
+NOW_S = 1_790_000_000
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """An empty database."""
+    engine = open_database(f"sqlite:///{tmp_path}/t.db")
+    yield engine
+    engine.dispose()
+
+
+def channel(
+    name: str = "pager",
+    kind: Kind = Kind.WEBHOOK,
+    severities: tuple[str, ...] = ("page", "ticket"),
+) -> Channel:
+    """Who is told."""
+    return Channel(name, kind, severities, Secret("https://example.org"))
+
+
+class Scene:
+    """Samples, and the outbox that follows from them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.channels: Sequence[Channel] = [channel()]
+
+    def sample(self, at_s: int, step_age_s: float | None, **about: Any) -> None:
+        """What a front end says; None: nothing is in flight."""
+        plain: dict[str, Any] = {
+            "replica": "chat-0",
+            "engine": 0,
+            "process": 1,
+            "at_unix_ns": at_s * S,
+            "started_unix_ns": 0,
+            "model": "llama",
+            "in_flight": 0 if step_age_s is None else 3,
+            "oldest_request_age_s": step_age_s or 0.0,
+            "last_step_age_s": step_age_s,
+        }
+        with Writer(self.engine) as writer:
+            writer.submit([], [EngineSample(**{**plain, **about})]).result(10)
+
+    def at(self, now_s: int) -> list[tuple[str, str, str]]:
+        """Enqueue, as after a restart; what is in the outbox then."""
+        Hangs(self.engine, self.channels, lambda: "https://example.org").enqueue(now_s)
+        return sorted((row.slo, row.transition, row.channel) for row in self.rows)
+
+    @property
+    def rows(self) -> list[Notification]:
+        """All of the outbox."""
+        return read_hangs(self.engine)
+
+    def message(self, transition: str) -> Message:
+        """What is told."""
+        (row,) = [each for each in self.rows if each.transition == transition]
+        return loads(row.message)
+
+
+@pytest.fixture
+def scene(engine: Engine) -> Scene:
+    """Nothing has happened."""
+    return Scene(engine)
+
+
+FIRING, RESOLVED = ("hang:chat-0", "firing", "pager"), ("hang:chat-0", "resolved", "pager")
+
+
+def test_a_hang_is_told_once_and_so_is_its_end(scene: Scene) -> None:
+    """Over restarts, however often it is looked at; by the limit of the rule."""
+    scene.sample(NOW_S, HUNG_S)
+    assert scene.at(NOW_S) == []
+    scene.sample(NOW_S + 1, HUNG_S + 1)
+    assert scene.at(NOW_S + 1) == [FIRING]
+    scene.sample(NOW_S + 16, HUNG_S + 16)
+    assert scene.at(NOW_S + 16) == [FIRING]
+    scene.sample(NOW_S + 31, 0.1)
+    assert scene.at(NOW_S + 31) == [FIRING, RESOLVED]
+    assert scene.at(NOW_S + 46) == [FIRING, RESOLVED]
+    told = scene.message("resolved")
+    assert (told.began_unix_s, told.ended_unix_s) == (NOW_S + 1 - HUNG_S - 1, NOW_S + 31)
+    scene.sample(NOW_S + 200, HUNG_S + 1)
+    assert scene.at(NOW_S + 200) == [FIRING, FIRING, RESOLVED]
+
+
+def test_the_end_of_its_requests_is_its_end(scene: Scene) -> None:
+    """The clients gave up: nobody waits any more."""
+    scene.sample(NOW_S, HUNG_S + 1)
+    scene.at(NOW_S)
+    scene.sample(NOW_S + 15, None)
+    assert scene.at(NOW_S + 15) == [FIRING, RESOLVED]
+
+
+def test_a_replica_that_is_silent_is_gone_after_a_while(scene: Scene) -> None:
+    """Not at once: Tailspan itself may have been away, and the hang goes on."""
+    scene.sample(NOW_S, HUNG_S + 1)
+    scene.at(NOW_S)
+    assert scene.at(NOW_S + SILENT_S - 1) == [FIRING]
+    scene.sample(NOW_S + SILENT_S - 1, HUNG_S + SILENT_S)
+    assert scene.at(NOW_S + SILENT_S) == [FIRING]
+    assert scene.at(NOW_S + 2 * SILENT_S) == [FIRING, RESOLVED]
+
+
+def test_several_replicas_have_each_their_own(scene: Scene) -> None:
+    """One of them goes on."""
+    for replica in ("chat-0", "chat-1"):
+        scene.sample(NOW_S, HUNG_S + 1, replica=replica)
+    scene.sample(NOW_S, 0.1, replica="chat-2")
+    scene.at(NOW_S)
+    scene.sample(NOW_S + 15, HUNG_S + 16)
+    scene.sample(NOW_S + 15, 0.1, replica="chat-1")
+    scene.at(NOW_S + 15)
+    assert set(open_hangs(scene.engine)) == {"hang:chat-0"}
+    assert len(scene.rows) == 3
+
+
+def test_only_who_wants_pages_is_told_and_a_new_channel_hears_of_what_goes_on(
+    scene: Scene,
+) -> None:
+    """Of the same incident."""
+    tickets = channel("team", severities=("ticket",))
+    scene.channels = [tickets]
+    scene.sample(NOW_S, HUNG_S + 1)
+    assert scene.at(NOW_S) == []
+    scene.channels = [channel(), tickets]
+    assert scene.at(NOW_S + 1) == [FIRING]
+    scene.channels = [channel(), channel("new")]
+    assert scene.at(NOW_S + 2) == [("hang:chat-0", "firing", "new"), FIRING]
+    assert len({row.incident for row in scene.rows}) == 1
+
+
+def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
+    """Whoever can send samples could invent any number of replicas."""
+    for number in range(MOST_OPEN + 5):
+        scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
+    assert len(scene.at(NOW_S)) == MOST_OPEN
+    assert len(scene.at(NOW_S + 1)) == MOST_OPEN
+    scene.sample(NOW_S + 2, 0.1, replica="r0")
+    assert len(scene.at(NOW_S + 2)) == MOST_OPEN + 1
+    assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
+
+
+def test_an_end_is_told_to_nobody_who_could_not_be_told_the_beginning(scene: Scene) -> None:
+    """And the replica's next hang is told."""
+    scene.sample(NOW_S, HUNG_S + 1)
+    scene.at(NOW_S)
+    keep_notifications(
+        scene.engine, [replace(scene.rows[0], state=Delivery.DEAD, next_unix_s=None)]
+    )
+    scene.sample(NOW_S + 15, 0.1)
+    scene.at(NOW_S + 15)
+    assert due_notifications(scene.engine, "pager", NOW_S + 20) == []
+    assert {row.state for row in scene.rows} == {Delivery.DEAD}
+    scene.sample(NOW_S + 100, HUNG_S + 1)
+    scene.at(NOW_S + 100)
+    (due,) = due_notifications(scene.engine, "pager", NOW_S + 100)
+    assert due.fired_unix_s == NOW_S + 100
+
+
+def test_what_was_told_is_forgotten_once_it_is_over(scene: Scene) -> None:
+    """As of objectives; one that goes on stays."""
+    for replica in ("chat-0", "chat-1"):
+        scene.sample(NOW_S, HUNG_S + 1, replica=replica)
+    scene.at(NOW_S)
+    scene.sample(NOW_S + 15, 0.1)
+    scene.sample(NOW_S + 15, HUNG_S + 16, replica="chat-1")
+    scene.at(NOW_S + 15)
+    for row in scene.rows:
+        delivered = replace(row, state=Delivery.DELIVERED, next_unix_s=None)
+        keep_notifications(scene.engine, [delivered])
+    assert forget_told(scene.engine, NOW_S + 10**6) == 1
+    assert set(open_hangs(scene.engine)) == {"hang:chat-1"}
+
+
+def test_the_notifier_tells_hangs_and_goes_on_with_them_after_a_restart(scene: Scene) -> None:
+    """Also where no objective is in force."""
+    manager = channel("manager", Kind.ALERTMANAGER)
+    scene.sample(NOW_S, HUNG_S + 1)
+    for _ in range(2):
+        notifier = Notifier(scene.engine, [], [manager], explorer_url=lambda: None)
+        notifier.begin()
+        notifier.enqueue(NOW_S)
+    (row,) = scene.rows
+    keep_notifications(
+        scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=NOW_S + 60)]
+    )
+    Notifier(scene.engine, [], [manager], explorer_url=lambda: None).begin()
+    assert scene.rows[0].next_unix_s == NOW_S + 60
+
+
+def test_every_channel_says_which_replica_hangs(scene: Scene) -> None:
+    """With the rule's own labels to Alertmanager, and by the schema to a webhook."""
+    scene.sample(NOW_S, 75.0, simulated=True)
+    scene.at(NOW_S)
+    message = scene.message("firing")
+    assert title(message) == "[simulated] [page] chat-0: the engine hangs with 3 requests in flight"
+    assert "3 requests in flight, and no engine step for 1 min. Users wait." in text(message)
+    (alert,) = json.loads(alertmanager.render(channel(), message, NOW_S).body)
+    assert alert["labels"] == {
+        "alertname": "TailspanEngineHung",
+        "replica": "chat-0",
+        "model": "llama",
+        "severity": "page",
+        "simulated": "true",
+    }
+    document = json.loads(webhook.render(channel(), message, NOW_S).body)
+    schema = json.loads((ROOT / "alerts/notify/webhook.schema.json").read_text())
+    jsonschema.validate(document, schema)
+    assert document["hang"]["in_flight"] == 3
+    event = json.loads(pagerduty.render(channel(), message, NOW_S).body)
+    assert event["payload"]["class"] == "engine hang"
+    assert b"chat-0: the engine hangs" in slack.render(channel(), message, NOW_S).body
+    over = replace(message, transition=Transition.RESOLVED, ended_unix_s=NOW_S + 45)
+    assert title(over) == "[simulated] [over] chat-0: the engine no longer hangs, after 2 min"
+    assert loads(dumps(over)) == over
+
+
+@pytest.mark.parametrize(
+    "name", ["<!channel> @here", "a\nb", "[x](https://evil.example)", "%", "hang:", "x" * 256]
+)
+def test_a_replica_may_have_any_name(scene: Scene, name: str) -> None:
+    """It is text wherever it is shown, and names its own hang alone."""
+    scene.sample(NOW_S, HUNG_S + 1, replica=name)
+    scene.sample(NOW_S, HUNG_S + 1)
+    scene.at(NOW_S)
+    scene.sample(NOW_S + 15, HUNG_S + 16, replica=name)
+    scene.sample(NOW_S + 15, 0.1)
+    scene.at(NOW_S + 15)
+    assert set(open_hangs(scene.engine)) == {f"hang:{name}"}
+    (row,) = open_hangs(scene.engine)[f"hang:{name}"]
+    said = title(loads(row.message))
+    assert len(said.splitlines()) == 1
+    assert not any(each in said for each in ("<!", "@here", "](", "://"))

@@ -1,0 +1,65 @@
+"""When our rules page and when Sloth's do: the table in docs/benchmarks.md, row by row."""
+
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from benchmarks._sloth import sloth_pages
+from benchmarks.timelines import STEP_S, Fault, cells, counter, faults, gauge, shown, timeline
+
+DOCS: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name[:40])
+def test_the_table_is_what_promtool_says_and_sloth_never_pages_first(fault: Fault) -> None:
+    """Where this fails: python benchmarks/timelines.py --table, and copy what it prints."""
+    if shutil.which("promtool") is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    found = timeline(fault)
+    assert f"| {' | '.join(cells(fault, found))} |" in DOCS.read_text().splitlines()
+    if found.sloth_s is not None:
+        assert found.page_s is not None
+        assert found.page_s <= found.sloth_s + STEP_S
+
+
+def test_every_fault_has_a_row_of_its_own() -> None:
+    """And there is none of a fault that is gone."""
+    rows = {
+        line.split(" | ")[0].removeprefix("| ")
+        for line in DOCS.read_text().splitlines()
+        if line.startswith(tuple(f"| {number}. " for number in range(1, 6)))
+    }
+    assert rows == {fault.name for fault in faults()}
+
+
+def test_series_are_written_as_promtool_reads_them() -> None:
+    """One value for each step."""
+    assert counter((2 * STEP_S, 10), (STEP_S, 0), (2 * STEP_S, None)) == ("0+10x1 20+0x0 stale _x1")
+    assert gauge((STEP_S, 3), (3 * STEP_S, 300)) == "3x0 300x2"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(None, "never"), (0, "at once"), (90, "1 min 30 s"), (7_200, "2 h"), (4_500, "1 h 15 min")],
+)
+def test_a_time_is_written_for_people(seconds: int | None, said: str) -> None:
+    """Without units of which there are none."""
+    assert shown(seconds) == said
+
+
+def test_sloths_page_has_its_windows_and_factors() -> None:
+    """Of 30 days: 14.4 over 5 min and 1 h, 6 over 30 min and 6 h; and each query in parentheses."""
+    (group,) = yaml.safe_load(sloth_pages("a or b[{{.window}}]", "c # d\n", Fraction(99, 100)))[
+        "groups"
+    ]
+    *recorded, alert = group["rules"]
+    assert [rule["expr"] for rule in recorded[:1]] == ["(a or b[5m])\n/\n(c # d\n)\n"]
+    assert alert["expr"].count("> (14.4 * 0.01)") == 2
+    assert alert["expr"].count("> (6 * 0.01)") == 2
+    with pytest.raises(ValueError, match=r"days is 14; allowed: 7, 28, 30"):
+        sloth_pages("a", "b", Fraction(99, 100), 14)

@@ -1,0 +1,272 @@
+"""Who may come in: what `tailspan up` demands of an address, and what `doctor` shows there."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import trustme
+from click.testing import CliRunner
+
+from cli.client_access import access_of
+from cli.endpoint_options import endpoint_access_of
+from cli.main import tailspan
+from collector.testing import background_loop
+from collector.tls import Tls
+from server.endpoint_access import EndpointAccess
+from server.stack import Ports, Stack
+from store.database import open_database
+
+TOKEN = "the-token-that-nobody-sees"
+GIVEN: dict[str, Any] = {
+    "token_file": None,
+    "tls_cert": None,
+    "tls_key": None,
+    "tls_client_ca": None,
+    "insecure_bind": False,
+    "allowed_host": (),
+    "max_body": 16,
+    "max_peer_rate": 128,
+    "max_rate": 512,
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """A token file, a certificate for loopback and its authority's; no variables."""
+    for name in ("TAILSPAN_TOKENS", "TAILSPAN_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    paths = {name: tmp_path / name for name in ("token_file", "tls_cert", "tls_key", "ca")}
+    paths["token_file"].write_text(f"{TOKEN}\n")
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    authority.cert_pem.write_to_path(paths["ca"])
+    issued.cert_chain_pems[0].write_to_path(paths["tls_cert"])
+    issued.private_key_pem.write_to_path(paths["tls_key"])
+    return paths
+
+
+def _access(host: str, **given: Any) -> EndpointAccess:
+    return endpoint_access_of(host, **{**GIVEN, **given})
+
+
+def _pick(files: dict[str, Path], *names: str) -> dict[str, Path]:
+    return {name: files[name] for name in names}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_asks_for_nothing(files: dict[str, Path], host: str) -> None:
+    """Only this machine can reach it."""
+    access = _access(host)
+    assert (access.tokens, access.tls, access.explorer_host, access.scheme) == (
+        None,
+        None,
+        None,
+        "http",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ((), r"give tokens \(--token-file\) and TLS \(--tls-cert, --tls-key\)"),
+        (("token_file",), r"give TLS \(--tls-cert, --tls-key\)"),
+        (("tls_cert", "tls_key"), r"give tokens \(--token-file\)"),
+    ],
+)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "127.example.com"])
+def test_another_address_is_not_left_open_unawares(
+    files: dict[str, Path], host: str, given: tuple[str, ...], missing: str
+) -> None:
+    """The error names what is missing, and the option to do without."""
+    with pytest.raises(click.UsageError, match=missing + r", or say with --insecure-bind"):
+        _access(host, **_pick(files, *given))
+    assert _access(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
+
+
+def test_pages_that_ask_who_reads_need_not_stay_on_loopback(files: dict[str, Path]) -> None:
+    """The other access keep their demands."""
+    given = _pick(files, "token_file", "tls_cert", "tls_key")
+    assert _access("0.0.0.0", **given).explorer_host == "127.0.0.1"
+    assert _access("0.0.0.0", **given, signed_in=True).explorer_host is None
+    with pytest.raises(click.UsageError, match="tokens"):
+        _access("0.0.0.0", signed_in=True)
+
+
+def test_another_address_is_served_with_tokens_and_tls(files: dict[str, Path]) -> None:
+    """The pages, which have no login, stay on loopback."""
+    access = _access("0.0.0.0", **_pick(files, "token_file", "tls_cert", "tls_key"))
+    assert access.tokens
+    assert access.tls
+    assert (access.explorer_host, access.scheme) == ("127.0.0.1", "https")
+    assert TOKEN not in repr(access)
+
+
+def test_a_client_certificate_is_as_good_as_a_token(files: dict[str, Path]) -> None:
+    """Mutual TLS says who calls."""
+    access = _access("0.0.0.0", **_pick(files, "tls_cert", "tls_key"), tls_client_ca=files["ca"])
+    assert access.tokens is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tls_cert"}, "--tls-cert and --tls-key: give both"),
+        ({"tls_key"}, "--tls-cert and --tls-key: give both"),
+    ],
+)
+def test_half_a_pair_is_refused(files: dict[str, Path], given: set[str], words: str) -> None:
+    """The error names both options."""
+    with pytest.raises(click.UsageError, match=words):
+        _access("127.0.0.1", **_pick(files, *given))
+    with pytest.raises(click.UsageError, match="--tls-client-ca needs --tls-cert"):
+        _access("127.0.0.1", tls_client_ca=files["ca"])
+
+
+def test_up_refuses_an_open_address_before_it_starts_anything(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Exit status 2, and no database."""
+    database = tmp_path / "new" / "tailspan.db"
+    result = CliRunner().invoke(
+        tailspan, ["up", "--host", "0.0.0.0", "--database", f"sqlite:///{database}"]
+    )
+    assert result.exit_code == 2
+    assert "--insecure-bind" in result.stderr
+    assert not database.parent.exists()
+
+
+def test_names_are_allowed_by_option_and_environment(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the option; a name listened on needs none."""
+    monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example.org,*.b.example.org")
+    hosts = _access("127.0.0.1", allowed_host=("c.example.org",)).hosts
+    assert hosts is not None
+    for name in ("a.example.org", "x.b.example.org:4318", "c.example.org"):
+        assert hosts.allow(name)
+    assert not hosts.allow("d.example.org")
+    with pytest.raises(click.UsageError, match="--allowed-host: 'http://a' is not a host name"):
+        _access("127.0.0.1", allowed_host=("http://a",))
+
+
+def test_who_is_allowed_depends_on_who_can_reach_it(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens and TLS allow every name; an open address those that public DNS does not resolve."""
+    monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
+    loopback = _access("127.0.0.1").hosts
+    bare = _access("0.0.0.0", insecure_bind=True).hosts
+    token = _access("0.0.0.0", insecure_bind=True, **_pick(files, "token_file")).hosts
+    assert loopback
+    assert bare
+    assert token
+    for name, allowed in (
+        ("localhost", (True, True, True)),
+        ("10.1.2.3:9464", (True, True, True)),
+        ("tailspan.ns.svc:4318", (False, True, True)),
+        ("evil.example", (False, False, True)),
+    ):
+        assert tuple(hosts.allow(name) for hosts in (loopback, bare, token)) == allowed, name
+
+
+@pytest.fixture
+def secured(url: str, files: dict[str, Path]) -> Iterator[list[str]]:
+    """Options that point to a Tailspan that asks for a token and speaks TLS."""
+    engine = open_database(url)
+    access = _access("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
+    with background_loop() as loop:
+
+        async def start() -> Stack:
+            return await Stack(
+                engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, access=access
+            ).__aenter__()
+
+        stack = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        assert stack.metrics_url.startswith("https://")
+        yield [
+            "doctor",
+            f"--database={url}",
+            "--format=json",
+            f"--grpc-port={stack.collector.grpc_port}",
+            f"--http-port={stack.collector.http_port}",
+            f"--metrics-port={stack.metrics.port}",
+            "--no-explorer",
+        ]
+        asyncio.run_coroutine_threadsafe(stack.__aexit__(None, None, None), loop).result(30)
+    engine.dispose()
+
+
+def _ask(command: list[str], *more: str) -> dict[str, list[Any]]:
+    result = CliRunner().invoke(tailspan, [*command, *more], catch_exceptions=False)
+    assert TOKEN not in result.output
+    found: dict[str, list[Any]] = {}
+    for line in result.stdout.splitlines():
+        finding = json.loads(line)
+        found.setdefault(finding["check"], []).append(finding)
+    return found
+
+
+def test_doctor_gets_in_with_the_token_and_the_authority(
+    secured: list[str], files: dict[str, Path]
+) -> None:
+    """Every door opens."""
+    found = _ask(secured, f"--token-file={files['token_file']}", f"--tls-ca={files['ca']}")
+    for check in ("OTLP gRPC", "OTLP HTTP", "metrics"):
+        assert all(finding["ok"] for finding in found[check]), found[check]
+
+
+def test_doctor_says_what_is_missing(
+    secured: list[str], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is not good is told apart from a port where nobody is."""
+    monkeypatch.setenv("TAILSPAN_TOKENS", "not-the-one-that-is-good")
+    found = _ask(secured, f"--tls-ca={files['ca']}")
+    for check in ("OTLP gRPC", "OTLP HTTP", "metrics"):
+        assert "--token-file" in found[check][-1]["mend"]
+    # Health is anybody's.
+    assert [finding["ok"] for finding in found["metrics"]] == [True, True, False]
+
+
+def test_doctor_does_not_trust_who_is_signed_by_nobody_it_knows(
+    secured: list[str], files: dict[str, Path]
+) -> None:
+    """The token is not sent to a stranger."""
+    found = _ask(secured, f"--token-file={files['token_file']}", "--tls")
+    assert "CERTIFICATE_VERIFY_FAILED" in found["OTLP HTTP"][0]["detail"]
+    assert found["OTLP gRPC"][0]["ok"] is False
+
+
+def test_half_of_doctors_pair_is_refused(files: dict[str, Path]) -> None:
+    """And what is no certificate."""
+    given: dict[str, Any] = {
+        "token_file": None,
+        "tls": False,
+        "tls_ca": None,
+        "tls_client_cert": None,
+        "tls_client_key": None,
+    }
+    with pytest.raises(click.UsageError, match="--tls-client-cert and --tls-client-key"):
+        access_of(**{**given, "tls_client_cert": files["tls_cert"]})
+    with pytest.raises(click.UsageError, match="--tls-ca"):
+        access_of(**{**given, "tls_ca": files["token_file"]})
+    pair = {"tls_client_cert": files["tls_cert"], "tls_client_key": files["tls_key"]}
+    assert access_of(**{**given, **pair}).scheme == "https"
+
+
+def test_tls_needs_no_token_on_loopback(url: str, files: dict[str, Path]) -> None:
+    """Each by itself is allowed where only this machine can reach it."""
+    access = EndpointAccess(tls=Tls(files["tls_cert"], files["tls_key"]))
+    engine = open_database(url)
+
+    async def run() -> str:
+        async with Stack(
+            engine, url, "127.0.0.1", Ports(0, 0, 0, 0), explorer=False, access=access
+        ) as stack:
+            return stack.http_endpoint
+
+    assert asyncio.run(run()).startswith("https://127.0.0.1:")
+    engine.dispose()

@@ -1,0 +1,158 @@
+"""Objectives that count none of the requests, as `tailspan doctor` reports them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from click.testing import CliRunner
+
+from alerts.openslo import OBJECTIVES
+from cli.checks import Finding
+from cli.main import tailspan
+from cli.objective_checks import objectives
+from telemetry.requests import RequestTimeline
+
+METRICS = """\
+# TYPE tailspan_slo_events counter
+tailspan_slo_events_total{slo="chat"} 40
+# TYPE tailspan_slo_excluded_events counter
+tailspan_slo_excluded_events_total{slo="chat",reason="aborted"} 900
+tailspan_slo_excluded_events_total{slo="chat",reason="late"} %d
+"""
+
+
+@pytest.fixture
+def exported(
+    stranger: Callable[..., str], http_answer: Callable[..., bytes]
+) -> Callable[[str], tuple[str, int]]:
+    """A Tailspan that exports this; its host and port."""
+
+    def serve(metrics: str) -> tuple[str, int]:
+        address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))
+        assert address.hostname is not None
+        assert address.port is not None
+        return address.hostname, address.port
+
+    return serve
+
+
+@pytest.fixture
+def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
+    """Look where no Tailspan runs, or where one is."""
+
+    def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[Finding]:
+        return list(objectives(url, paths, host, port))
+
+    return at
+
+
+@pytest.fixture
+def receive(
+    fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> Callable[..., None]:
+    """Store requests of the last minutes."""
+
+    def store(number: int, streamed: bool | None) -> None:
+        now_ns = time.time_ns()
+        fill(
+            *(
+                request_row(
+                    n,
+                    received_unix_ns=now_ns - (60 + n) * 10**9,
+                    streamed=streamed,
+                    ttft_s=0.2,
+                    output_tokens=1,
+                )
+                for n in range(number)
+            )
+        )
+
+    return store
+
+
+def test_native_spans_leave_the_default_objective_blind(
+    look: Callable[..., list[Finding]], receive: Callable[..., None]
+) -> None:
+    """They do not say whether an answer was streamed: a failure, with the reason and a remedy."""
+    receive(200, None)
+    (found,) = look()
+    assert found.ok is False
+    assert found.detail.startswith(
+        "chat is blind in the last hour: no request matches its `where`. A value that it asks for"
+    )
+    assert found.mend is not None
+    assert "install the instrumentation" in found.mend
+
+
+def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
+    look: Callable[..., list[Finding]], receive: Callable[..., None]
+) -> None:
+    """No request at all is no blindness."""
+    assert look() == []
+    receive(200, True)
+    assert look() == [Finding("objectives", True, "counting their requests: chat")]
+
+
+@pytest.mark.parametrize(("late", "ok"), [(41, False), (40, True)])
+def test_requests_that_are_reported_late_are_a_failure_on_metrics(
+    look: Callable[..., list[Finding]],
+    receive: Callable[..., None],
+    exported: Callable[[str], tuple[str, int]],
+    late: int,
+    ok: bool,
+) -> None:
+    """The store counts them when they ended, so it sees nothing of this."""
+    receive(200, True)
+    (found,) = look(*exported(METRICS % late))
+    assert found.ok is ok
+    if not ok:
+        assert "chat is blind on /metrics since Tailspan started" in found.detail
+        assert "NTP" in str(found.mend)
+
+
+def test_objectives_that_are_not_in_force_are_not_judged(
+    look: Callable[..., list[Finding]],
+    receive: Callable[..., None],
+    exported: Callable[[str], tuple[str, int]],
+    tmp_path: Path,
+) -> None:
+    """Tailspan runs with other ones, which must be named to be judged."""
+    receive(200, None)
+    running = exported(METRICS.replace("chat", "web") % 0)
+    (found,) = look(*running)
+    assert found.ok is None
+    assert found.detail.endswith("not named here: web")
+    file = tmp_path / "web.yaml"
+    (default,) = OBJECTIVES.glob("*.yaml")
+    file.write_text(default.read_text().replace("name: chat", "name: web"))
+    (found,) = look(*running, file)
+    assert found.detail.startswith("web is blind in the last hour")
+
+
+def test_files_that_cannot_be_read_are_named(
+    look: Callable[..., list[Finding]], free_port: int, tmp_path: Path
+) -> None:
+    """With the key, the value and what is allowed."""
+    (found,) = look("127.0.0.1", free_port, tmp_path / "none.yaml")
+    assert (found.ok, "none.yaml" in found.detail) == (False, True)
+    file = tmp_path / "wrong.yaml"
+    (default,) = OBJECTIVES.glob("*.yaml")
+    file.write_text(default.read_text().replace("ttft_s", "ttft"))
+    (found,) = look("127.0.0.1", free_port, file)
+    assert found.ok is False
+    assert "wrong.yaml" in found.detail
+    assert "allowed" in found.detail
+
+
+def test_doctor_takes_the_files_of_objectives(
+    receive: Callable[..., None], url: str, free_port: int
+) -> None:
+    """And exits with 1."""
+    receive(200, None)
+    ports = [f"--{part}-port={free_port}" for part in ("grpc", "http", "metrics", "explorer")]
+    words = ["doctor", "--database", url, *ports, "--objectives", str(OBJECTIVES)]
+    result = CliRunner().invoke(tailspan, words)
+    assert result.exit_code == 1
+    assert "FAIL  objectives" in result.stdout

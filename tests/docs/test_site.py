@@ -1,0 +1,83 @@
+"""The documentation: its links, its commands, its variables."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.main import tailspan
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    page
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("docs/*.md"))
+    if not page.relative_to(ROOT).parts[0].startswith(".")
+)
+FENCED = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S*/)?tailspan (\w.*)$", re.MULTILINE)
+VARIABLE = re.compile(r"\b(?:OTEL|TAILSPAN|GRAFANA)_[A-Z_]*[A-Z]\b")
+PRODUCT = (
+    *("alerts", "analysis", "cli", "collector", "cost", "dashboards", "diagnosis", "exporters"),
+    *("roofline", "simulator", "store", "telemetry", "ui", "instrumentation/tailspan_vllm"),
+)
+INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_OBJECTIVES"}
+"""Set by Tailspan for its own child processes."""
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """So every link and every anchor leads somewhere, and every page is in the contents."""
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-c", "docs"]
+    done = subprocess.run(
+        [*sphinx, "-b", "html", "-d", tmp_path / "trees", ".", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--keep-rows" in (tmp_path / "site" / "docs" / "command-reference.html").read_text()
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in FENCED.findall(page.read_text(encoding="utf-8")):
+            for line in COMMAND.findall(block):
+                yield str(page.relative_to(ROOT)), line
+
+
+@pytest.mark.parametrize(("page", "line"), list(_commands()))
+def test_every_command_line_is_valid(page: str, line: str) -> None:
+    """Its verb and its options exist, and have values where they take some."""
+    words = shlex.split(line.replace("…", ""), comments=True)
+    command: click.Command = tailspan
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+        context = click.Context(command, parent=context)
+    if "--help" not in words:
+        command.make_parser(context).parse_args(words)
+
+
+def test_every_command_is_shown() -> None:
+    """With an example of what it prints."""
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [verb for verb in tailspan.commands if f"$ tailspan {verb}" not in page] == []
+
+
+def test_every_variable_is_explained() -> None:
+    """Those that the code reads stand in the table."""
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    explained = set(VARIABLE.findall(page))
+    in_code: set[str] = set()
+    for folder in PRODUCT:
+        for module in (ROOT / folder).rglob("*.py"):
+            in_code |= set(VARIABLE.findall(module.read_text(encoding="utf-8")))
+    settings = ROOT / "instrumentation" / "tailspan_vllm" / "settings.py"
+    read = set(VARIABLE.findall(settings.read_text(encoding="utf-8")))
+    read |= {name for name in in_code if not name.startswith("OTEL")}
+    assert read - INTERNAL - explained == set()

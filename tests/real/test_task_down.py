@@ -1,0 +1,40 @@
+"""A part of a real Tailspan fails, and a real Prometheus with the generated rules sees it."""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from rig.install import NotHereError
+from rig.watching import Watched, wait_for, watched
+
+pytestmark = pytest.mark.real
+
+UP: Final = "tailspan_task_up"
+DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
+
+
+def parts(here: Watched, query: str) -> set[str]:
+    """The parts of Tailspan that a query finds. An alert is pending for 5 min before it fires."""
+    return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
+
+
+def test_the_alert_sees_a_part_that_fails_and_that_it_works_again(tmp_path: Path) -> None:
+    """The evaluator's table is taken away, and given back."""
+
+    def rename(before: str, after: str) -> None:
+        with sqlite3.connect(tmp_path / "var" / "tailspan.db") as other:
+            other.execute(f"ALTER TABLE {before} RENAME TO {after}")
+        other.close()
+
+    try:
+        with watched(tmp_path) as here:
+            wait_for("a scrape", lambda: "evaluator" in parts(here, UP))
+            assert parts(here, DOWN) == set()
+            rename("slo_marks", "gone")
+            wait_for("the alert", lambda: parts(here, DOWN) == {"evaluator"})
+            rename("gone", "slo_marks")
+            wait_for("its end", lambda: parts(here, DOWN) == set())
+    except NotHereError as error:
+        pytest.skip(str(error))

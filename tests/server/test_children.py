@@ -1,0 +1,199 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from server import children
+from server.children import Child, ChildError
+
+PATIENCE_S = 30.0
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the leash")
+
+
+def python(code: str) -> tuple[str, ...]:
+    """A command line."""
+    return (sys.executable, "-c", code)
+
+
+@pytest.fixture
+def with_child(tmp_path: Path) -> Callable[..., None]:
+    """Start a child and do something with it."""
+
+    def play(code: str, play: Callable[[Child], Awaitable[None]]) -> None:
+        async def run() -> None:
+            child = await children.start("child", python(code), {}, tmp_path / "new" / "child.log")
+            try:
+                await play(child)
+            finally:
+                child.kill()
+                await child.wait()
+
+        asyncio.run(run())
+
+    return play
+
+
+async def said(child: Child, words: str) -> None:
+    """Wait until it has written that."""
+    deadline = time.monotonic() + PATIENCE_S
+    while words not in child.last_words():
+        assert time.monotonic() < deadline, child.last_words()
+        await asyncio.sleep(0.02)
+
+
+def test_a_child_is_asked_to_end(with_child: Callable[..., None]) -> None:
+    """It may say good-bye; both its outputs are in the log, in a folder that was made."""
+
+    async def play(child: Child) -> None:
+        await said(child, "begun")
+        await child.stop()
+        assert await child.wait() == 7
+        assert child.last_words() == "begun\nended"
+        await child.stop()  # again is no error
+        assert not child.running
+
+    code = (
+        "import signal, sys\n"
+        "def end(*_): print('ended', file=sys.stderr); sys.exit(7)\n"
+        "signal.signal(signal.SIGTERM, end); print('begun', flush=True); signal.pause()"
+    )
+    with_child(code, play)
+
+
+def test_a_child_that_will_not_end_is_made_to(with_child: Callable[..., None]) -> None:
+    """After a while."""
+
+    async def play(child: Child) -> None:
+        await said(child, "begun")
+        await child.stop(within_s=0.1)
+        assert await child.wait() == -signal.SIGKILL
+
+    code = (
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('begun', flush=True)\nwhile True: signal.pause()"
+    )
+    with_child(code, play)
+
+
+def test_ctrl_c_reaches_a_child_through_us_alone(with_child: Callable[..., None]) -> None:
+    """It is in a session of its own: the terminal's signals are not for it."""
+
+    async def play(child: Child) -> None:
+        await said(child, "session")
+        assert child.last_words() == "session True"
+
+    with_child("import os; print('session', os.getsid(0) == os.getpid())", play)
+
+
+def test_the_last_words_are_the_last_lines_fit_for_a_terminal(
+    with_child: Callable[..., None],
+) -> None:
+    """However much it said, and whatever."""
+
+    async def play(child: Child) -> None:
+        assert await child.wait() == 0
+        *lines, last = child.last_words(3).splitlines()
+        assert lines == ["98", "99"]
+        assert last.startswith("\\x1b[31m\ufffdxxx")
+        assert len(last) < 300
+
+    code = (
+        "import sys\nfor n in range(100): print(n)\nsys.stdout.flush()\n"
+        "sys.stdout.buffer.write(b'\\x1b[31m\\xff' + b'x' * 5000)"
+    )
+    with_child(code, play)
+
+
+def test_a_log_that_is_gone_has_no_last_words(with_child: Callable[..., None]) -> None:
+    """It is no reason to fail."""
+
+    async def play(child: Child) -> None:
+        await child.wait()
+        child.log.unlink()
+        assert child.last_words() == ""
+
+    with_child("print('heard by nobody')", play)
+
+
+def test_a_log_is_begun_anew(with_child: Callable[..., None]) -> None:
+    """It tells of the latest start."""
+    for number in (1, 2):
+
+        async def play(child: Child, number: int = number) -> None:
+            await child.wait()
+            assert child.last_words() == f"start {number}"
+
+        with_child(f"print('start {number}')", play)
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """With its path and the child's name."""
+    (tmp_path / "file").touch()
+
+    async def run() -> None:
+        with pytest.raises(ChildError, match=r"cannot start the child with its log in .*file/"):
+            await children.start("child", python(""), {}, tmp_path / "file" / "child.log")
+
+    asyncio.run(run())
+
+
+def test_a_program_of_that_name_in_the_working_directory_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tailspan may be started anywhere, for instance where a `cli` of one's own lies."""
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "main.py").write_text("def main(): print('another program')")
+    (tmp_path / "cli" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+
+    async def run() -> None:
+        command = children.ourselves("simulate", "--help")
+        child = await children.start("simulator", command, {}, tmp_path / "child.log")
+        assert await child.wait() == 0
+        assert "tailspan simulate" in child.log.read_text()
+
+    asyncio.run(run())
+
+
+@ON_LINUX
+def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """Not even where the parent can do nothing about it."""
+    log = tmp_path / "child.log"
+    child = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from server import children
+async def main():
+    child = await children.start("c", (sys.executable, "-c", {child!r}), {{}}, Path({str(log)!r}))
+    await child.wait()
+asyncio.run(main())
+"""
+    parent = subprocess.Popen(python(code))
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (log.is_file() and log.read_text().endswith("\n")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        parent.kill()
+        parent.wait()
+    status = Path("/proc", log.read_text().strip(), "stat")
+    while status.exists() and ") Z " not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@ON_LINUX
+def test_a_child_whose_parent_ended_before_it_began_does_not_begin() -> None:
+    """The kernel tells only of an end still to come."""
+    leash = Path(children.__file__).with_name("leash.py")
+    asked = [sys.executable, str(leash), str(os.getpid() + 1), *python("print('began')")]
+    done = subprocess.run(asked, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")

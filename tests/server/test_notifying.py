@@ -1,0 +1,161 @@
+"""Notifying beside the evaluator: nobody waits for anybody."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.notify import posting
+from alerts.notify.channels import Channel, Kind, Post
+from alerts.notify.courier import Attempt, Result
+from alerts.notify.posting import Answer
+from alerts.openslo import OBJECTIVES, load
+from alerts.secrets import Secret
+from server import notifying
+from server.notifying import Notifying, sentence
+from store.database import open_database
+from store.incidents import IncidentRow, keep_evaluation
+from store.notifications import Notification, read_notifications
+from telemetry.requests import RequestTimeline
+
+START_S = 1_763_634_000
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def engine(
+    url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> Iterator[Engine]:
+    """A store with an incident that goes on."""
+    fill(request_row())
+    engine = open_database(url)
+    page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
+    keep_evaluation(engine, "chat", START_S, [page])
+    yield engine
+    engine.dispose()
+
+
+def channel(name: str) -> Channel:
+    """One of two."""
+    return Channel(name, Kind.WEBHOOK, ("page",), Secret(f"http://127.0.0.1:9/{name}"))
+
+
+class Others:
+    """Stands where attempts are made: `slow` answers when it is let, the others at once."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.asked = threading.Event()
+
+    def sender(self, of: Channel) -> Callable[[Post], Answer]:
+        """In place of one that opens sockets."""
+
+        def send(post: Post) -> Answer:
+            if of.name == "slow":
+                self.asked.set()
+                self.let.wait(PATIENCE_S)
+            return Answer(200, "")
+
+        return send
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
+    """Released at the end."""
+    made = Others()
+    monkeypatch.setattr(notifying, "Sender", made.sender)
+    yield made
+    made.let.set()
+
+
+def begin(engine: Engine, said: list[str]) -> Notifying:
+    """Two channels."""
+    return Notifying(
+        engine,
+        load([OBJECTIVES]).objectives,
+        [channel("slow"), channel("quick")],
+        explorer_url=lambda: None,
+        simulated=lambda: False,
+        say=lambda text, wrong: said.append(text),
+    )
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    """Whether it holds before long."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
+
+
+def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None:
+    """Neither another channel, nor the evaluator, nor the end of all."""
+    said: list[str] = []
+    running = begin(engine, said)
+    running.start()
+    running.evaluated()
+    assert others.asked.wait(PATIENCE_S)
+    assert soon(lambda: said == ["told quick: the page of objective chat"])
+    running.evaluated()
+    assert running.counts()["quick", "delivered"] == 1
+    assert running.counts()["slow", "delivered"] == 0
+    others.let.set()
+    assert soon(lambda: running.counts()["slow", "delivered"] == 1)
+    running.stop()
+    assert {row.state for row in read_notifications(engine, "chat")} == {"delivered"}
+
+
+def test_nothing_is_told_before_the_first_evaluation(engine: Engine, others: Others) -> None:
+    """What was under way at the last end may be over by now."""
+    said: list[str] = []
+    running = begin(engine, said)
+    running.start()
+    running.stop()
+    assert said == []
+    assert read_notifications(engine, "chat") == []
+    assert set(running.counts().values()) == {0}
+
+
+def test_a_defect_ends_no_thread(
+    engine: Engine,
+    others: Others,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is logged, and the next evaluation tries again."""
+    said: list[str] = []
+    with monkeypatch.context() as broken:
+        broken.setattr("alerts.notify.notifier.status_at", lambda *_: 1 / 0)
+        running = begin(engine, said)
+        running.start()
+        running.evaluated()
+        assert soon(lambda: "ZeroDivisionError" in caplog.text)
+    running.evaluated()
+    assert soon(lambda: "told quick: the page of objective chat" in said)
+    others.let.set()
+    running.stop()
+
+
+def test_an_attempt_in_a_line() -> None:
+    """What is new: a first failure, a delivery, a giving up; no repeats."""
+    row = Notification("chat", "page", START_S, "firing", "quick", "{}", START_S, failures=1)
+    failed = Attempt(row, Result.FAILED, Answer(503, "busy"), repeat=False)
+    of = channel("quick")
+    assert sentence(of, failed) == (
+        "could not tell quick: the page of objective chat (status 503: busy); trying again"
+    )
+    assert sentence(of, replace(failed, row=replace(row, failures=2))) is None
+    dead = replace(failed, result=Result.DEAD, row=replace(row, transition="resolved"))
+    assert sentence(of, dead) == (
+        "gave up telling quick: the end of the page of objective chat (status 503: busy);"
+        " see tailspan slo status"
+    )
+    assert sentence(of, replace(failed, result=Result.DELIVERED, repeat=True)) is None
+
+
+def test_an_attempt_takes_less_time_than_an_evaluation() -> None:
+    """So that one that hangs is over before the next is due."""
+    assert posting.WHOLE_S <= 15

@@ -1,0 +1,125 @@
+"""Retention by a clock that may be wrong: what is deleted is gone, so it is deleted slowly."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from server.retaining import Keep, begin, retain
+from store.database import open_database
+from store.queries import Window, request_count
+from store.retention import deleted_until_unix_ns, newest_unix_ns
+from store.writer import Writer
+from telemetry.corroborated_time import CorroboratedClock
+from telemetry.engines import EngineSample
+from telemetry.requests import RequestTimeline
+
+S = 10**9
+HOUR_NS = 3_600 * S
+DAY_NS = 24 * HOUR_NS
+START_NS = 1_790_000_000 * S
+EVER = Window(0, 2**63 - 1)
+
+
+@dataclass
+class Time:
+    """A machine's clocks."""
+
+    system_ns: int = START_NS
+    boot_ns: int = 0
+
+    def wait(self, ns: int) -> None:
+        """Both go on."""
+        self.system_ns += ns
+        self.boot_ns += ns
+
+
+@pytest.fixture
+def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
+    """A request each hour of a week, which is as long as they are kept."""
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    rows = [request_row(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    yield engine
+    engine.dispose()
+
+
+def started(engine: Engine, time: Time) -> CorroboratedClock:
+    """The clock of a Tailspan that starts now."""
+    clock = CorroboratedClock(lambda: time.system_ns, lambda: time.boot_ns)
+    begin(engine, clock)
+    return clock
+
+
+def kept_after(engine: Engine, clock: CorroboratedClock) -> int:
+    """How many requests are there after a pass."""
+    asyncio.run(retain(engine, Keep(), clock))
+    return request_count(engine, EVER)
+
+
+def test_rows_go_as_they_grow_old_while_the_clock_is_right(engine: Engine) -> None:
+    """One each hour."""
+    time = Time()
+    clock = started(engine, time)
+    assert kept_after(engine, clock) == 167
+    for left in (167, 167, 166):
+        assert kept_after(engine, clock) == left
+        time.wait(HOUR_NS)
+    assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
+
+
+@pytest.mark.parametrize("ahead_ns", [8 * DAY_NS, 3_650 * DAY_NS])
+def test_a_start_with_a_clock_that_is_ahead_deletes_nothing_at_once(
+    engine: Engine, ahead_ns: int
+) -> None:
+    """Nor does the start after it: for each hour of running, two hours of rows may go."""
+    time = Time(START_NS + ahead_ns)
+    for restart, left in enumerate((167, 167, 167, 165, 163)):
+        clock = started(engine, time)
+        if restart > 1:
+            time.wait(HOUR_NS)
+        assert kept_after(engine, clock) == left
+
+
+def test_after_a_downtime_all_that_is_old_has_gone_in_as_long(engine: Engine) -> None:
+    """Eight days, in which a week of rows grew old."""
+    time = Time(START_NS + 8 * DAY_NS)
+    clock = started(engine, time)
+    left = []
+    for _ in range(9):
+        left.append(kept_after(engine, clock))
+        time.wait(DAY_NS)
+    assert left == sorted(left, reverse=True)
+    assert left[0] == 167
+    assert left[3] > 0
+    assert left[-1] == 0
+    assert clock.deletable_unix_ns == time.system_ns
+
+
+def test_a_jump_while_it_runs_deletes_nothing(engine: Engine) -> None:
+    """Neither while it is doubted nor once it is accepted, for want of anybody who knows."""
+    time = Time()
+    clock = started(engine, time)
+    time.system_ns += 8 * DAY_NS
+    for _ in range(20):
+        assert kept_after(engine, clock) == 167
+        time.wait(60 * S)
+    assert clock() == time.system_ns
+    time.system_ns -= 8 * DAY_NS
+    assert kept_after(engine, clock) == 167
+
+
+def test_the_newest_instant_is_of_whichever_table(engine: Engine) -> None:
+    """Requests, and samples of engines and GPUs."""
+    assert newest_unix_ns(engine) == START_NS - HOUR_NS
+    sample = EngineSample(
+        replica="a", engine=0, process=1, at_unix_ns=START_NS, started_unix_ns=START_NS
+    )
+    with Writer(engine) as writer:
+        writer.submit([], [sample]).result(10)
+    assert newest_unix_ns(engine) == START_NS
+    assert deleted_until_unix_ns(engine) is None

@@ -1,0 +1,235 @@
+import asyncio
+import re
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from alerts.notify.channels import Channel, Kind
+from alerts.notify.configuration import Configuration
+from alerts.openslo import OBJECTIVES, load
+from alerts.secrets import Secret
+from collector.errors import ListenError
+from server import children, probes
+from server.children import ChildError
+from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from store.database import open_database
+from store.notifications import read_notifications
+from store.queries import Window, request_count
+from telemetry.corroborated_time import CorroboratedClock
+from telemetry.requests import RequestTimeline, Source
+
+FREE = Ports(0, 0, 0, 0)
+DELIVERED = 'tailspan_notification_attempts_total{channel="hook",result="delivered"} 1'
+EVER = Window(0, 2**63 - 1)
+
+
+@pytest.fixture
+def engine(url: str) -> Any:
+    """An opened database."""
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def test_it_serves_while_it_runs_and_not_afterwards(engine: Engine, url: str) -> None:
+    """Ready at the start; every port free again at the end."""
+
+    async def run() -> list[int]:
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
+            ready = stack.metrics_url.replace("/metrics", "/readyz")
+            answer = await asyncio.to_thread(urllib.request.urlopen, ready, timeout=20)
+            with answer:
+                assert answer.status == 200
+            return [stack.collector.grpc_port, stack.collector.http_port, stack.metrics.port]
+
+    for port in asyncio.run(run()):
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_clock_that_jumps_is_reported_and_not_followed(engine: Engine, url: str) -> None:
+    """By all parts: there is one clock."""
+    jump_ns = 0
+    clock = CorroboratedClock(lambda: time.time_ns() + jump_ns)
+
+    async def run() -> str:
+        nonlocal jump_ns
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, clock=clock) as stack:
+            jump_ns = 8 * 86_400 * 10**9
+            answer = await asyncio.to_thread(urllib.request.urlopen, stack.metrics_url, timeout=20)
+            with answer:
+                return str(answer.read(), "utf-8")
+
+    text = asyncio.run(run())
+    (jumped,) = re.findall(r"^tailspan_clock_jump_seconds (.+)$", text, re.MULTILINE)
+    assert float(jumped) == pytest.approx(691_200, abs=1)
+    assert abs(clock() - time.time_ns()) < 10**9
+
+
+@pytest.mark.parametrize("part", ["grpc", "http", "metrics", "explorer"])
+def test_a_taken_port_is_named_with_its_option_and_nothing_is_changed(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    part: str,
+) -> None:
+    """The likeliest holder is another Tailspan, and what is in the database is its own."""
+    fill(request_row(source=Source.SIMULATOR))
+
+    async def run(port: int) -> None:
+        stack = Stack(engine, url, "127.0.0.1", replace(FREE, **{part: port}), simulate=True)
+        with pytest.raises(ListenError, match=f"port {port}: .* taken .* --{part}-port"):
+            await stack.__aenter__()
+        assert stack.children == []
+
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        asyncio.run(run(holder.getsockname()[1]))
+    assert request_count(engine, EVER) == 1
+
+
+@pytest.mark.parametrize("host", ["a..b", "nowhere.invalid", "203.0.113.1"])
+def test_an_address_that_is_not_ours_is_named_with_its_option(
+    engine: Engine, url: str, host: str
+) -> None:
+    """Whatever is wrong with it."""
+
+    async def run() -> None:
+        with pytest.raises(ListenError, match=r"cannot listen on .* choose another with --host"):
+            await Stack(engine, url, host, FREE).__aenter__()
+
+    asyncio.run(run())
+
+
+def test_an_earlier_simulation_is_forgotten(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Real requests stay."""
+    fill(request_row(1, source=Source.SIMULATOR), request_row(2))
+
+    async def run() -> None:
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False) as stack:
+            assert stack.forgotten_rows == 1
+
+    asyncio.run(run())
+    assert request_count(engine, EVER) == 1
+
+
+def test_a_child_that_cannot_be_started_stops_the_rest(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left listening."""
+
+    async def refuse(*_: object) -> None:
+        raise ChildError("no more processes")
+
+    monkeypatch.setattr(children, "start", refuse)
+
+    async def run() -> int:
+        stack = Stack(engine, url, "127.0.0.1", FREE)
+        with pytest.raises(ChildError):
+            await stack.__aenter__()
+        return stack.collector.http_port
+
+    socket.create_server(("127.0.0.1", asyncio.run(run()))).close()
+
+
+def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> None:
+    """And one without a name is called so."""
+
+    async def run() -> None:
+        arrivals = Arrivals()
+        arrivals.on_stored([request_row(replica="a"), request_row()], [])
+        assert arrivals.news.is_set()
+        assert arrivals.replicas == {"a", NAMELESS}
+        arrivals.news.clear()
+        arrivals.on_stored([request_row(replica="a")], [])
+        assert not arrivals.news.is_set()
+        assert arrivals.requests == 3
+
+    asyncio.run(run())
+
+
+def test_made_up_names_do_not_fill_the_memory(
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """A sender may make up as many as it likes."""
+
+    async def run() -> None:
+        arrivals = Arrivals()
+        arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
+        arrivals.on_stored([request_row(replica="one more")], [])
+        assert len(arrivals.replicas) == MOST_NAMED
+        assert arrivals.requests == 1_001
+
+    asyncio.run(run())
+
+
+def test_a_burn_in_the_store_is_told_and_counted(
+    engine: Engine,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+    stranger: Callable[..., str],
+    http_answer: Callable[..., bytes],
+) -> None:
+    """From the first evaluation to the channel, the outbox and /metrics."""
+    now_s = int(time.time())
+    fill(
+        *(
+            request_row(
+                n,
+                received_unix_ns=(now_s - 5 * n) * 10**9,
+                ttft_s=2.0,
+                e2e_s=2.5,
+                streamed=True,
+                source=Source.INSTRUMENTATION,
+            )
+            for n in range(720)
+        )
+    )
+    receiver = Secret(stranger(http_answer()))
+    told = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
+
+    async def run() -> str:
+        stack = Stack(
+            engine,
+            url,
+            "127.0.0.1",
+            FREE,
+            explorer=False,
+            objectives=load([OBJECTIVES]).objectives,
+            notify=told,
+        )
+        async with stack:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                metrics = await asyncio.to_thread(probes.get, stack.metrics_url)
+                if DELIVERED in metrics.body:
+                    return metrics.body
+                await asyncio.sleep(0.05)
+            return metrics.body
+
+    assert DELIVERED in asyncio.run(run())
+    (row,) = read_notifications(engine, "chat")
+    assert (row.severity, row.transition, row.state) == ("page", "firing", "delivered")
+
+
+def test_the_pages_are_found_under_their_path(engine: Engine, url: str) -> None:
+    """By us, to see that they are there, and in what messages link to."""
+
+    async def run() -> tuple[bool, str]:
+        async with Stack(engine, url, "127.0.0.1", FREE, base_path="ops/tail") as stack:
+            return await stack.explorer_answers(), stack.explorer_url
+
+    answered, where = asyncio.run(run())
+    assert answered
+    assert where.endswith("/ops/tail")

@@ -1,0 +1,98 @@
+"""GPUs in a running Tailspan: sampled, kept, told on /metrics; or nothing where there is none."""
+
+import asyncio
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+from sqlalchemy import Engine, text
+
+from collector.gpus import amd_smi
+from collector.gpus.claims import claims_of
+from collector.gpus.reading import Absence, ReaderError, Why
+from server.gpu_setup import GpuSetup
+from server.stack import Ports, Stack
+from store.database import open_database
+from tests.collector.gpus import conftest as gpus_of_tests
+from tests.collector.gpus.driver import Card, Driver
+
+install = gpus_of_tests.install
+FREE = Ports(0, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has."""
+
+    def load() -> None:
+        raise ReaderError(Absence(Why.NO_PACKAGE))
+
+    monkeypatch.setattr(amd_smi, "load", load)
+
+
+@pytest.fixture
+def engine(url: str) -> Any:
+    """An opened database."""
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
+
+
+async def _scraped(stack: Stack) -> str:
+    def get() -> str:
+        with urllib.request.urlopen(stack.metrics_url, timeout=20) as answer:
+            body: str = answer.read().decode()
+            return body
+
+    return await asyncio.to_thread(get)
+
+
+def test_gpus_of_this_machine_are_sampled_kept_and_told(
+    engine: Engine, url: str, install: Callable[..., Driver]
+) -> None:
+    """Under their replica."""
+    install(Card())
+
+    async def run() -> str:
+        setup = GpuSetup(local=True, claims=claims_of(["0=chat-0"]))
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, gpus=setup) as stack:
+            async with asyncio.timeout(30):
+                while "tailspan_gpu_power_watts" not in (told := await _scraped(stack)):
+                    await asyncio.sleep(0.02)
+            return told
+
+    told = asyncio.run(run())
+    about = 'gpu="GPU-1",model_name="NVIDIA H100 80GB HBM3",replica="chat-0"'
+    assert f"tailspan_gpu_power_watts{{{about}}} 512.5\n" in told
+    assert 'tailspan_gpu_reader_up{reader="nvml"} 1\n' in told
+    assert 'reader="amd_smi"' not in told
+    with engine.connect() as connection:
+        [row] = connection.execute(
+            text("SELECT DISTINCT replica, gpu, source, power_w FROM gpu_samples")
+        )
+    assert tuple(row) == ("chat-0", "GPU-1", "nvml", 512.5)
+
+
+def test_without_a_gpu_nothing_is_told(
+    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even that there is none."""
+
+    def missing(_name: str) -> None:
+        raise OSError
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+
+    async def run() -> str:
+        setup = GpuSetup(local=True)
+        async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, gpus=setup) as stack:
+            assert stack.gpu_sampler is not None
+            async with asyncio.timeout(30):
+                while not all(state.absence for state in stack.gpu_sampler.report()):
+                    await asyncio.sleep(0.01)
+            return await _scraped(stack)
+
+    assert "tailspan_gpu" not in asyncio.run(run())

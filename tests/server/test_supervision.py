@@ -1,0 +1,144 @@
+"""A part that fails is counted, named and started again, each time a little later."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from server.supervision import FIRST_PAUSE_S, LONGEST_PAUSE_S, Supervisor
+from store.errors import StoreUnavailable
+from telemetry.tasks import Task
+
+
+class Enough(Exception):  # noqa: N818 -- it says what is the case
+    """The test has seen what it wanted."""
+
+
+def pauses_of(
+    work: Callable[[], Awaitable[None]],
+    times: int,
+    task: Task,
+    *,
+    every_s: float | None = None,
+    chance: float = 1.0,
+) -> list[float]:
+    """The pauses that are made around a part's work, so many of them."""
+    paused: list[float] = []
+
+    async def run() -> None:
+        done = asyncio.Event()
+
+        async def pause(seconds: float) -> None:
+            paused.append(seconds)
+            if len(paused) >= times:
+                done.set()
+                await asyncio.Event().wait()
+
+        supervisor = Supervisor(pause=pause, chance=lambda: chance, clock_unix_s=lambda: 1000.0)
+        supervisor.start(task, work, every_s=every_s)
+        await asyncio.wait_for(done.wait(), 30)
+        await supervisor.stop()
+
+    asyncio.run(run())
+    return paused
+
+
+async def failing() -> None:
+    """What never works."""
+    raise KeyError("secret-of-a-tenant")
+
+
+def test_pauses_double_up_to_a_minute_and_are_jittered() -> None:
+    """Half of the pause at least, so that many do not retry at once."""
+    assert pauses_of(failing, 9, Task("a")) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert pauses_of(failing, 3, Task("a"), chance=0.0) == [0.5, 1, 2]
+    assert (FIRST_PAUSE_S, LONGEST_PAUSE_S) == (1, 60)
+
+
+def test_a_failure_is_counted_and_named_until_the_next_success() -> None:
+    """By its type alone: a message may hold what a request held."""
+    task = Task("evaluator")
+    seen: list[str | None] = []
+
+    async def work() -> None:
+        seen.append(task.problem)
+        if len(seen) == 2:
+            raise KeyError("secret-of-a-tenant")
+
+    assert pauses_of(work, 4, task, every_s=15) == [15, 1, 15, 15]
+    assert seen == [None, None, "KeyError", None]
+    assert (task.failures, task.problem, task.last_success_unix_s) == (1, None, 1000.0)
+
+
+def test_a_loop_that_ends_by_itself_has_failed() -> None:
+    """However it ends: it should run for ever."""
+
+    async def ends() -> None:
+        return
+
+    async def is_cancelled() -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    for work in (ends, is_cancelled):
+        task = Task("loop")
+        assert pauses_of(work, 2, task) == [1, 2]
+        assert task.problem == "EndedByItself"
+
+
+def test_what_may_pass_is_logged_in_a_line_and_a_defect_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each with the part's name and when it is tried again."""
+
+    async def away() -> None:
+        raise StoreUnavailable("the database cannot be read: locked")
+
+    for work, traced in ((away, False), (failing, True)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            pauses_of(work, 1, Task("retention"))
+        (record,) = caplog.records
+        assert "retention failed (" in record.getMessage()
+        assert "started again in 1.0 s" in record.getMessage()
+        assert bool(record.exc_info) is traced
+
+
+def test_a_part_is_ailing_while_it_fails_has_ended_or_is_quiet_for_too_long() -> None:
+    """And it is vital only where telemetry is lost without it."""
+    now = [1000.0]
+    supervisor = Supervisor(clock_unix_s=lambda: now[0])
+    alive = [True]
+    writer = Task("store writer", vital=True, alive=lambda: alive[0])
+    evaluator = Task("evaluator", quiet_s=300)
+    supervisor.add(writer, evaluator, Task("forwarder"))
+    assert (supervisor.vital, supervisor.degraded) == ([], [])
+    now[0] = 1301.0
+    assert supervisor.degraded == ["evaluator (no success for 301 s)"]
+    evaluator.succeeded(1300.0)
+    assert supervisor.degraded == []
+    evaluator.failed(ValueError("secret"))
+    alive[0] = False
+    assert supervisor.degraded == ["evaluator (ValueError)"]
+    assert supervisor.vital == ["store writer (ended)"]
+    assert [task.name for task, _ in supervisor.report()] == [
+        "evaluator",
+        "forwarder",
+        "store writer",
+    ]
+
+
+def test_stopping_ends_what_runs() -> None:
+    """Also in the middle of a pause."""
+
+    async def run() -> None:
+        supervisor = Supervisor()
+        supervisor.start(Task("a"), failing)
+        supervisor.start(Task("b"), asyncio.Event().wait)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(supervisor.stop(), 30)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())

@@ -1,0 +1,31 @@
+"""Instants as they are in a page's address: unix seconds or ISO 8601. Pure."""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_NS: Final = 1_000_000_000
+LATEST_UNIX_S: Final = 2**63 // _NS - 1
+
+
+def instant_unix_ns(text: str) -> int | None:
+    """Return an instant, from unix seconds or ISO 8601; None if it is neither."""
+    match = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text, flags=re.ASCII)
+    if match and int(match[1]) <= LATEST_UNIX_S:
+        return int(match[1]) * _NS + int((match[2] or "0").ljust(9, "0"))
+    try:
+        at = datetime.fromisoformat(text)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        since = at - datetime(1970, 1, 1, tzinfo=UTC)
+        nanoseconds = (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000
+        if 0 <= nanoseconds <= LATEST_UNIX_S * _NS:
+            return nanoseconds
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def seconds_text(unix_ns: int) -> str:
+    """Return unix seconds, with no more digits than needed."""
+    whole, rest = divmod(unix_ns, _NS)
+    return f"{whole}.{rest:09d}".rstrip("0") if rest else str(whole)
