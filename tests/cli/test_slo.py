@@ -175,6 +175,25 @@ def test_an_objective_that_counts_none_of_the_requests_says_why(
     assert told["blind"] == "none_selected"
 
 
+def test_an_objective_with_groups_is_blind_as_a_whole(
+    file: Path,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Each group lacks too few values to say so by itself; it is said once."""
+    file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
+    fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
+    at = ["--at", str(START_S + 2_000), "--database", url]
+    assert slo("status", str(file), *at).stdout.count("blind in the last hour") == 1
+    lines = slo("status", str(file), *at, "--format", "json").stdout.splitlines()
+    told = [json.loads(line) for line in lines]
+    assert {each["slo"]: each["blind"] for each in told if each["blind"]} == {
+        'chat{tenant="other"}': "unknown"
+    }
+    assert len(told) == 41
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
 def test_rules_that_promtool_refuses_are_a_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
