@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cli.addresses import authority
 from cli.newest import of_the_newest
+from cli.own_metrics import TIMEOUT_S, own_series
 from cli.text import usd as usd_text
-from cli.told import TIMEOUT_S, told
 from server import probes
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
@@ -238,7 +238,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Report parts that failed since the start and work again; /readyz names those that fail."""
-    samples = told(host, port, access, "tailspan_task_")
+    samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0
     for sample in samples:
@@ -267,7 +267,7 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """What was refused of what was meant for us, since the collector was started; nothing where
     nothing was."""
     refused: dict[str, float] = {}
-    for sample in told(host, port, access, "tailspan_collector_items_total"):
+    for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:
             reason = printable(sample.labels.get("reason", ""), probes.WIDEST_WHY)
             refused[reason] = refused.get(reason, 0) + sample.value
@@ -291,7 +291,7 @@ _REFUSED_MENDS = {
 
 def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether each target that is scraped answers; nothing where none is."""
-    samples = told(host, port, access, "tailspan_scrape_")
+    samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
         if sample.name == "tailspan_scrape_failures_total":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from cli.checks import Finding, length
 from cli.newest import of_the_newest
-from cli.told import told
+from cli.own_metrics import own_series
 from server import probes
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
@@ -27,7 +27,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
     own_s: dict[str, float] = {}
-    for sample in told(host, port, access, ("tailspan_clock_", "tailspan_retention_")):
+    for sample in own_series(host, port, access, ("tailspan_clock_", "tailspan_retention_")):
         if sample.name in ("tailspan_clock_jump_seconds", "tailspan_retention_behind_seconds"):
             own_s[sample.name] = sample.value
         source = sample.labels.get("source", "")

@@ -17,8 +17,8 @@ from cli.explanation_text import compared_with, of_answer
 from cli.options import Question as Asked
 from cli.options import ask, nothing_found, question_options, silence
 from diagnosis.explanation import Verdict
+from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
-from diagnosis.told import as_json
 
 FOUND = 1
 """Exit status where the tail has grown: it should stop a pipeline."""

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cli.checks import Finding
 from cli.gpu_tables import reasons, whys
 from cli.newest import of_the_newest
-from cli.told import told
+from cli.own_metrics import own_series
 from server import probes
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup
@@ -119,7 +119,7 @@ def owners(url: str | None) -> Iterator[Finding]:
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Whether each reader of GPUs of a running Tailspan tells; nothing where none does."""
-    samples = told(host, port, access, "tailspan_gpu_reader_")
+    samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
         if sample.name == "tailspan_gpu_reader_failures_total":

@@ -6,38 +6,61 @@ reach.
 
 import os
 import sys
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from cli.collect import collect
-from cli.config import config
-from cli.cost import cost
-from cli.dashboards import dashboards
-from cli.doctor import doctor
-from cli.explain import explain
-from cli.gpus import gpus
-from cli.requests import requests
-from cli.simulate import simulate
-from cli.slo import slo
-from cli.stats import stats
-from cli.ui import ui
 from cli.unreachable import Unreachable
-from cli.up import up
 from store.errors import StoreError
 
+COMMANDS: Final = {
+    "up": "Run the collector, the exporter and the explorer as one, until Ctrl-C.",
+    "collect": "Run the collector and the exporter, until Ctrl-C.",
+    "ui": "Run the explorer alone, until Ctrl-C.",
+    "requests": "Print requests: what each waited for, and how it ended.",
+    "stats": "Count requests and print their percentiles, in groups.",
+    "explain": "Explain why a latency grew.",
+    "cost": "Print what serving cost: requests, recomputation, idle time and loading.",
+    "slo": "Check objectives, make their rules, show where they stand, notify.",
+    "config": "Show each engine's configuration, or what two differ in.",
+    "gpus": "Show what each GPU does now, or send its samples to a collector.",
+    "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
+    "doctor": "Check each connection and the local GPUs, and say how to repair what fails.",
+    "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
+}
+"""Each command, in the module of its name, and its line in `tailspan --help`. A command is
+imported when it is used: all of them take a second."""
 
-class Verbs(click.Group):
-    """A group whose verbs end quietly when nobody reads on, and say in a sentence what failed."""
+
+class Commands(click.Group):
+    """A group that imports a command when it is used, ends quietly when the reader of its output
+    is gone, and reports in a sentence what failed."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None where there is no such command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
+        """Run the command."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
+            # `| head` has read enough. What is still in the buffer is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except StoreError as error:
@@ -45,27 +68,10 @@ class Verbs(click.Group):
         return result
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tailspan", prog_name="tailspan")
 def tailspan() -> None:
     """Why did the tail grow? Latency and SLOs of vLLM servers, request by request."""
-
-
-for _verb in (
-    up,
-    collect,
-    ui,
-    requests,
-    stats,
-    explain,
-    cost,
-    slo,
-    config,
-    dashboards,
-    gpus,
-    doctor,
-    simulate,
-):
-    tailspan.add_command(_verb)
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 
 from alerts.errors import AlertsError
+from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel
 from alerts.notify.configuration import Configuration, load_configuration
-from alerts.notify.courier import RENDER
 from alerts.notify.example import example
 from alerts.notify.message import Message, Transition
 from alerts.notify.posting import Sender, Verdict

@@ -17,7 +17,7 @@ from alerts.places import expanded
 from analysis.blind_objectives import blind_reason
 from cli.checks import Finding
 from cli.newest import of_the_newest
-from cli.told import told
+from cli.own_metrics import own_series
 from exporters.slo import LATE
 from server import probes
 from server.client_access import OPEN, Access
@@ -71,7 +71,7 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
     """Return the objectives on `/metrics`, each with why it is blind there: `late`, or None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    for sample in told(host, port, access, "tailspan_slo_"):
+    for sample in own_series(host, port, access, "tailspan_slo_"):
         slo = sample.labels.get(vocabulary.SLO, "")
         if sample.name == vocabulary.EVENTS:
             events[slo] = events.get(slo, 0) + int(sample.value)  # of all groups together

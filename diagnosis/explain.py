@@ -12,8 +12,8 @@ import numpy as np
 from diagnosis.attainment import Attainment, Threshold, attainment
 from diagnosis.case import Case, case_of
 from diagnosis.causes.claim import Claim, Evidence, settled
+from diagnosis.consistency import contradictions
 from diagnosis.dimensions import hardest_hit
-from diagnosis.doubts import doubts
 from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
 from diagnosis.hidden import Hidden, claims_of, hidden, wide_share
 from diagnosis.onset import onset_unix_ns
@@ -104,7 +104,7 @@ def explain(
         )
     answer = _explained(question, servers, now, before, tails, share, attained)
     # Those of the baseline too: some of them may have waited into the window.
-    return replace(answer, doubts=doubts(requests, servers.engines, window))
+    return replace(answer, doubts=contradictions(requests, servers.engines, window))
 
 
 def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:

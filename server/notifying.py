@@ -11,8 +11,8 @@ from functools import partial
 
 from sqlalchemy import Engine
 
+from alerts.notify.channel_sender import Attempt, ChannelSender, Result
 from alerts.notify.channels import Channel
-from alerts.notify.courier import Attempt, Courier, Result
 from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
@@ -69,8 +69,8 @@ class Notifying:
         self._clock_unix_ns = clock_unix_ns
         self._begun = False
         self._stop = threading.Event()
-        self._couriers = [
-            Courier(
+        self._senders = [
+            ChannelSender(
                 engine,
                 channel,
                 Sender(channel),
@@ -104,9 +104,9 @@ class Notifying:
     def counts(self) -> dict[tuple[str, str], int]:
         """Attempts since the start, by channel and result."""
         return {
-            (courier.channel.name, str(result)): count
-            for courier in self._couriers
-            for result, count in courier.counts.items()
+            (sender.channel.name, str(result)): count
+            for sender in self._senders
+            for result, count in sender.counts.items()
         }
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
@@ -123,8 +123,8 @@ class Notifying:
                 continue
             if not delivering:
                 # Not before: what was under way at the last end may be over by now.
-                for courier, wake in zip(self._couriers, self._wakes, strict=True):
-                    self._start(courier.channel.name, partial(self._run, courier, wake))
+                for sender, wake in zip(self._senders, self._wakes, strict=True):
+                    self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
             for wake in self._wakes:
                 wake.set()
@@ -135,14 +135,14 @@ class Notifying:
             self._begun = True
         self._notifier.enqueue(self._clock_unix_ns() // 10**9)
 
-    def _run(self, courier: Courier, wake: threading.Event) -> None:
+    def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
         def deliver() -> None:
-            for attempt in courier.deliver(self._stop.is_set):
-                self._tell(courier.channel, attempt)
+            for attempt in sender.deliver(self._stop.is_set):
+                self._tell(sender.channel, attempt)
 
         while not self._stop.is_set():
             wake.clear()
-            self._survives(deliver, courier.channel.name)
+            self._survives(deliver, sender.channel.name)
             wake.wait(POLL_S)
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:

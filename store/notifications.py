@@ -102,7 +102,7 @@ def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[str]) -> None:
     """Give up what waits for channels that are not among these, and end what is repeated of
-    objectives that are not. Before any courier runs."""
+    objectives that are not. Before any sender runs."""
     due = _read(engine, select(NOTIFICATIONS).where(NOTIFICATIONS.c.next_unix_s.is_not(None)))
     ended = []
     for row in due:

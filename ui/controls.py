@@ -24,13 +24,25 @@ EVERYTHING: Final = ""
 
 
 def current() -> View:
-    """The view of this session; read from the page's address when the session is new."""
+    """Return the view of this session; read from the page's address when the session is new."""
     if "view" not in st.session_state:
-        view, notices = views.parse(dict(st.query_params))
-        st.session_state["view"] = view
-        st.session_state["notices"] = notices
+        _read_address()
     kept: View = st.session_state["view"]
     return kept
+
+
+def follow_address() -> None:
+    """Read the page's address again where the browser has changed it: Back and Forward."""
+    if dict(st.query_params) != st.session_state.get("address"):
+        _read_address()
+
+
+def _read_address() -> None:
+    address = dict(st.query_params)
+    view, notices = views.parse(address)
+    st.session_state["view"] = view
+    st.session_state["notices"] = notices
+    st.session_state["address"] = address
 
 
 def change(view: View) -> None:
@@ -45,6 +57,7 @@ def write_address(view: View) -> None:
     written = views.parameters(view)
     if dict(st.query_params) != written:
         st.query_params.from_dict(written)
+    st.session_state["address"] = written
 
 
 def navigation(page: Page) -> None:

@@ -63,6 +63,7 @@ def show() -> None:
     )
     if not sign_in.passes():
         return
+    controls.follow_address()
     view = controls.current()
     page = BY_KEY[view.page]
     controls.navigation(page)

@@ -8,7 +8,7 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from diagnosis.account import Account
-from store.standing import Standing
+from store.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui import growth, sources, wording
 from ui.headline import term
@@ -63,7 +63,7 @@ def _most(told: Account, whole_s: float) -> str:
     return f"Most of it: {', '.join(named)}." if named else ""
 
 
-def standing(row: Mapping[str, Any], found: Mapping[str, Standing]) -> str | None:
+def standing(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
     """How it compares with its like; None where it has no latency to compare."""
     like = " ".join(
         [

@@ -13,10 +13,10 @@ from sqlalchemy import Engine
 
 from diagnosis.account import Account, account
 from diagnosis.arrow import REQUEST_COLUMNS, requests_of
+from store.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.named import named, oldest_request_unix_ns
 from store.neighbours import neighbours, place_of
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
-from store.standing import LATENCIES, Standing, standings
 from telemetry.requests import Outcome
 from ui import company, reading, strips
 from ui.company import Company
@@ -43,7 +43,7 @@ class Story:
     engine: Sequence[Strip]
     gpus: Sequence[Strip]
     throttled: str | None
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, LatencyRank]
     simulated: bool
 
 
@@ -123,7 +123,7 @@ def _story(engine: Engine, key: RequestKey) -> Story:
     )
 
 
-def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, Standing]:
+def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, LatencyRank]:
     received = int(row["received_unix_ns"])
     values_s = {name: row[name] for name in LATENCIES if row[name] is not None}
     if not Outcome(row["outcome"]).answered:
@@ -131,4 +131,4 @@ def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, Standing]:
     if row["streamed"] is False:
         values_s.pop("ttft_s", None)
     hour = Window(max(0, received - HALF_HOUR_NS), received + HALF_HOUR_NS)
-    return standings(engine, hour, {label: row[label] for label in LIKE}, values_s)
+    return latency_ranks(engine, hour, {label: row[label] for label in LIKE}, values_s)

@@ -116,7 +116,7 @@ class Notifier:
     def newest(self, row: Notification) -> str:
         """A row's message with figures of the last minute, where it is of what goes on.
 
-        From any thread. They are kept here and not in the row, which is its courier's to write.
+        From any thread. They are kept here and not in the row, which is its sender's to write.
         """
         if row.transition != Transition.FIRING:
             return row.message

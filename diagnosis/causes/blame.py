@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from diagnosis.case import Case
-from diagnosis.causes.elsewhere import log_skew_elsewhere
-from diagnosis.causes.newcomers import flooded, of_all_tenants
 from diagnosis.causes.once import once
 from diagnosis.causes.restarts import restarts
 from diagnosis.causes.stalls import steadiness, surplus_ratio
+from diagnosis.causes.traffic_growth import flooded, of_all_tenants
+from diagnosis.causes.without_restarts import log_skew_elsewhere
 from diagnosis.requests import Requests
 from diagnosis.terms import TERM
 from diagnosis.work import uncached_tokens

@@ -4,8 +4,8 @@ from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
 from diagnosis.causes.levers import lever
-from diagnosis.causes.newcomers import driven_by
 from diagnosis.causes.queueing import of_prefills
+from diagnosis.causes.traffic_growth import driven_by
 from diagnosis.question import Metric
 
 ID = "decode_batch_growth"

@@ -5,7 +5,7 @@ import numpy as np
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held import adapters_load
+from diagnosis.causes.held_back import adapters_load
 from diagnosis.causes.machine import steady_surplus
 from diagnosis.causes.queueing import OF_SEATS, waiting
 from diagnosis.causes.stalls import stalled_while_queued_s

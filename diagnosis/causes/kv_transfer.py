@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held import by_fetched_kv, for_adapter
+from diagnosis.causes.held_back import by_fetched_kv, for_adapter
 
 ID = "kv_transfer"
 SUMMARY = "requests wait for keys and values that another server or store sends"

@@ -3,8 +3,8 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.newcomers import driven_by, of_few_prompts
 from diagnosis.causes.queueing import waiting
+from diagnosis.causes.traffic_growth import driven_by, of_few_prompts
 
 ID = "long_prompt_blocking"
 SUMMARY = "short requests wait behind the prefill of a few very long prompts"

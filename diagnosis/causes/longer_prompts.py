@@ -3,8 +3,8 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.newcomers import of_few_prompts
 from diagnosis.causes.queueing import waiting
+from diagnosis.causes.traffic_growth import of_few_prompts
 from diagnosis.requests import FloatArray
 
 ID = "longer_prompts"

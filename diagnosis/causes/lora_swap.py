@@ -3,7 +3,7 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence
-from diagnosis.causes.held import adapters_load, for_adapter
+from diagnosis.causes.held_back import adapters_load, for_adapter
 from diagnosis.causes.levers import lever
 
 ID = "lora_swap"

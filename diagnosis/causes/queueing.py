@@ -9,14 +9,14 @@ import numpy as np
 
 from diagnosis.case import Case
 from diagnosis.causes import blame
-from diagnosis.causes.elsewhere import (
+from diagnosis.causes.held_back import adapters_load, by_adapter, by_fetched_kv
+from diagnosis.causes.once import once
+from diagnosis.causes.traffic_growth import flooded
+from diagnosis.causes.without_restarts import (
     log_missed_elsewhere,
     log_skew_elsewhere,
     prompts_grew_all_along,
 )
-from diagnosis.causes.held import adapters_load, by_adapter, by_fetched_kv
-from diagnosis.causes.newcomers import flooded
-from diagnosis.causes.once import once
 from diagnosis.question import Metric
 from diagnosis.requests import FloatArray
 

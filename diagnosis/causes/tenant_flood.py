@@ -3,8 +3,8 @@
 from diagnosis.case import Case
 from diagnosis.causes import blame
 from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.newcomers import flooded
 from diagnosis.causes.queueing import waiting
+from diagnosis.causes.traffic_growth import flooded
 
 ID = "tenant_flood"
 SUMMARY = "one tenant sends many times its usual traffic, and the others wait behind it"

@@ -26,8 +26,8 @@ from tailspan_vllm.spans import span_of
 
 from alerts.evaluator import Evaluator
 from alerts.generate import tailspan_rules
+from alerts.notify.channel_sender import ChannelSender
 from alerts.notify.configuration import load_configuration
-from alerts.notify.courier import Courier
 from alerts.notify.notifier import Notifier
 from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
@@ -371,7 +371,9 @@ channels:
     notifier = Notifier(engine, objectives, channels, explorer_url=lambda: EXPLORER)
     notifier.enqueue(later)
     for channel in channels:
-        (attempt,) = Courier(engine, channel, Sender(channel), clock_s=lambda: later).deliver()
+        (attempt,) = ChannelSender(
+            engine, channel, Sender(channel), clock_s=lambda: later
+        ).deliver()
         assert attempt.answer.status == 200, attempt
     rows = read_notifications(engine, "chat")
     assert {row.state for row in rows} == {"delivered"}

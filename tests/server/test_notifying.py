@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.notify import posting
+from alerts.notify.channel_sender import Attempt, Result
 from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.courier import Attempt, Result
 from alerts.notify.posting import Answer
 from alerts.openslo import OBJECTIVES, load
 from alerts.secrets import Secret

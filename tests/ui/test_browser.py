@@ -69,6 +69,38 @@ def test_an_open_request_stays_open_while_the_page_refreshes(
     assert name in page.locator(".headline b").last.inner_text()
 
 
+def test_back_and_forward_go_through_the_views(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """From page to page, of a range and of a filter; what is shown is what the address says."""
+    address = explorer(database(*fleet(1000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests&last=15m")
+    page.locator("button[data-key]").first.wait_for()
+    page.get_by_role("radio", name="1h", exact=True).click()
+    page.wait_for_url("**last=1h*")
+    page.get_by_role("radio", name="Fleet").click()
+    page.wait_for_url("**page=fleet*")
+    fleet_title = page.get_by_role("heading", name="What is the fleet doing?")
+    fleet_title.wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="What did requests wait for?").wait_for()
+    assert "last=1h" in page.url
+    page.go_back()
+    page.wait_for_url("**last=15m*")
+    page.locator("[aria-checked=true]", has_text="15m").wait_for()
+    page.go_forward()
+    page.locator("[aria-checked=true]", has_text="1h").wait_for()
+    page.go_forward()
+    fleet_title.wait_for()
+    page.reload()
+    fleet_title.wait_for()
+    assert "page=fleet" in page.url
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_does_not_scroll_sideways(
     explorer: Callable[[str], str],

@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.account import Account, account
 from diagnosis.arrow import requests_of
-from store.standing import Standing
+from store.latency_rank import LatencyRank
 from ui import request_wording
 
 Rows = Callable[..., pa.Table]
@@ -62,14 +62,14 @@ def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Requ
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (Standing(1001, 987, 13), "slower than <b>99 %</b> of 1,000 by"),
-        (Standing(1001, 1000, 0), "slower than <b>all</b> of 1,000 by"),
-        (Standing(101, 10, 90), "quicker than <b>90 %</b> of 100 by"),
-        (Standing(8, 7, 0), "too few to compare with (7)"),
+        (LatencyRank(1001, 987, 13), "slower than <b>99 %</b> of 1,000 by"),
+        (LatencyRank(1001, 1000, 0), "slower than <b>all</b> of 1,000 by"),
+        (LatencyRank(101, 10, 90), "quicker than <b>90 %</b> of 100 by"),
+        (LatencyRank(8, 7, 0), "too few to compare with (7)"),
     ],
 )
 def test_it_is_placed_among_its_like(
-    request_rows: Rows, one_request: Request, place: Standing, said: str
+    request_rows: Rows, one_request: Request, place: LatencyRank, said: str
 ) -> None:
     """With how many there are."""
     row, _ = told(request_rows, one_request())

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import alerts.notify
 from alerts.notify import alertmanager, pagerduty, slack, webhook
+from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel, Kind
-from alerts.notify.courier import RENDER
 from alerts.notify.message import Message, Transition
 from alerts.secrets import Secret
 

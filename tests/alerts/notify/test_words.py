@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel, Kind
-from alerts.notify.courier import RENDER
 from alerts.notify.message import Message, Transition
 from alerts.notify.words import facts, length, text, title
 from alerts.secrets import Secret

@@ -1,7 +1,7 @@
 """Delivers what a channel has in the outbox, in order, and keeps what became of it.
 
 At least once: after a crash between an answer and its keeping, the message goes out again,
-under the same key. One courier per channel, so that a slow one holds up nobody else.
+under the same key. One sender per channel, so that a slow one holds up nobody else.
 """
 
 import math
@@ -49,7 +49,7 @@ class Attempt:
     repeat: bool
 
 
-class Courier:
+class ChannelSender:
     """Delivers for one channel.
 
     Args:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnosis.doubts import doubts
+from diagnosis.consistency import contradictions
 from diagnosis.question import Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Samples
@@ -29,16 +29,16 @@ def _requests(number: int) -> Requests:
 
 def test_a_queue_that_adds_up_raises_no_doubt() -> None:
     """Four requests a second that wait two seconds each are eight waiting."""
-    assert not doubts(_requests(400), _told(8.0), WINDOW)
+    assert not contradictions(_requests(400), _told(8.0), WINDOW)
 
 
 @pytest.mark.parametrize("number", [100, 800])
 def test_a_queue_that_does_not_add_up_is_said_to(number: int) -> None:
     """Rows that are missing, or too many: either way the sentence names the replica."""
-    (doubt,) = doubts(_requests(number), _told(8.0), WINDOW)
+    (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
     assert doubt.startswith("r0 says that 8.0 requests waited")
 
 
 def test_a_queue_of_next_to_nothing_is_not_held_against_anybody() -> None:
     """Where less than one request waits, a sample a second is no measure."""
-    assert not doubts(_requests(4), _told(0.5), WINDOW)
+    assert not contradictions(_requests(4), _told(0.5), WINDOW)

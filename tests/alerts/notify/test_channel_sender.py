@@ -1,4 +1,4 @@
-"""What a courier makes of the outbox, by answers that a test gives and a clock that it sets."""
+"""What a sender makes of the outbox, by answers that a test gives and a clock that it sets."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from alerts.notify.channel_sender import ChannelSender, Result
 from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.courier import Courier, Result
 from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.posting import Answer
 from alerts.notify.retrying import GIVE_UP_S
@@ -29,7 +29,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 class Scene:
-    """A courier with a clock, answers to give, and what it sent."""
+    """A sender with a clock, answers to give, and what it sent."""
 
     def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
         self.now_s = NOW_S
@@ -41,8 +41,8 @@ class Scene:
         self.restart()
 
     def restart(self) -> None:
-        """A new courier on the same outbox."""
-        self.courier = Courier(
+        """A new sender on the same outbox."""
+        self.sender = ChannelSender(
             self._engine, self._channel, self._send, clock_s=lambda: self.now_s, chance=lambda: 0.0
         )
 
@@ -71,7 +71,7 @@ class Scene:
     def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
         """What is delivered so much later."""
         self.now_s += after_s
-        return [(each.row.transition, each.result) for each in self.courier.deliver()]
+        return [(each.row.transition, each.result) for each in self.sender.deliver()]
 
     @property
     def rows(self) -> dict[str, Notification]:
@@ -136,7 +136,7 @@ def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
     assert on.rows["firing"].problem == "status 400: wrong"
     assert on.rows["resolved"].problem == "not told, for its beginning could not be"
     assert {row.state for row in on.rows.values()} == {"dead"}
-    assert on.courier.counts[Result.DEAD] == 1
+    assert on.sender.counts[Result.DEAD] == 1
 
 
 def test_after_six_hours_of_failures_it_is_given_up(scene: Callable[..., Scene]) -> None:
@@ -208,7 +208,7 @@ def test_who_stops_leaves_the_rest(scene: Callable[..., Scene]) -> None:
     """It is still there the next time."""
     on = scene()
     on.add()
-    assert on.courier.deliver(lambda: True) == []
+    assert on.sender.deliver(lambda: True) == []
     assert on.deliver() == [("firing", Result.DELIVERED)]
 
 
@@ -219,9 +219,9 @@ def test_what_was_delivered_and_not_kept_is_delivered_again(
     on = scene()
     on.add()
     with monkeypatch.context() as crash:
-        crash.setattr("alerts.notify.courier.keep_notifications", lambda *_: 1 / 0)
+        crash.setattr("alerts.notify.channel_sender.keep_notifications", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            on.courier.deliver()
+            on.sender.deliver()
     assert on.deliver() == [("firing", Result.DELIVERED)]
     assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
     assert len(on.sent) == 2
@@ -231,6 +231,6 @@ def test_an_attempt_says_whether_it_repeats(scene: Callable[..., Scene]) -> None
     """So that a log need not."""
     on = scene(Kind.ALERTMANAGER)
     on.add()
-    assert [each.repeat for each in on.courier.deliver()] == [False]
+    assert [each.repeat for each in on.sender.deliver()] == [False]
     on.now_s += 60
-    assert [each.repeat for each in on.courier.deliver()] == [True]
+    assert [each.repeat for each in on.sender.deliver()] == [True]

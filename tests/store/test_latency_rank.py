@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine
 
+from store.latency_rank import LatencyRank, latency_ranks
 from store.queries import Window
-from store.standing import Standing, standings
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -35,14 +35,14 @@ def test_a_value_stands_among_those_that_have_one(engine: Engine, request_row: R
     ]
     with Writer(engine) as writer:
         writer.submit(rows, []).result()
-    found = standings(engine, ALL, {"model": "m"}, {"ttft_s": 0.1 * 8, "e2e_s": 8.0})
-    assert found == {"ttft_s": Standing(10, 7, 2), "e2e_s": Standing(11, 7, 3)}
-    assert standings(engine, ALL, {"model": "m"}, {}) == {}
-    nobody = standings(engine, ALL, {"model": "x"}, {"e2e_s": 1.0})
-    assert nobody == {"e2e_s": Standing(0, 0, 0)}
+    found = latency_ranks(engine, ALL, {"model": "m"}, {"ttft_s": 0.1 * 8, "e2e_s": 8.0})
+    assert found == {"ttft_s": LatencyRank(10, 7, 2), "e2e_s": LatencyRank(11, 7, 3)}
+    assert latency_ranks(engine, ALL, {"model": "m"}, {}) == {}
+    nobody = latency_ranks(engine, ALL, {"model": "x"}, {"e2e_s": 1.0})
+    assert nobody == {"e2e_s": LatencyRank(0, 0, 0)}
 
 
 def test_another_latency_has_no_standing(engine: Engine) -> None:
     """The error names it and those that have one."""
     with pytest.raises(ValueError, match=r"'queue_s' has no standing; allowed: ttft_s, e2e_s"):
-        standings(engine, ALL, {}, {"queue_s": 1.0})
+        latency_ranks(engine, ALL, {}, {"queue_s": 1.0})

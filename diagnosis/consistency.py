@@ -23,7 +23,7 @@ WAITING: Final = 1.0
 """Requests waiting in the mean: of fewer, a sample each second says too little."""
 
 
-def doubts(requests: Requests, engines: Samples, window: Span) -> list[str]:
+def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
     """Sentences, one for each replica whose queue does not add up.
 
     Args:

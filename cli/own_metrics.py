@@ -14,7 +14,9 @@ MOST_BYTES: Final = 64 * 2**20
 """A thousand replicas export about 40 MB, and the series that are read here come last."""
 
 
-def told(host: str, port: int, access: Access, prefix: str | tuple[str, ...]) -> "list[Sample]":
+def own_series(
+    host: str, port: int, access: Access, prefix: str | tuple[str, ...]
+) -> "list[Sample]":
     """Return the samples whose names have one of these prefixes.
 
     The list is empty if no program listens there, or if it is another program.

@@ -16,7 +16,7 @@ from telemetry.requests import Outcome
 LATENCIES: Final = ("ttft_s", "e2e_s")
 
 
-class Standing(NamedTuple):
+class LatencyRank(NamedTuple):
     """Among how many, itself included; how many were quicker, and how many slower."""
 
     number: int
@@ -24,12 +24,12 @@ class Standing(NamedTuple):
     slower: int
 
 
-def standings(
+def latency_ranks(
     engine: Engine,
     window: Window,
     equals: Mapping[str, str | None],
     values_s: Mapping[str, float],
-) -> dict[str, Standing]:
+) -> dict[str, LatencyRank]:
     """Where values stand among a window's requests.
 
     Of TTFT among the answers that were streamed: the first byte of another is its last. Of E2E
@@ -57,7 +57,7 @@ def standings(
     with reading(engine) as connection:
         found = [int(each or 0) for each in connection.execute(statement).one()]
     return {
-        name: Standing(*found[3 * place : 3 * place + 3]) for place, name in enumerate(values_s)
+        name: LatencyRank(*found[3 * place : 3 * place + 3]) for place, name in enumerate(values_s)
     }
 
 
