@@ -12,9 +12,17 @@ from typing import Final
 from alerts import durations, vocabulary
 from alerts.blindness import REASONS
 from alerts.budget_rules import BUDGET_INTERVAL, budget_rules
-from alerts.burn_words import alerting_burn, budget_left, fired_by, first_step, of_objective, what
+from alerts.burn_words import (
+    alerting_burn,
+    budget_left,
+    fired_by,
+    first_step,
+    of_objective,
+    subject,
+    what,
+)
 from alerts.burnrate import Pair, detection_s
-from alerts.explorer_links import objective_link
+from alerts.explorer_links import group_filters, objective_link
 from alerts.indicators import Counted
 from alerts.objectives import Objective
 from alerts.rulefile import Alert, Group, Recording, literal, number
@@ -51,7 +59,7 @@ class _Rules:
         self._policy = objective.policy
         self._pairs = objective.policy.pairs
         self._labels = {vocabulary.SLO: objective.name}
-        self._link = literal(objective_link(objective, explorer_url))
+        self._link = literal(objective_link(objective, explorer_url)) + group_filters(objective)
 
     def groups(self) -> Iterator[Group]:
         recorded: set[int] = set()
@@ -59,6 +67,8 @@ class _Rules:
             pairs = [pair for pair in self._pairs if pair.severity == severity]
             rules: list[Recording | Alert] = []
             if not recorded:
+                if self._counted.places is not None:
+                    rules.append(Recording(vocabulary.PLACED, self._counted.places, self._labels))
                 rules.append(self._seen())
             lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
             for length_s in lengths:
@@ -115,7 +125,7 @@ class _Rules:
             vocabulary.ALERT_BURNING,
             self._any_alerting(pairs),
             {"severity": severity},
-            f"{self._objective.name}: the error budget burns"
+            f"{subject(self._objective)}: the error budget burns"
             ' {{ $value | printf "%.1f" }} times too fast',
             [
                 what(self._objective),
@@ -149,7 +159,7 @@ class _Rules:
         ]
         # Of two pairs one may fire while the other is held back: then nothing is.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
-        name = self._objective.name
+        name = subject(self._objective)
         return [
             self._alert(
                 vocabulary.ALERT_HELD_BACK,

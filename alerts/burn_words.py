@@ -7,12 +7,30 @@ Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotati
 from alerts import durations, vocabulary
 from alerts.burnrate import Pair
 from alerts.objectives import Goodput, Objective, RawRatio
-from alerts.rulefile import literal, quoted
+from alerts.rulefile import label_text, literal, quoted
 
 
 def of_objective(objective: Objective, name: str) -> str:
     """A recorded series of one objective."""
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
+
+
+def asked(objective: Objective, name: str) -> str:
+    """In a template: the value of a recorded series, of the alert's own group."""
+    if not objective.by:
+        return f"query `{of_objective(objective, name)}`"
+    own = "".join(f",{label}=%q" for label in objective.by)
+    values = " ".join(f"$labels.{label}" for label in objective.by)
+    series = f"{name}{{{vocabulary.SLO}={quoted(objective.name)}{own}}}"
+    return f"printf `{series}` {values} | query"
+
+
+def subject(objective: Objective) -> str:
+    """In a template: the objective's name, with the alert's group."""
+    if not objective.by:
+        return objective.name
+    labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
+    return f"{objective.name}{literal('{')}{labels}}}"
 
 
 def alerting_burn(objective: Objective, pair: Pair) -> str:
@@ -33,14 +51,14 @@ def fired_by(objective: Objective, pair: Pair) -> str:
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
-        asked = of_objective(objective, series)
-        return f"{{{{ with query `{asked}` }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
+        own = asked(objective, series)
+        return f"{{{{ with {own} }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
-    alerting = of_objective(objective, alerting_burn(objective, pair))
+    alerting = asked(objective, alerting_burn(objective, pair))
     unit = " s" if isinstance(objective.indicator, RawRatio) else ""
     return (
-        f"{{{{ with query `{alerting}` }}}}Fired by the last {long} and {short}:"
+        f"{{{{ with {alerting} }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
         f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}; they burn"
         f" {value(vocabulary.burn_rate(long), tenths)} and"
@@ -51,19 +69,25 @@ def fired_by(objective: Objective, pair: Pair) -> str:
 
 def budget_left(objective: Objective) -> str:
     """What is left of the period's budget, and for how long."""
-    left = of_objective(objective, vocabulary.BUDGET_LEFT)
-    lasts = of_objective(objective, vocabulary.EXHAUSTED_IN)
+    left = asked(objective, vocabulary.BUDGET_LEFT)
+    lasts = asked(objective, vocabulary.EXHAUSTED_IN)
     period = durations.render(objective.period_s)
     return (
-        f"{{{{ with query `{left}` }}}}"
+        f"{{{{ with {left} }}}}"
         f"Budget: {{{{ . | first | value | humanizePercentage }}}} of {period} is left"
-        f"{{{{ with query `{lasts}` }}}}; at this pace it lasts"
+        f"{{{{ with {lasts} }}}}; at this pace it lasts"
         " {{ . | first | value | humanizeDuration }}{{ end }}.{{ end }}"
     )
 
 
 def first_step(objective: Objective) -> str:
     """What to do first."""
+    if objective.by and isinstance(objective.indicator, Goodput):
+        # A tenant's name is not put into a command that somebody may paste into a shell.
+        return (
+            "First: open dashboard_url, or run `tailspan explain --incident` with the name of the"
+            " group as `tailspan slo status` prints it: either names the likely cause."
+        )
     if isinstance(objective.indicator, Goodput):
         return (
             "First: open dashboard_url, or run `tailspan explain --incident"

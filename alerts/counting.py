@@ -9,12 +9,15 @@ them are still to come. Counting is repeatable: what a crash interrupts is count
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from itertools import product
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
+from alerts import groups
 from alerts.burnrate import Counts
 from alerts.history import Bucket, History
 from alerts.judging import Verdict
@@ -34,6 +37,7 @@ from store.slo_counts import (
     stepped_counts,
     summed_counts,
 )
+from store.slo_groups import placed_groups
 from store.slo_marks import STEP_S
 from telemetry.requests import Source
 
@@ -68,6 +72,46 @@ class Count(Protocol):
         /,
     ) -> list[SloCount]:
         """The requests that ended in (from, to], judged."""
+
+
+def once(count: Count) -> Count:
+    """Count each stretch once, also where it is asked about for each group."""
+    known: dict[tuple[object, ...], list[SloCount]] = {}
+
+    def remembered(
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        counted = goodput.part.family if goodput.part else goodput.digest
+        key = (counted, from_s, to_s, bucket_s, received_from_s)
+        if key not in known:
+            known[key] = count(engine, goodput, from_s, to_s, bucket_s, received_from_s)
+        return known[key]
+
+    return remembered
+
+
+def by_second() -> Count:
+    """Count by the second, for an instant that is not the end of a step; each stretch once."""
+    counted = once(count_requests)
+
+    def count(
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        return counted(engine, goodput, from_s, to_s, 1, received_from_s)
+
+    return count
 
 
 class Tally(NamedTuple):
@@ -110,7 +154,7 @@ def read_tally(
         goodput: what is counted.
         from_s: in unix seconds.
         to_s: the same.
-        count: counts what is not kept yet, by whole steps; without it, by the second.
+        count: counts what is not kept yet; None for `by_second`.
         instants: the history is asked about nothing but stretches between two of these, `from`
             and `to`: of a month the database then adds up what it kept. None for any stretch.
     """
@@ -118,6 +162,8 @@ def read_tally(
     oldest_s = _oldest_s(engine)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
+    if goodput.part and kept:
+        since_s = kept.from_unix_s  # until it had a place, its requests counted in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -130,15 +176,20 @@ def read_tally(
             counts = summed_counts(engine, goodput.digest, edges)
         fresh_from_s = max(from_s, kept.until_unix_s)
     fresh_from_s = max(fresh_from_s, (since_s or to_s) - 1)
-    if count is None:
-        counts += count_requests(engine, goodput, fresh_from_s, to_s, 1)
-    elif fresh_from_s < to_s:
-        counts += count(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
+    if fresh_from_s < to_s:
+        fresh = (count or by_second())(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
+        counts += _own(goodput, fresh)
     history = _history(counts, to_s if since_s is None else since_s)
     real = history
     if any(each.simulated for each in counts):
         real = _history([each for each in counts if not each.simulated], history.since_s)
     return Tally(history, real, since_s, counts)
+
+
+def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
+    """The counts of the objective's own group."""
+    group = goodput.group_key
+    return [each for each in counts if each.group == group] if group else counts
 
 
 def _history(counts: Iterable[SloCount], since_s: int) -> History:
@@ -151,6 +202,8 @@ def step_counts(
 ) -> list[SloCount]:
     """The counts in (from, to] by steps, what is kept added up by the database; writes nothing.
 
+    Those of an objective with groups are of all of them together.
+
     Args:
         engine: from `open_database`.
         goodput: what is counted.
@@ -158,22 +211,28 @@ def step_counts(
         to_s: the same; the last step may be cut by it.
         step_s: a multiple of `EVALUATION_S`.
     """
-    kept = counted(engine, goodput.digest)
+    definitions = [goodput.digest]
+    if goodput.by and not goodput.part:
+        first = groups.key(groups.other(goodput.by))
+        keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
+        definitions = [goodput.digest + each for each in keys or [first]]
+    kept = counted(engine, definitions[0])
     oldest_s = _oldest_s(engine)
     found: list[SloCount] = []
     fresh_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
         fresh_s = max(from_s, min(to_s, kept.until_unix_s))
-        found = stepped_counts(engine, goodput.digest, from_s, fresh_s, step_s)
+        for each in definitions:
+            found += stepped_counts(engine, each, from_s, fresh_s, step_s)
     if oldest_s is not None and max(fresh_s, oldest_s - 1) < to_s:
         fresh_s = max(fresh_s, oldest_s - 1)
-        found += count_requests(engine, goodput, fresh_s, to_s, step_s)
+        found += _own(goodput, count_requests(engine, goodput, fresh_s, to_s, step_s))
     names = [str(verdict) for verdict in VERDICTS]
     totals: dict[int, list[int]] = {}
-    for each in found:
-        total = totals.setdefault(each.until_unix_s, [0] * len(names))
-        totals[each.until_unix_s] = [
-            before + getattr(each, name) for before, name in zip(total, names, strict=True)
+    for count in found:
+        total = totals.setdefault(count.until_unix_s, [0] * len(names))
+        totals[count.until_unix_s] = [
+            before + getattr(count, name) for before, name in zip(total, names, strict=True)
         ]
     return [
         SloCount(until, **dict[str, Any](zip(names, total, strict=True)))
@@ -182,14 +241,18 @@ def step_counts(
 
 
 def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
-    """Count the steps that are settled and not kept yet, and keep them."""
+    """Count the steps that are settled and not kept yet, and keep them: those of all groups
+    together, where the objective is of a group."""
     until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
-    kept = counted(engine, goodput.digest)
+    definition, keys = goodput.digest, [""]
+    if goodput.part:
+        definition = goodput.part.whole.digest
+        keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
+    kept = counted(engine, definition + keys[0])
     if kept is None:
-        oldest_s = _oldest_s(engine)
-        if oldest_s is None:
+        kept = first_stretch(engine)
+        if kept is None:
             return
-        kept = Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
     elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine)) is not None:
         # Counted by a clock that was ahead, so what was still to come is counted as nothing. What
         # ended before the oldest request that is left cannot be counted again.
@@ -197,15 +260,23 @@ def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
             kept = Counted(min(kept.from_unix_s, again_s), again_s)
-            keep_counts(engine, goodput.digest, [], kept)
+            keep_counts(engine, definition, [], kept, groups=keys)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
         counts = (count or count_requests)(
             engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
         )
         before, kept = kept, Counted(kept.from_unix_s, chunk_s)
-        if not keep_counts(engine, goodput.digest, counts, kept, since=before):
+        if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
             return  # another evaluator found requests to count again: the next time goes on there
+
+
+def first_stretch(engine: Engine) -> Counted | None:
+    """The empty stretch before the oldest request, where counting begins; None without requests."""
+    oldest_s = _oldest_s(engine)
+    if oldest_s is None:
+        return None
+    return Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
 
 
 def count_requests(
@@ -217,62 +288,85 @@ def count_requests(
     received_from_s: int | None = None,
 ) -> list[SloCount]:
     """The requests that ended in (from, to], judged, by buckets of when they ended, and those in
-    flight that are bad, by buckets of when they were last seen; simulated ones apart.
+    flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
+    objective is of a group, the requests of all groups, each apart.
 
     `received_from_s` says that none of them was received before, where that is known.
     """
+    part = goodput.part
+    where = part.whole.where if part else goodput.where
     columns = list(
         dict.fromkeys(
-            [*columns_of(goodput.where, goodput.good), "received_unix_ns", "e2e_s", "source"]
+            [*columns_of(where, goodput.good), "received_unix_ns", "e2e_s", "source", *goodput.by]
         )
     )
-    totals: dict[tuple[int, bool], np.ndarray] = {}
+    keys = [""]
+    if part:
+        keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
+    totals: dict[tuple[int, bool, str], np.ndarray] = {}
     start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
     window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
-    for part in in_parts(engine, window, AT_ONCE):
+    for some in in_parts(engine, window, AT_ONCE):
         # Of an hour's requests nearly all ended long before: they are not even fetched.
-        table = request_columns(engine, part, columns, ended_after_unix_ns=from_s * SECOND_NS)
-        codes = judge_table(goodput.where, goodput.good, table)
+        table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
+        codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)
         meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
         meant &= ended_ns <= to_s * SECOND_NS
         until_s = -(-ended_ns[meant] // (bucket_s * SECOND_NS)) * bucket_s
         simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[meant]
-        for kind in (False, True):
-            which = simulated == kind
+        place = np.zeros(len(until_s), np.int64)
+        if part:
+            place = groups.places_in(table.filter(pa.array(meant)), goodput.by, part.groups)
+        for kind, at in product((False, True), range(len(keys))):
+            which = (simulated == kind) & (place == at)
+            if not which.any():
+                continue
             instants, places = np.unique(until_s[which], return_inverse=True)
             cells = np.bincount(
                 places * len(VERDICTS) + codes[meant][which],
                 minlength=len(instants) * len(VERDICTS),
             ).reshape(len(instants), len(VERDICTS))
             for instant, counts in zip(instants.tolist(), cells, strict=True):
-                totals[instant, kind] = totals.get((instant, kind), 0) + counts
+                of = (instant, kind, keys[at])
+                totals[of] = totals.get(of, 0) + counts
     # After the rows: one that arrives in between is counted by the next evaluation, never twice.
-    for key, number in _bad_in_flight(engine, goodput, from_s, to_s, bucket_s).items():
-        totals[key] = totals.get(key, 0) + number * _ONE_BAD
+    reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
+    for (instant, kind, at), number in reported.items():
+        of = (instant, kind, keys[at])
+        totals[of] = totals.get(of, 0) + number * _ONE_BAD
     names = [str(verdict) for verdict in VERDICTS]
     return [
-        SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind)
-        for (until, kind), each in sorted(totals.items())
+        SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind, group=key)
+        for (until, kind, key), each in sorted(totals.items())
     ]
 
 
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
-) -> Counter[tuple[int, bool]]:
-    """Count the requests last seen in flight in (from, to] that are bad, by bucket and kind."""
+) -> Counter[tuple[int, bool, int]]:
+    """Count the requests last seen in flight in (from, to] that are bad, by bucket, kind and place
+    of their group."""
+    part = goodput.part
+    whole = part.whole if part else goodput
     wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
-    found: Counter[tuple[int, bool]] = Counter()
+    found: Counter[tuple[int, bool, int]] = Counter()
     for reports in in_flight_tables(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS):
         if not reports.num_rows:
             continue
         seen_ns = reports["seen_unix_ns"].to_numpy()
         age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
-        bad = bad_at(goodput, {name: reports[name] for name in KNOWN}, age_s)
+        bad = bad_at(whole, {name: reports[name] for name in KNOWN}, age_s)
+        if not bad.any():
+            continue
+        reports, seen_ns = reports.filter(pa.array(bad)), seen_ns[bad]
         until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
         simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
-        found.update(zip(until_s[bad].tolist(), simulated[bad].tolist(), strict=True))
+        place = np.zeros(len(until_s), np.int64)
+        if part:
+            place = groups.places_in(reports, goodput.by, part.groups)
+        found.update(zip(until_s.tolist(), simulated.tolist(), place.tolist(), strict=True))
     return found
 
 

@@ -215,13 +215,21 @@ class Reader:
         """Some of these texts, each once; all of them where the key is absent."""
         if key not in self:
             return allowed
-        node = self.node(key)
-        chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
-        if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
-            raise self.error(key, f"must be a sequence of some of: {', '.join(allowed)}")
+        chosen = self.texts(key, f"some of: {', '.join(allowed)}")
         for each in chosen:
             if each not in allowed:
                 raise self.error(key, f"{shown(each)}; allowed: {', '.join(allowed)}")
+        return chosen
+
+    def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
+        """A sequence of texts, each once; `allowed` says in the error which."""
+        node = self.node(key)
+        chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
+        if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
+            raise self.error(key, f"must be a sequence of {allowed}")
+        for each in chosen:
+            if not each.strip():
+                raise self.error(key, "holds an empty text")
             if chosen.count(each) > 1:
                 raise self.error(key, f"{shown(each)} is given twice")
         return tuple(chosen)

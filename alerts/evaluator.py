@@ -22,20 +22,25 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from alerts.burnrate import State
 from alerts.counting import (
     EVALUATION_S,
     LONGEST_REQUEST_S,
     SECOND_NS,
     SETTLED_S,
     Count,
+    Tally,
     count_requests,
     keep_tally,
+    once,
     read_tally,
 )
 from alerts.fresh import FreshCounts
-from alerts.history import History
+from alerts.history import History, states_at
 from alerts.incidents import Incident, advance, budget_spent
 from alerts.objectives import Goodput, Objective
+from alerts.places import Places
+from alerts.status import window_edges
 from store import dialects
 from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.queries import newest_request_unix_ns
@@ -81,6 +86,7 @@ class Evaluator:
         self._fresh = FreshCounts()
         # Of what others write we do not hear.
         self._count: Count = self._fresh.count if dialects.of(engine).ONE_WRITER else count_requests
+        self.places = Places(engine)
         self._elapsed_s = elapsed_s
         self._recount_from_s = elapsed_s()
         """Not before is anything old counted again."""
@@ -97,8 +103,15 @@ class Evaluator:
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
         for objective in self._objectives:
-            if isinstance(objective.indicator, Goodput):
-                changed += self._one(objective, objective.indicator, now_s)
+            if not isinstance(objective.indicator, Goodput):
+                continue
+            each_group: tuple[Objective, ...] = (objective,)
+            if objective.indicator.by:
+                each_group = self.places.update(objective, now_s)
+            count = once(self._count)
+            for each in each_group:
+                assert isinstance(each.indicator, Goodput)
+                changed += self._one(each, each.indicator, now_s, count)
         took_s = self._elapsed_s() - begun_s
         if recounted and took_s > EVALUATION_S:
             self._recount_from_s = self._elapsed_s() + RECOUNT_SHARE * took_s
@@ -125,7 +138,9 @@ class Evaluator:
             count_again(self._engine, oldest_s, marks)
         return old
 
-    def _one(self, objective: Objective, goodput: Goodput, now_s: int) -> list[Incident]:
+    def _one(
+        self, objective: Objective, goodput: Goodput, now_s: int, count: Count
+    ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         first_s = (
@@ -143,11 +158,18 @@ class Evaluator:
                 changed[each.severity, each.fired_s] = each
         if first_s > until_s:
             return []
-        keep_tally(self._engine, goodput, now_s, self._count)
+        keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
+        if not incidents and not changed and first_s == until_s:
+            # Mostly nothing burns: then the database adds up what it kept.
+            quick = self._tally_at(objective, goodput, until_s, count)
+            states = states_at(quick.history, until_s, objective.policy, objective.budget)
+            if State.FIRING not in states.values():
+                keep_evaluation(self._engine, objective.name, until_s, [])
+                return []
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
-        tally = read_tally(self._engine, goodput, from_s, until_s, self._count)
+        tally = read_tally(self._engine, goodput, from_s, until_s, count)
         for at_s in range(first_s, until_s + 1, EVALUATION_S):
             for severity in dict.fromkeys(pair.severity for pair in pairs):
                 known = incidents.get(severity)
@@ -162,7 +184,7 @@ class Evaluator:
                     incidents[severity] = found
                 else:
                     incidents.pop(severity, None)
-        self._keep(objective, goodput, until_s, list(changed.values()))
+        self._keep(objective, goodput, until_s, list(changed.values()), count)
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
@@ -173,14 +195,24 @@ class Evaluator:
         last_s = max(each for each in known if each <= until_s)
         return min(until_s, last_s // EVALUATION_S * EVALUATION_S + EVALUATION_S)
 
+    def _tally_at(self, objective: Objective, goodput: Goodput, at_s: int, count: Count) -> Tally:
+        """The counts of each window that ends at an instant."""
+        edges = window_edges(objective, at_s)
+        return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
+
     def _keep(
-        self, objective: Objective, goodput: Goodput, until_s: int, changed: Sequence[Incident]
+        self,
+        objective: Objective,
+        goodput: Goodput,
+        until_s: int,
+        changed: Sequence[Incident],
+        count: Count,
     ) -> None:
         rows = []
         if changed:
             # The whole period is read only where a burn needs a share of its budget.
             from_s = until_s - 2 * objective.period_s
-            history = read_tally(self._engine, goodput, from_s, until_s, self._count).history
+            history = read_tally(self._engine, goodput, from_s, until_s, count).history
             rows = [_row(each, history, objective) for each in changed]
         keep_evaluation(self._engine, objective.name, until_s, rows)
 

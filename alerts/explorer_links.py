@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from alerts.expression import Comparison, comparisons, conjuncts
+from alerts.groups import OTHER
 from alerts.objectives import Goodput, Objective
 
 LATENCIES: Final = {
@@ -45,11 +46,21 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
     return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"
 
 
+def group_filters(objective: Objective) -> str:
+    """Return the alert's group as a template that continues `objective_link`."""
+    return "".join(
+        f'{{{{ with $labels.{label} }}}}{{{{ if ne . "{OTHER}" }}}}&{label}={{{{ . | urlquery }}}}'
+        "{{ end }}{{ end }}"
+        for label in objective.by
+        if label in FILTERS
+    )
+
+
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
     """Return the page on an incident.
 
     Args:
-        slo: the name of its objective.
+        slo: the name of its objective; that of a group ends in the group.
         fired_unix_s: when it alerted.
         explorer_url: where the explorer is.
     """

@@ -26,6 +26,8 @@ SELECTING: Final = (
     "engine",
     "prompt_tokens",
 )
+GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
+"""Fields that `by` may name. Each number of prompt tokens would be a group."""
 DURATIONS: Final = (
     "ttft_s",
     "tpot_s",

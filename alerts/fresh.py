@@ -81,13 +81,14 @@ class FreshCounts:
         older = (
             self._count(engine, goodput, from_s, first_s, EVALUATION_S) if from_s < first_s else []
         )
+        counted = goodput.part.family if goodput.part else goodput.digest
         steps = range(first_s + EVALUATION_S, to_s + 1, EVALUATION_S)
 
         def times(until_s: int) -> int:
             return heard[until_s].times if until_s in heard else 0
 
         def is_known(until_s: int) -> bool:
-            known = self._known.get((goodput.digest, until_s))
+            known = self._known.get((counted, until_s))
             return known is not None and known[0] == times(until_s)
 
         for missing in _runs(steps, lambda step: not is_known(step)):
@@ -103,8 +104,8 @@ class FreshCounts:
             for count in counts:
                 by_step.setdefault(count.until_unix_s, []).append(count)
             for each in missing:
-                self._known[goodput.digest, each] = times(each), by_step.get(each, [])
-        return older + [count for each in steps for count in self._known[goodput.digest, each][1]]
+                self._known[counted, each] = times(each), by_step.get(each, [])
+        return older + [count for each in steps for count in self._known[counted, each][1]]
 
     def _forget(self, until_s: int) -> None:
         """Forget older steps: their counts are stored by now, or are made as after a start."""

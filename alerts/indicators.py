@@ -14,7 +14,7 @@ from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, LOOKED_AT_S, NONE
 from alerts.errors import RuleError
 from alerts.expression import Comparison, Expression, conjuncts, render
 from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
-from alerts.query_indicators import Queries, Seconds
+from alerts.query_indicators import Queries, Seconds, summed
 from alerts.rulefile import quoted
 from alerts.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 
@@ -46,6 +46,10 @@ class Counted(Protocol):
     def present(self) -> str:
         """Has a value while the counters are there."""
 
+    @property
+    def places(self) -> str | None:
+        """The groups that have a place, where Prometheus decides it."""
+
     def events(self, window: str) -> str:
         """All events."""
 
@@ -58,6 +62,7 @@ class OwnCounters:
     """Tailspan's counters, each request against the exact threshold."""
 
     slo: str
+    by: tuple[str, ...] = ()
     about: str = "Counted request by request, against the exact threshold."
     when_absent: str = (
         "First: check that Tailspan runs, that Prometheus scrapes it, and that it has this"
@@ -65,6 +70,7 @@ class OwnCounters:
     )
     in_explorer: bool = True
     outlived_s: int = 0
+    places: str | None = None
 
     def _of(self, name: str, *more: str) -> str:
         inside = ",".join([f"{vocabulary.SLO}={quoted(self.slo)}", *more])
@@ -74,7 +80,7 @@ class OwnCounters:
     def blind(self) -> Mapping[str, str]:
         """As `alerts.blindness` has it."""
         window = durations.render(LOOKED_AT_S)
-        events = self.events(window)
+        events = OwnCounters(self.slo).events(window)  # of all groups together
 
         def excluded(*more: str) -> str:
             return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"
@@ -93,17 +99,16 @@ class OwnCounters:
     @property
     def present(self) -> str:
         """Any of them."""
-        return f"sum({self._of(vocabulary.EVENTS)})"
+        return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
 
     def events(self, window: str) -> str:
         """All events."""
-        return f"sum(increase({self._of(vocabulary.EVENTS)}[{window}]))"
+        return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
 
     def bad(self, window: str) -> str:
         """All but the good ones."""
-        return (
-            f"{self.events(window)} - sum(increase({self._of(vocabulary.GOOD_EVENTS)}[{window}]))"
-        )
+        good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
+        return f"{self.events(window)} - {summed(self.by)}({good})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class Buckets:
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
     outlived_s: int = 0
+    places: str | None = None
 
     def _of(self, suffix: str, le: str = "") -> str:
         inside = ",".join(each for each in (self.selector, le) if each)
@@ -149,7 +155,7 @@ class Buckets:
 
 def of_tailspan(objective: Objective) -> Counted:
     """For servers watched by Tailspan, and for objectives from elsewhere."""
-    return _elsewhere(objective) or OwnCounters(objective.name)
+    return _elsewhere(objective) or OwnCounters(objective.name, objective.by)
 
 
 def of_vllm(objective: Objective) -> Counted:
@@ -164,6 +170,11 @@ def of_vllm(objective: Objective) -> Counted:
     where = f"{objective.file}:{objective.line}: {objective.name}"
     goodput = objective.indicator
     assert isinstance(goodput, Goodput)
+    if goodput.by:
+        raise RuleError(
+            f"{where}: vLLM's histograms have no labels for by: {', '.join(goodput.by)};"
+            " allowed: no by"
+        )
     comparison = _single(goodput, where)
     histogram = HISTOGRAMS[comparison.field]
     return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
@@ -172,7 +183,7 @@ def of_vllm(objective: Objective) -> Counted:
 def _elsewhere(objective: Objective) -> Counted | None:
     match objective.indicator:
         case QueryRatio() as queries:
-            return Queries(queries)
+            return Queries(queries, objective.name)
         case RawRatio() as ratio:
             return Seconds(ratio)
         case Goodput():

@@ -2,7 +2,7 @@
 
 A request in flight is judged by what is certain while it runs. It has waited at least so long for
 its first byte, or TTFT is known; it takes at least so long in all. Where that breaks the objective
-it stays broken, however the request ends (`docs/decisions/073`). Everything else, such as the time
+it stays broken, however the request ends (`docs/decisions/074`). Everything else, such as the time
 per token, the number of tokens or the outcome, is undecided until the end. Nothing in flight is
 ever good.
 """
@@ -32,13 +32,20 @@ KNOWN: Final = ("ttft_s", *SELECTED_BY)
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
     """Return which requests in flight are bad, and were not at the report before this one."""
-    columns = {
-        name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
-        for name in KNOWN
-    }
+    columns = columns_of_reports(reports, KNOWN)
     age_s = np.array([each.age_s for each in reports], np.float64)
     before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
     return bad_at(goodput, columns, age_s) & ~bad_at(goodput, columns, before_s)
+
+
+def columns_of_reports(
+    reports: Sequence[InFlightRequest], names: Sequence[str]
+) -> dict[str, pa.Array]:
+    """Return fields of the reports as columns."""
+    return {
+        name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
+        for name in names
+    }
 
 
 def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
@@ -57,14 +64,18 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
     """Judge requests as they were at this age.
 
+    None is bad where the group of a request is not certain yet: it would count in another one.
+
     Args:
-        goodput: the objective.
+        goodput: the objective, not one of its groups.
         columns: those of `KNOWN`; a TTFT above the age was not known then.
         age_s: (n,); NaN where there was no report.
 
     Returns:
         (n,) bool.
     """
+    if not set(goodput.by) <= set(SELECTED_BY):
+        return np.zeros(len(age_s), bool)
     reported = ~np.isnan(age_s)
     told = dict(columns)
     then = pc.less_equal(told["ttft_s"], pa.array(age_s))

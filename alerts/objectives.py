@@ -6,14 +6,15 @@ query yields (`RawRatio`), of which each second is an event.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Final
 
-from alerts import durations
+from alerts import durations, groups
 from alerts.burnrate import Policy
 from alerts.expression import Comparison, Expression, comparisons, render
+from alerts.groups import Group
 
 JUDGED: Final = 2
 """Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
@@ -26,15 +27,37 @@ class Goodput:
     Args:
         where: which requests are meant; None for all.
         good: what is promised of each.
+        by: fields whose values make groups with a budget each.
+        reserved: groups that always have a place (`alerts.places`).
+        part: which of these groups this is; None for the requests of all.
     """
 
     where: Expression | None
     good: Expression
+    by: tuple[str, ...] = ()
+    reserved: tuple[Group, ...] = ()
+    part: "Part | None" = None
 
     @property
     def definition(self) -> str:
         """What is counted, as text: equal where and only where the counts would be."""
-        return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}"
+        by = f"; by {', '.join(self.by)}" if self.by else ""
+        return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
+
+    def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Goodput":
+        """The requests of one group.
+
+        Args:
+            group: one that has a place, or `groups.other(by)`.
+            placed: the groups that have a place.
+        """
+        where = groups.narrowed(self.where, self.by, placed, group)
+        return replace(self, where=where, part=Part(self, placed, group))
+
+    @property
+    def group_key(self) -> str:
+        """Its group as text; empty for the requests of all."""
+        return groups.key(self.part.group) if self.part else ""
 
     def thresholds(self) -> Iterator[tuple[str, float]]:
         """What is promised of numbers: each field with what it is compared with."""
@@ -44,9 +67,26 @@ class Goodput:
 
     @property
     def digest(self) -> str:
-        """The definition in 16 characters: a key for stored counts."""
+        """A key for stored counts: the definition in 16 characters, and the group."""
+        if self.part:
+            return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"
         return sha256(whole.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One group of requests, and the groups that are counted beside it."""
+
+    whole: Goodput
+    groups: tuple[Group, ...]
+    group: Group
+
+    @property
+    def family(self) -> str:
+        """A key for counts of all these groups together."""
+        every = "".join(map(groups.key, self.groups))
+        return self.whole.digest + sha256(every.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +109,8 @@ class QueryRatio:
     total: Query
     part: Query
     part_is_bad: bool
+    by: tuple[str, ...] = ()
+    """Labels whose values make groups with a budget each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +137,7 @@ class Objective:
     """
 
     name: str
+    """That of a group's objective ends in the group: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -110,6 +153,34 @@ class Objective:
     line: int
 
     @property
+    def base(self) -> str:
+        """The name without a group: that of the document."""
+        return groups.base(self.name)
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Fields or labels whose values make groups with a budget each."""
+        return () if isinstance(self.indicator, RawRatio) else self.indicator.by
+
+    @property
+    def group(self) -> tuple[tuple[str, str], ...]:
+        """The fields and values of its group; none for an objective on all requests."""
+        if not isinstance(self.indicator, Goodput) or self.indicator.part is None:
+            return ()
+        return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
+
+    def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
+        """The objective of one group of requests; arguments as of `Goodput.of_group`."""
+        assert isinstance(self.indicator, Goodput)
+        indicator = self.indicator.of_group(group, placed)
+        return replace(
+            self,
+            name=groups.name(self.name, indicator.by, group),
+            display_name=groups.name(f"{self.display_name} ", indicator.by, group),
+            indicator=indicator,
+        )
+
+    @property
     def budget(self) -> Fraction:
         """The share of events that may be bad."""
         return 1 - self.target
@@ -119,9 +190,12 @@ class Objective:
         """What is promised, in a sentence."""
         what = "good time" if isinstance(self.indicator, RawRatio) else "good events"
         if isinstance(self.indicator, Goodput):
-            what = f"requests with {render(self.indicator.good)}"
-            if self.indicator.where is not None:
-                what += f" (where {render(self.indicator.where)})"
+            whole = self.indicator.part.whole if self.indicator.part else self.indicator
+            what = f"requests with {render(whole.good)}"
+            if whole.where is not None:
+                what += f" (where {render(whole.where)})"
+        if self.by:
+            what += f" for each {', '.join(self.by)}"
         return f"Promised: {self.target_written} {what} over {durations.render(self.period_s)}."
 
 

@@ -28,7 +28,7 @@ from alerts.alert_policies import (
 )
 from alerts.documents import Items, Node, Reader, read_documents
 from alerts.errors import AlertsError, DocumentError, shown
-from alerts.objectives import Objective
+from alerts.objectives import Objective, RawRatio
 from alerts.openslo_indicator import SLI, read_indicator, sli_spec
 from alerts.openslo_metadata import METADATA, annotations_of, labels_of, name_of
 
@@ -265,6 +265,12 @@ def _slo(
             " the two would tell of other burns; allowed: Occurrences",
         )
     period_s = _period_s(spec)
+    labels = labels_of(metadata)
+    for label in () if isinstance(indicator, RawRatio) else indicator.by:
+        if label in dict(labels):
+            raise metadata.error(
+                "labels", f"{shown(label)} is the label of the objective's groups (by)"
+            )
     policies = policies_of(spec, specs["AlertPolicy"], specs["AlertCondition"])
     objectives = spec.each("objectives", _OBJECTIVE)
     if not objectives:
@@ -291,7 +297,7 @@ def _slo(
                 target_written=written,
                 period_s=period_s,
                 policy=resolved(policies, each, period_s, target),
-                labels=labels_of(metadata),
+                labels=labels,
                 annotations=annotations_of(metadata),
                 alert_when_no_data=all(policy.when_no_data for policy in policies),
                 file=whole.file,

@@ -1,5 +1,6 @@
 """The indicator of an OpenSLO document: requests judged one by one, or Prometheus queries."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -7,9 +8,10 @@ from alerts import expression
 from alerts.documents import Reader
 from alerts.errors import ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
-from alerts.fields import GOOD, WHERE
+from alerts.fields import GOOD, GROUPING, WHERE
+from alerts.groups import OTHER, PLACES, Group
 from alerts.objectives import Goodput, Indicator, Query, QueryRatio, RawRatio
-from alerts.openslo_metadata import METADATA, name_of
+from alerts.openslo_metadata import METADATA, RESERVED, name_of
 from alerts.promql import read_query, read_ratio
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
@@ -20,6 +22,10 @@ ALL: Final = "all"
 SLI: Final = ("description", "ratioMetric", "thresholdMetric")
 _RATIO: Final = ("counter", "good", "bad", "total", "raw", "rawType")
 _SOURCE: Final = ("metricSourceRef", "type", "spec")
+_QUERY: Final = ("query", "promql", "by")
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+MOST_LABELS: Final = 5
+"""More labels than that make groups too small to have a budget."""
 
 
 def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
@@ -66,19 +72,59 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
         raise total.error("type", f"must be the same as of {part_key}: {kind}")
     if kind == "prometheus":
         gauges = not ratio.flag("counter", True)
+        if "by" in part.inner("spec", _QUERY):
+            raise part.inner("spec", _QUERY).error("by", "is given in the spec of total")
+        by = _labels(total)
 
         def counts(text: str) -> Query:
-            return read_query(text, gauges=gauges)
+            return read_query(text, gauges=gauges, by=by)
 
-        return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad")
+        return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad", by)
     if part_key == "bad":
         raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
-    selection = total.inner("spec", ("where",))
+    selection = total.inner("spec", ("where", "by", "reserved"))
     promise = part.inner("spec", ("good",))
     where = None
     if "where" in selection and selection.text("where").strip() != ALL:
         where = _expression(selection, "where", WHERE)
-    return Goodput(where, _expression(promise, "good", GOOD))
+    by = selection.choices("by", GROUPING) if "by" in selection else ()
+    return Goodput(where, _expression(promise, "good", GOOD), by, _reserved(selection, by))
+
+
+def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
+    """Groups that always have a place: values of the one field of `by`."""
+    if "reserved" not in selection:
+        return ()
+    if len(by) != 1:
+        raise selection.error(
+            "reserved", f"lists values of one field; by has {len(by)}; allowed: by: [tenant]"
+        )
+    values = selection.texts("reserved")
+    if len(values) > PLACES:
+        raise selection.error("reserved", f"{len(values)} values; allowed: at most {PLACES}")
+    if OTHER in values:
+        raise selection.error(
+            "reserved", f"{OTHER} is the group of all that have no place; allowed: other values"
+        )
+    return tuple((value,) for value in values)
+
+
+def _labels(source: Reader) -> tuple[str, ...]:
+    """Labels of Prometheus that make groups."""
+    spec = source.inner("spec", _QUERY)
+    if "by" not in spec:
+        return ()
+    labels = spec.texts("by")
+    for label in labels:
+        if not _LABEL.fullmatch(label) or label.startswith("__") or label in RESERVED:
+            raise spec.error(
+                "by",
+                f"{shown(label)}; allowed: labels of the series, but not those that the rules set:"
+                f" {', '.join(RESERVED)}, __…",
+            )
+    if len(labels) > MOST_LABELS:
+        raise spec.error("by", f"{len(labels)} labels; allowed: at most {MOST_LABELS}")
+    return labels
 
 
 def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
@@ -90,6 +136,12 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     source = _source(ratio, "raw")
     if _kind(source, sources) != "prometheus":
         raise source.error("type", "a raw ratio is a Prometheus query; allowed: Prometheus")
+    if _labels(source):
+        raise source.inner("spec", _QUERY).error(
+            "by",
+            "a ratio has no counts, so that groups without a place could not be added up; allowed:"
+            " by in the spec of total, with good or bad",
+        )
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 
 
@@ -121,7 +173,7 @@ def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
 
 
 def _query(source: Reader, read: Callable[[str], Query]) -> Query:
-    spec = source.inner("spec", ("query", "promql"))
+    spec = source.inner("spec", _QUERY)
     key = "promql" if "promql" in spec else "query"
     try:
         return read(spec.text(key))

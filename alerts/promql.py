@@ -60,12 +60,13 @@ _RANGE: Final = re.compile(r"\[\s*" + re.escape(WINDOW) + r"\s*([\]:])")
 _PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 
 
-def read_query(text: str, *, gauges: bool = False) -> Query:
+def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> Query:
     """Check a query, and say how it counts.
 
     Args:
         text: as the user wrote it.
         gauges: plain series are gauges, of which each sample is added, not counters.
+        by: labels that the query must keep; a sum or count of a plain selector keeps them.
 
     Returns:
         The query with `{{.window}}` in each of its ranges, and whether it is a rate.
@@ -85,7 +86,12 @@ def read_query(text: str, *, gauges: bool = False) -> Query:
             raise ExpressionError(
                 f"{aggregation} of a counter does not count events; allowed: {allowed}"
             )
-        return Query(f"sum({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
+        summed = f"sum by ({', '.join(by)}) " if by else "sum"
+        return Query(f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
+    if (losing := _losing(tree, by)) is not None:
+        raise ExpressionError(
+            f"{losing} loses labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
+        )
     names = [_ranged(call, COUNTS, allowed) for call in _outermost(tree)]
     if not names:
         raise ExpressionError(f"it counts nothing over a window; allowed: {allowed}")
@@ -206,6 +212,26 @@ def _plain(tree: promql.Expr) -> tuple[str, str] | None:
 
 def _ungrouped(tree: promql.AggregateExpr) -> bool:
     return str(tree.prettify()).startswith(f"{tree.op}(")
+
+
+def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
+    """An aggregation after which the series lack one of these labels."""
+    match tree:
+        case promql.AggregateExpr() as each:
+            found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
+            kind = found[1] if found else "by"
+            named = {label.strip() for label in found[2].split(",")} if found else set()
+            lost = set(by) - named if kind == "by" else set(by) & named
+            # These choose among the series, and keep their labels.
+            chosen = str(each.op) in ("topk", "bottomk", "limitk", "limit_ratio")
+            return f"{each.op}()" if lost and not chosen else _losing(each.expr, by)
+        case promql.BinaryExpr():
+            return _losing(tree.lhs, by) or _losing(tree.rhs, by)
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return _losing(tree.expr, by)
+        case promql.Call():
+            return next(filter(None, (_losing(each, by) for each in tree.args)), None)
+    return None
 
 
 def _single(tree: promql.Expr) -> bool:

@@ -49,6 +49,12 @@ class Status:
         return firing[0] if firing else None
 
 
+def window_edges(objective: Objective, at_s: int) -> set[int]:
+    """When each window that ends at an instant begins, the period's not among them."""
+    lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
+    return {at_s - length for length in lengths}
+
+
 def status_at(
     objective: Objective,
     history: History,

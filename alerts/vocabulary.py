@@ -17,6 +17,9 @@ REQUESTS: Final = "tailspan_requests_total"
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
 """When the counters were there, as a value: its minimum over a window is since when."""
 
+PLACED: Final = "slo:tailspan_group_places:increase6h"
+"""Of an objective from elsewhere with `by`: the groups that have a budget of their own."""
+
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"
 """The share of the whole period's budget that is left; below 0 where it is overspent."""

@@ -5,11 +5,14 @@ same on `/metrics`. The store counts a request when it ended, however late it wa
 `late` is a reason on `/metrics` alone.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S, blind_because
+from alerts.burnrate import Counts
 from alerts.counting import Tally
 from alerts.objectives import Objective
 from store.queries import Window, request_count
@@ -17,19 +20,26 @@ from store.queries import Window, request_count
 _NS: Final = 10**9
 
 
-def blind_reason(engine: Engine, objective: Objective, tally: Tally, at_s: int) -> str | None:
+def blind_reason(
+    engine: Engine, objective: Objective, tallies: Sequence[Tally], at_s: int
+) -> str | None:
     """Return why an objective is blind, as a key of `alerts.blindness.REASONS`; None if it is not.
+
+    All groups of an objective are judged together, as the rule on `/metrics` does.
 
     Args:
         engine: from `open_database`.
         objective: one that Tailspan counts.
-        tally: its counts, over the hour before `at_s` at least.
+        tallies: its counts, over the hour before `at_s` at least; those of each of its groups.
         at_s: now, in unix seconds.
     """
     if not objective.alert_when_no_data:
         return None
     from_s = at_s - LOOKED_AT_S
-    counts, excluded = tally.history.counts(from_s, at_s), tally.excluded(from_s)
+    counts = sum((each.history.counts(from_s, at_s) for each in tallies), Counts(0, 0))
+    excluded: Counter[str] = Counter()
+    for each in tallies:
+        excluded.update(each.excluded(from_s))
     # Requests that the objective left out itself show that it selects some.
     requests = 0
     if not counts.events and not any(excluded.values()):

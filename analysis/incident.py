@@ -86,6 +86,14 @@ def questions_of(
     )
 
 
+def split_name(named: str) -> tuple[str, str | None]:
+    """Return the SLO and the instant of `SLO@TIME`; None for the instant of `SLO`."""
+    # The name of a group (chat{tenant="a@b"}) may hold an @.
+    group, brace, rest = named.rpartition("}")
+    name, at, instant = rest.partition("@")
+    return group + brace + name, instant if at else None
+
+
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
     """Return one incident of an objective.
 

@@ -11,8 +11,9 @@ from sqlalchemy import Engine
 from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
+from alerts.places import expanded
 from analysis.explaining import explained
-from analysis.incident import OneVerdict, incident_at, one_verdict, read_questions
+from analysis.incident import OneVerdict, incident_at, one_verdict, read_questions, split_name
 from analysis.words import first_cause
 from cli import times
 from diagnosis.explanation import Explanation
@@ -48,9 +49,9 @@ def incident_explained(
         click.UsageError: there is no such objective or incident, or it promises no latency.
         click.ClickException: the objectives cannot be read.
     """
-    name, at, instant = named.partition("@")
-    objective = _objective(name, objectives)
-    incident = _incident(engine, objective, instant if at else None)
+    name, instant = split_name(named)
+    objective = _objective(engine, name, objectives)
+    incident = _incident(engine, objective, instant)
     asked = read_questions(engine, objective, incident, int(time.time()))
     told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
     if metric is not None and metric not in told:
@@ -109,8 +110,8 @@ def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
         raise click.ClickException(str(error)) from error
 
 
-def _objective(name: str, paths: Sequence[Path]) -> Objective:
-    found = objectives_at(paths)
+def _objective(engine: Engine, name: str, paths: Sequence[Path]) -> Objective:
+    found = expanded(engine, objectives_at(paths))
     for each in found:
         if each.name == name:
             return each

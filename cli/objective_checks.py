@@ -9,10 +9,11 @@ from sqlalchemy import Engine
 from alerts import vocabulary
 from alerts.blindness import LOOKED_AT_S, REASONS, blind_because
 from alerts.burnrate import Counts
-from alerts.counting import read_tally
+from alerts.counting import by_second, read_tally
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, load
+from alerts.places import expanded
 from analysis.blind_objectives import blind_reason
 from cli.checks import Finding
 from cli.newest import of_the_newest
@@ -73,9 +74,9 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
     for sample in own_series(host, port, access, "tailspan_slo_"):
         slo = sample.labels.get(vocabulary.SLO, "")
         if sample.name == vocabulary.EVENTS:
-            events[slo] = int(sample.value)
+            events[slo] = events.get(slo, 0) + int(sample.value)  # of all groups together
         elif sample.labels.get(vocabulary.REASON) == LATE:
-            late[slo] = int(sample.value)
+            late[slo] = late.get(slo, 0) + int(sample.value)
     return {
         slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0)
         for slo, number in events.items()
@@ -89,13 +90,17 @@ def _reasons(
     from_s = at_s - LOOKED_AT_S
     if not request_count(engine, Window(from_s * 10**9, at_s * 10**9)):
         return {}
-    return {
-        each.name: blind_reason(
-            engine, each, read_tally(engine, each.indicator, from_s, at_s), at_s
-        )
-        for each in objectives
-        if isinstance(each.indicator, Goodput)
-    }
+    count = by_second()
+    found: dict[str, str | None] = {}
+    for objective in objectives:
+        tallies = [
+            read_tally(engine, each.indicator, from_s, at_s, count)
+            for each in expanded(engine, [objective])
+            if isinstance(each.indicator, Goodput)
+        ]
+        if tallies:
+            found[objective.name] = blind_reason(engine, objective, tallies, at_s)
+    return found
 
 
 def _blind(name: str, when: str, reason: str) -> Finding:

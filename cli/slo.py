@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from sqlalchemy import Engine
 
 from alerts import durations
-from alerts.blindness import REASONS
+from alerts.blindness import LOOKED_AT_S, REASONS
 from alerts.burnrate import State
-from alerts.counting import read_tally
+from alerts.counting import Count, Tally, by_second, read_tally
 from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
-from alerts.objectives import Goodput
+from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, inspect, load
+from alerts.places import expanded
 from alerts.selectors import read_selector
-from alerts.status import Status, status_at
+from alerts.status import Status, status_at, window_edges
 from analysis.blind_objectives import blind_reason
 from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
@@ -206,40 +208,56 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     for line in hung:
         click.echo(line, err=True)
     paging = bool(hung)
+    count = by_second()
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             click.echo(
                 f"{objective.name}: Prometheus counts this objective, not Tailspan", err=True
             )
             continue
-        tally = read_tally(engine, objective.indicator, at_s - objective.period_s, at_s)
-        found = status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s)
-        paging |= found.severity == "page"
-        blind = blind_reason(engine, objective, tally, at_s)
-        incidents = read_incidents(engine, objective.name)[:INCIDENTS]
-        notifications = outbox.of_incidents(read_notifications(engine, objective.name), incidents)
-        if form == "json":
-            told = {
-                **_as_json(found),
-                "blind": blind,
-                "newest_data": None if newest is None else newest / 1e9,
-                "no_data_for_s": silent,
-                "incidents": [_incident(row) for row in incidents],
-                "notifications": [outbox.as_json(row) for row in notifications],
-            }
-            click.echo(json.dumps(told, allow_nan=False))
-        else:
-            _print(found)
-            if blind is not None:
-                click.echo(f"  blind in the last hour: {REASONS[blind].why}")
-                click.echo(f"  to do: {REASONS[blind].remedy}\n")
-            _print_incidents(incidents)
-            outbox.print_undelivered(notifications)
+        groups = [
+            (each, _tally(engine, each, at_s, count)) for each in expanded(engine, [objective])
+        ]
+        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
+        for each, tally in groups:
+            found = status_at(each, tally.history, tally.since_s, tally.excluded(), at_s)
+            paging |= found.severity == "page"
+            incidents = read_incidents(engine, each.name)[:INCIDENTS]
+            notifications = outbox.of_incidents(read_notifications(engine, each.name), incidents)
+            if form == "json":
+                told = {
+                    **_as_json(found),
+                    "blind": blind,
+                    "newest_data": None if newest is None else newest / 1e9,
+                    "no_data_for_s": silent,
+                    "incidents": [_incident(row) for row in incidents],
+                    "notifications": [outbox.as_json(row) for row in notifications],
+                }
+                click.echo(json.dumps(told, allow_nan=False))
+            else:
+                if each.group:
+                    _print_group(found)
+                else:
+                    _print(found)
+                if blind is not None:
+                    click.echo(f"  blind in the last hour: {REASONS[blind].why}")
+                    click.echo(f"  to do: {REASONS[blind].remedy}\n")
+                _print_incidents(incidents)
+                outbox.print_undelivered(notifications)
+            blind = None  # said once, of all groups together
     if paging:
         click.get_current_context().exit(1)
 
 
 slo.add_command(notify)
+
+
+def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:
+    """The counts of the period, of each window that ends at an instant, and of the last hour."""
+    assert isinstance(objective.indicator, Goodput)
+    instants = {*window_edges(objective, at_s), at_s - LOOKED_AT_S}
+    start_s = at_s - objective.period_s
+    return read_tally(engine, objective.indicator, start_s, at_s, count, instants=instants)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
@@ -256,6 +274,8 @@ def _as_json(found: Status) -> dict[str, Any]:
     objective = found.objective
     return {
         "slo": objective.name,
+        "objective": objective.base,
+        "group": dict(objective.group) or None,
         "target": float(objective.target),
         "period_s": objective.period_s,
         "at": found.at_s,
@@ -287,6 +307,24 @@ _SAID: Final = {
     State.COLD_START: "held back: not watched for long enough",
     State.NO_DATA: "no requests",
 }
+
+
+def _print_group(found: Status) -> None:
+    """One line; a group that alerts, or would but for a guard, says so."""
+    left = "nothing counted yet"
+    if found.budget_left is not None:
+        left = f"{float(found.budget_left):.1%} of the budget left"
+    burning = found.burns[found.burning_s]
+    pace = "unknown" if burning is None else f"{float(burning):.2f}"
+    alerts = "".join(
+        f"; {pair.severity} ({durations.render(pair.long_s)}): {_SAID[state]}"
+        for pair, state in found.states.items()
+        if state not in (State.QUIET, State.NO_DATA)
+    )
+    click.echo(
+        f"{found.objective.name}: {found.period.bad:,} bad of {found.period.events:,}; {left};"
+        f" burning at {pace} (last {durations.render(found.burning_s)}){alerts}"
+    )
 
 
 def _print(found: Status) -> None:

@@ -1,8 +1,10 @@
 """Totals as families of metrics. A family without samples is left out."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from alerts.objectives import Goodput
 from exporters import series
 from exporters.bulk import Pair
 from exporters.distributions import Distributions
@@ -14,7 +16,7 @@ from exporters.kinds import Histogram, Series
 from exporters.recent_latencies import Latencies, RecentCounts
 from exporters.recent_quantiles import quantiles_s
 from exporters.requests import Counts, PairTotals
-from exporters.slo import SloTotals
+from exporters.slo import Key, SloTotals
 from exporters.text import Family, Scalars
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
@@ -150,24 +152,43 @@ def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]
 
 
 def slo_families(
-    by_name: Mapping[str, SloTotals], targets: Mapping[str, float]
+    totals: Mapping[Key, SloTotals],
+    goodputs: Mapping[str, Goodput],
+    targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Good events and all, per objective; from the start, at 0. And what is promised."""
+    """Good events and all, per objective and group; from the start, at 0. And what is promised.
+
+    Every series has a label for each field that makes groups of any objective: an empty one is as
+    good as none.
+    """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
-    if by_name:
-        yield counter(series.SLO_EVENTS, {(name,): each.events for name, each in by_name.items()})
-        yield counter(
-            series.SLO_GOOD_EVENTS, {(name,): each.good for name, each in by_name.items()}
-        )
-        yield counter(
-            series.SLO_EXCLUDED_EVENTS,
-            {
-                (name, reason): count
-                for name, each in by_name.items()
-                for reason, count in each.excluded.items()
-            },
-        )
+    if not totals:
+        return
+    by = tuple(sorted({field for each in goodputs.values() for field in each.by}))
+
+    def labels(key: Key) -> tuple[str, ...]:
+        name, group = key
+        values = dict(zip(goodputs[name].by, group, strict=True))
+        return (name, *(values.get(field, "") for field in by))
+
+    events, good, excluded = (
+        each._replace(labels=(each.labels[0], *by, *each.labels[1:]))
+        for each in (series.SLO_EVENTS, series.SLO_GOOD_EVENTS, series.SLO_EXCLUDED_EVENTS)
+    )
+    yield counter(events, {labels(key): each.events for key, each in totals.items()})
+    yield counter(good, {labels(key): each.good for key, each in totals.items()})
+    yield counter(
+        excluded,
+        {
+            (*labels(key), reason): count
+            for key, each in totals.items()
+            for reason, count in each.excluded.items()
+        },
+    )
+    if by:
+        grouped = Counter(name for name, group in totals if group)
+        yield gauge(series.SLO_GROUPS, {(name,): n - 1 for name, n in grouped.items()})
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from prometheus_client.registry import CollectorRegistry
 
+from alerts.groups import Group
 from alerts.objectives import Goodput
 from exporters import series
 from exporters.bulk import Bulk, by_value
@@ -60,6 +61,7 @@ class PrometheusExporter(Families):
         recent: memory of requests counted.
         objectives: by name, those to count good events of.
         targets: of those, the share that is to be good.
+        placed: the groups of an objective that are counted by themselves.
         notifications: attempts by channel and result; without it that series is absent.
         usd_per_s: what a second of a replica's engine costs; None where nobody knows.
     """
@@ -73,6 +75,7 @@ class PrometheusExporter(Families):
         recent: RecentIds | None = None,
         objectives: Mapping[str, Goodput] | None = None,
         targets: Mapping[str, float] | None = None,
+        placed: Callable[[Goodput], tuple[Group, ...]] = lambda goodput: goodput.reserved,
         notifications: Callable[[], Mapping[tuple[str, str], int]] | None = None,
         usd_per_s: Callable[[str | None, int | None], float | None] = lambda replica, engine: None,
     ) -> None:
@@ -94,7 +97,8 @@ class PrometheusExporter(Families):
         self._tenant_costs = CostTotals()
         self._bills = EngineBills(clock_unix_ns, usd_per_s)
         self._gpus = GpuTotals(clock_unix_ns)
-        self._slos = Slos(objectives or {})
+        self._objectives = objectives or {}
+        self._slos = Slos(self._objectives, placed)
         self._targets = targets or {}
         self._waiting: list[RequestRows] = []
         self._waiting_since_unix_ns = 0
@@ -170,7 +174,7 @@ class PrometheusExporter(Families):
         yield from engine_families(engines)
         yield from cost_families(costs, tenant_costs, bills)
         yield from gpu_families(gpus)
-        yield from slo_families(slos, self._targets)
+        yield from slo_families(slos, self._objectives, self._targets)
         yield counter(
             series.LABEL_OVERFLOWS, {(label,): count for label, count in overflows.items()}
         )

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from alerts import vocabulary
+from alerts.groups import PLACES
 from alerts.objectives import Goodput
 from exporters.cost_series import COST_SERIES
 from exporters.engine_series import (
@@ -267,6 +268,12 @@ SLO_EVENTS: Final = Series(
 SLO_TARGET: Final = Series(
     "tailspan_slo_target_ratio",
     "The share of requests that is to keep the objective's promise, 0 to 1.",
+    (vocabulary.SLO,),
+)
+SLO_GROUPS: Final = Series(
+    "tailspan_slo_groups",
+    f"Groups that have a budget of their own, of an objective with `by`; at most {PLACES}. The"
+    " requests of all others count in the group `other`.",
     (vocabulary.SLO,),
 )
 SLO_GOOD_EVENTS: Final = Series(

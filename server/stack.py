@@ -171,6 +171,7 @@ class Stack:
         self.forgotten_rows = 0
         self._engine = engine
         self._database_url = database_url
+        self._objectives = objectives
         self._objective_paths = objective_paths
         self._price_file = price_file
         self._sign_in = sign_in
@@ -205,6 +206,7 @@ class Stack:
             clock_unix_ns=self.clock,
             objectives=counted(tuple(objectives)),
             targets={each.name: float(each.target) for each in objectives},
+            placed=self._evaluator.places.placed,
             notifications=self._notifying.counts if self._notifying else None,
             usd_per_s=self._pricing.usd_per_s,
         )
@@ -303,6 +305,7 @@ class Stack:
             await asyncio.to_thread(begin, self._engine, self.clock)
             # Engines that started before us do not say again what they run on.
             self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
+            await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
             await self.metrics.start()
             columns = dialects.of(self._engine).tasks(self._engine)

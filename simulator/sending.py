@@ -110,6 +110,8 @@ class OtlpExport:
         self._starts: dict[object, Starts] = {}
         self._sent = sent
         self._closed = False
+        self.reason = ""
+        """Why the last message did not arrive."""
 
     def prepare(self, batch: Batch) -> Callable[[], bool]:
         """What sends the batch and tells whether it arrived; a repeat sends the same ids."""
@@ -160,7 +162,9 @@ class OtlpExport:
     def _posted(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
         if self._closed:
             return Outcome(Verdict.UNREACHABLE, "closed")
-        return post(message)
+        outcome = post(message)
+        self.reason = outcome.reason
+        return outcome
 
     def close(self) -> None:
         """Send nothing afterwards. From any thread; a message under way takes its time."""
@@ -181,6 +185,7 @@ class Sender:
         patience_s: how long one batch is tried.
         capacity: batches in the queue.
         clock: monotonic seconds.
+        reason: why the last message did not arrive; empty if that is not known.
     """
 
     def __init__(
@@ -193,12 +198,14 @@ class Sender:
         capacity: int = QUEUED_BATCHES,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], bool] | None = None,
+        reason: Callable[[], str] = lambda: "",
     ) -> None:
         self.sent = sent
         self._prepare = prepare
         self._say = say
         self._patience_s = patience_s
         self._clock = clock
+        self._reason = reason
         self._queue: queue.Queue[Batch | None] = queue.Queue(capacity)
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
@@ -304,7 +311,8 @@ class Sender:
                 return True
             if not self._failing:
                 self._failing = True
-                self._say(f"an export failed; trying again for up to {self._patience_s:.0f} s")
+                why = f" ({reason})" if (reason := self._reason()) else ""
+                self._say(f"an export failed{why}; trying again for up to {self._patience_s:.0f} s")
             if self._clock() >= give_up or self._hurry.is_set():
                 if not self._away:
                     self._away = True

@@ -45,9 +45,11 @@ class SloCount:
     unknown: int
     simulated: bool = False
     """Whether these are a simulation's requests; a real server's otherwise."""
+    group: str = ""
+    """Which group of requests these are, where an objective has several."""
 
 
-NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-1])
+NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 
 
@@ -145,6 +147,7 @@ def keep_counts(
     counts: Sequence[SloCount],
     stretch: Counted,
     since: Counted | None = None,
+    groups: Sequence[str] = ("",),
 ) -> bool:
     """Keep counts, in place of what was there of the same time.
 
@@ -152,8 +155,10 @@ def keep_counts(
         engine: from `open_database`.
         definition: the digest of what was counted.
         counts: buckets; one in which nothing happened may be left out.
-        stretch: all that is counted from now on, these and those before.
-        since: the stretch as it was when counting began; None for whatever it is.
+        stretch: all that is counted from now on, these and those before; of the first group.
+        since: that stretch as it was when counting began; None for whatever it is.
+        groups: those that were counted. Each is kept under the definition with its key, and from
+            its own start on.
 
     Returns:
         Whether they were kept: not where another has changed the stretch meanwhile, for these
@@ -161,22 +166,42 @@ def keep_counts(
     """
     remove, put = dialects.of(engine).remove, dialects.of(engine).put
     with writing(engine) as connection:
+        stretches = [stretch]
         if since is not None:
-            known = _stretch(connection, definition, locked=True)
+            known = _stretch(connection, definition + groups[0], locked=True)
             if known is not None and known != since:
                 return False
             for table, _ in _TABLES:
-                old = _within(table, definition, since.until_unix_s, stretch.until_unix_s)
-                remove(connection, table, old)
+                for group in groups:
+                    of_group = definition + group
+                    old = _within(table, of_group, since.until_unix_s, stretch.until_unix_s)
+                    remove(connection, table, old)
+        for group in groups[1:]:
+            known = _stretch(connection, definition + group, locked=True)
+            # Where another evaluator did not know of this group, it is counted from now on.
+            counted_s = stretch.until_unix_s if since is None else since.until_unix_s
+            whole = known is not None and known.until_unix_s >= counted_s
+            from_s = known.from_unix_s if known is not None and whole else counted_s
+            stretches.append(Counted(min(from_s, stretch.until_unix_s), stretch.until_unix_s))
         for table, simulated in _TABLES:
             rows = [
-                {"definition": definition, **{name: getattr(each, name) for name in _COLUMNS}}
+                {
+                    "definition": definition + each.group,
+                    **{name: getattr(each, name) for name in _COLUMNS},
+                }
                 for each in counts
                 if each.simulated == simulated
             ]
             if rows:
                 put(connection, table, rows)
-        put(connection, STRETCHES, [{"definition": definition, **asdict(stretch)}])
+        put(
+            connection,
+            STRETCHES,
+            [
+                {"definition": definition + group, **asdict(each)}
+                for group, each in zip(groups, stretches, strict=True)
+            ],
+        )
     return True
 
 

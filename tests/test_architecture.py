@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exporters": {
         "telemetry",
         "tailspan_vllm.names",
+        "alerts.groups",
         "alerts.judging",
         "alerts.judging_in_flight",
         "alerts.judging_tables",

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.groups import base
 from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explaining import joined, windows_of
 from analysis.incident import OneVerdict, one_verdict
@@ -63,6 +65,8 @@ class Material:
     """The incident before which the baseline lies, where nobody said another one."""
     known: Sequence[IncidentRow]
     """Those of the window and of the time before it."""
+    burned: Mapping[str, Objective]
+    """Their objectives by name, those of groups among them."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -97,11 +101,11 @@ class Material:
 
         That objective alone decides, as for `tailspan explain --incident`.
         """
-        for objective in self.objectives:
-            if objective.name == incident.slo and isinstance(objective.indicator, Goodput):
-                asked = metrics_of(objective.indicator)
-                return one_verdict([self._explained(metric, [objective]) for metric in asked])
-        return None
+        objective = self.burned.get(incident.slo)
+        if objective is None or not isinstance(objective.indicator, Goodput):
+            return None
+        asked = metrics_of(objective.indicator)
+        return one_verdict([self._explained(metric, [objective]) for metric in asked])
 
     def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
         key = metric, tuple(each.name for each in objectives)
@@ -173,6 +177,7 @@ def read(
     """
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
+    burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
     with told():
         found = _evidence(engine, span, chosen.span)
         requests = requests_of(found.requests)
@@ -191,6 +196,7 @@ def read(
             within(span, known),
             chosen.before,
             known,
+            {each.name: each for each in expanded(engine, burned)},
             requests,
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),

@@ -35,7 +35,7 @@ from ui.in_force import InForce, in_force, short, thresholds
 from ui.pages import BY_KEY
 from ui.reading import Unreadable, told
 from ui.sharing import shared, window_of
-from ui.standing import Standing, burning_since_ns, instant_s, standings
+from ui.standing import Standing, burning_since_ns, foremost, instant_s, standings
 from ui.terms import LATENCY_NAMES, TERMS
 from ui.trends import Trend
 from ui.view import SECOND_NS, View
@@ -182,11 +182,18 @@ def _no_objective(promised: InForce) -> None:
 def _promises(found: Sequence[Standing], zone: tzinfo, silent_s: float | None) -> None:
     happening, cards = st.columns([2, 3], gap="large")
     with cards, chapter("What is promised", TERMS["budget"]):
-        for each in found:
+        shown, left_out = foremost(found)
+        for each in shown:
             st.html(promise_wording.card(each, silent_s=silent_s))
             key = f"windows_{each.objective.name}"
             with st.expander("Burn, window by window", key=key):
                 st.html(promise_wording.windows(each))
+        for name, number in left_out.items():
+            more = wording.counted(number, "more group")
+            st.html(
+                f"<p class='note'>{wording.for_html(name)} has {more}; these burn less. The page"
+                " “What is being promised?” lists all.</p>"
+            )
     with happening, chapter("Incidents", "Budgets that burned fast enough to alert."):
         st.html(incident_wording.happened(found, zone))
 

@@ -22,6 +22,8 @@ from ui.standing import Standing
 from ui.trends import DAY_NS, Trend
 from ui.view import View
 
+MOST_NAMED: Final = 3
+"""Objectives, or groups of one, in a sentence."""
 FEWEST: Final = 30
 """Requests; of fewer nobody knows whether a promise is kept."""
 
@@ -86,8 +88,12 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
 
 
 def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> str:
-    said = "; ".join(_burning(each, zone) for each in hurt)
-    rest = f" More slowly burns {_listed(also)}." if also else ""
+    said = "; ".join(_burning(each, zone) for each in hurt[:MOST_NAMED])
+    if len(hurt) > MOST_NAMED:
+        said += f"; and {wording.counted(len(hurt) - MOST_NAMED, 'more objective')}"
+    rest = ""
+    if also:
+        rest = f" More slowly burns {_listed([_name(each.objective) for each in also])}."
     return f"<b>Yes:</b> {said}.{rest}"
 
 
@@ -118,10 +124,11 @@ def _overspent(spent: Sequence[Standing]) -> str:
 def _blind(blind: Sequence[Standing]) -> str:
     each = blind[0]
     assert each.blind is not None
-    others = f" So are {_listed(blind[1:])}." if blind[1:] else ""
+    name, *more = [wording.for_html(one.objective.base, 63) for one in blind]
+    others = f" So are {_listed(more)}." if more else ""
     why = wording.code_html(REASONS[each.blind].why)
     return (
-        f"<b>Unknown:</b> requests come in, but {_name(each.objective)} does not count them:"
+        f"<b>Unknown:</b> requests come in, but {name} does not count them:"
         f" {why}.{others} What to do is written below."
     )
 
@@ -197,8 +204,10 @@ def _name(objective: Objective) -> str:
     return wording.for_html(objective.name, 63)
 
 
-def _listed(found: Sequence[Standing]) -> str:
-    return ", ".join(_name(each.objective) for each in found)
+def _listed(names: Sequence[str]) -> str:
+    named = ", ".join(names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return named + (f" and {wording.counted(more, 'more objective')}" if more > 0 else "")
 
 
 def costs(found: Hourly, view: View) -> str:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.incident import incident_at, read_questions
+from alerts.places import expanded
+from analysis.incident import incident_at, read_questions, split_name
 from store.incidents import IncidentRow, read_incidents
 from store.queries import Window
 from ui.instants import instant_unix_ns
@@ -38,7 +39,8 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     """
     assert view.incident is not None
     name, at_s, whole = _parts(view.incident)
-    objective = next((each for each in objectives if each.name == name), None)
+    found = expanded(engine, objectives)
+    objective = next((each for each in found if each.name == name), None)
     if objective is None or not whole:
         known = ", ".join(each.name for each in objectives) or "none"
         return _none(view, f"it takes SLO or SLO@TIME, with one of these SLOs: {known}")
@@ -49,7 +51,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     window, baseline = (
         Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)
     )
-    found = replace(
+    shown = replace(
         view.between(window.from_unix_ns, window.to_unix_ns),
         incident=f"{name}@{row.fired_unix_s}",
         equals={label: value for label, value in asked.equals.items() if value is not None},
@@ -57,8 +59,8 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
         page="why" if asked.metrics else "hurt",
     )
     if asked.metrics:
-        found = replace(found, latency=f"{asked.metrics[0].value}_s")
-    return Found(found, row)
+        shown = replace(shown, latency=f"{asked.metrics[0].value}_s")
+    return Found(shown, row)
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
@@ -70,9 +72,10 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
     """Return the SLO, the instant in unix seconds if there is one, and whether it can be read."""
-    name, at, instant = incident.partition("@")
-    at_ns = instant_unix_ns(instant)
-    return name, None if at_ns is None else at_ns // SECOND_NS, not at or at_ns is not None
+    name, instant = split_name(incident)
+    at_ns = None if instant is None else instant_unix_ns(instant)
+    whole = instant is None or at_ns is not None
+    return name, None if at_ns is None else at_ns // SECOND_NS, whole
 
 
 def _none(view: View, why: str) -> Found:

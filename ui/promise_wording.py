@@ -3,6 +3,8 @@
 Pure. Returns HTML in which every foreign word has been escaped.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from alerts import durations
@@ -61,8 +63,9 @@ def blind(each: Standing) -> str:
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
+    which = "All groups together: blind" if each.objective.group else "Blind"
     return (
-        "<p class='notice'><b>Blind in the last hour: no burn can be seen.</b>"
+        f"<p class='notice'><b>{which} in the last hour: no burn can be seen.</b>"
         f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"
     )
 
@@ -107,6 +110,33 @@ def _lasts(each: Standing) -> str:
     if status.exhausted_in_s >= each.objective.period_s:
         return f"lasts beyond the period at this pace ({pace})"
     return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
+
+
+def groups(found: Sequence[Standing]) -> str:
+    """Every group of an objective in a line, in this order."""
+    head = (
+        "<tr><th>group</th><th></th><th>bad</th><th>of</th><th>budget left</th><th>burns</th></tr>"
+    )
+    return (
+        "<div class='scrolling'><table class='told groups'>"
+        f"{head}{''.join(map(_group, found))}</table></div>"
+    )
+
+
+def _group(each: Standing) -> str:
+    status = each.status
+    values = ", ".join(value or "unknown" for _, value in each.objective.group)
+    left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
+    burning = status.burns[status.burning_s]
+    cells = (
+        wording.for_html(values, 63),
+        _label(replace(each, blind=None), None),  # that is said of all groups together
+        f"{status.period.bad:,}",
+        f"{status.period.events:,}",
+        left,
+        wording.fold(None if burning is None else float(burning)),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def windows(each: Standing) -> str:

@@ -23,7 +23,7 @@ from ui.pages import BY_KEY
 from ui.reading import Unreadable, made_up, told
 from ui.request_panel import WIDE
 from ui.sharing import shared, window_of
-from ui.standing import Standing, instant_s, standings
+from ui.standing import Standing, instant_s, standings, worst_first
 from ui.terms import TERMS
 from ui.trial import Change
 from ui.view import SECOND_NS, STEPS, View
@@ -102,12 +102,25 @@ def _objectives(
         on_change=_by_chosen,
     )
     standing = {each.objective.name: each for each in found}
+    groups = {
+        objective.name: worst_first(
+            [each for each in found if each.objective.base == objective.name]
+        )
+        for objective in promised.objectives
+        if objective.by
+    }
     for objective in promised.objectives:
         left, right = st.columns([2, 3], gap="large")
         with left, chapter(wording.plain(objective.display_name, 120), TERMS["budget"]):
             if objective.name in standing:
                 its = standing[objective.name]
                 st.html(promise_wording.card(its, named=False, silent_s=silent_s))
+            if objective.name in groups:
+                its_groups = groups[objective.name]
+                st.html(promise_wording.groups(its_groups))
+                for each in its_groups:
+                    if each.blind is not None:
+                        st.html(promise_wording.blind(each))
             st.html(_facts(objective, standing.get(objective.name)))
         with right:
             _history(engine, objective, view, window, zone)
@@ -124,6 +137,8 @@ def _facts(objective: Objective, standing: Standing | None) -> str:
         ]
     else:
         facts.append(("counted by", "Prometheus, with queries of its own"))
+    if objective.by:
+        facts.append(("a budget for each", ", ".join(objective.by)))
     facts += [
         ("promised", f"{objective.target_written} over {period}"),
         ("budget", f"{wording.exact_percent(float(objective.budget))} of the requests"),

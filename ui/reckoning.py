@@ -6,6 +6,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
 from cost.capacity import Judged, Kept, kept_rate
 from cost.managed import Comparison, NoManagedPrice, Tokens, compare
 from cost.prices import PriceList
@@ -40,7 +41,7 @@ def kept(engine: Engine, window: Window, objectives: Sequence[Objective]) -> Kep
     first = start_s // KEPT_S
     number = max(1, -(-end_s // KEPT_S) - first)
     judged = []
-    for objective in objectives:
+    for objective in expanded(engine, objectives):
         if not isinstance(objective.indicator, Goodput):
             continue
         good, every = np.zeros(number, np.int64), np.zeros(number, np.int64)

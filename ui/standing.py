@@ -1,18 +1,20 @@
 """Where each objective stands at an instant, and its incidents, from the store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final
 
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S
 from alerts.burnrate import Counts, Pair, State
-from alerts.counting import EVALUATION_S, read_tally
+from alerts.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluator import ARRIVAL_S
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
-from alerts.status import Status, status_at
+from alerts.places import expanded
+from alerts.status import Status, status_at, window_edges
 from analysis.blind_objectives import blind_reason
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import read_notifications
@@ -21,6 +23,8 @@ from ui.view import SECOND_NS
 
 LATELY_S: Final = 7 * 86_400
 MOST_INCIDENTS: Final = 8
+MOST_GROUPS: Final = 6
+"""Groups of one objective that a page shows in full; what is fine need not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Happened:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """An objective, `shown` of the range in view; `blind` is why it does not count the requests of
-    the last hour, as a key of `alerts.blindness.REASONS`."""
+    the last hour, as a key of `alerts.blindness.REASONS`. With groups, the first of them has it."""
 
     status: Status
     shown: Counts
@@ -87,6 +91,40 @@ class Standing:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 
+def worst_first(found: Sequence[Standing]) -> list[Standing]:
+    """Groups in the order in which they need attention."""
+
+    def order(each: Standing) -> tuple[bool, bool, bool, bool, Fraction]:
+        left = each.status.budget_left
+        return (
+            not each.pages,
+            not each.burns,
+            each.blind is None,
+            each.held_back is None,
+            Fraction(2) if left is None else left,
+        )
+
+    return sorted(found, key=order)
+
+
+def foremost(found: Sequence[Standing]) -> tuple[list[Standing], dict[str, int]]:
+    """Every objective without groups, and of each other one the groups that need attention most.
+
+    Returns:
+        Those to show, and by objective how many groups are left out.
+    """
+    by_objective: dict[str, list[Standing]] = {}
+    for each in found:
+        by_objective.setdefault(each.objective.base, []).append(each)
+    shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
+    left_out = {
+        name: len(each) - MOST_GROUPS
+        for name, each in by_objective.items()
+        if len(each) > MOST_GROUPS
+    }
+    return shown, left_out
+
+
 def goes_on(row: IncidentRow, at_s: int) -> bool:
     """Whether an incident is under way at an instant."""
     return row.ended_unix_s is None or row.ended_unix_s > at_s
@@ -101,36 +139,45 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def standings(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[Standing, ...]:
-    """Of each objective that Tailspan counts itself, as of an instant."""
-    return tuple(
-        _standing(engine, each, each.indicator, window, at_s)
-        for each in objectives
-        if isinstance(each.indicator, Goodput)
-    )
+    """Of each objective that Tailspan counts itself, each group by itself, as of an instant."""
+    count = by_second()
+    found: list[Standing] = []
+    for objective in objectives:
+        if not isinstance(objective.indicator, Goodput):
+            continue
+        groups = [
+            _standing(engine, each, window, at_s, count) for each in expanded(engine, [objective])
+        ]
+        blind = blind_reason(engine, objective, [tally for _, tally in groups], at_s)
+        first, *others = [standing for standing, _ in groups]
+        found += [replace(first, blind=blind), *others]
+    return tuple(found)
 
 
 def _standing(
-    engine: Engine, objective: Objective, goodput: Goodput, window: Window, at_s: int
-) -> Standing:
+    engine: Engine, objective: Objective, window: Window, at_s: int, count: Count
+) -> tuple[Standing, Tally]:
+    """Where one group stands, and its counts."""
+    assert isinstance(objective.indicator, Goodput)
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
     causes = _causes(engine, objective.name) if rows else {}
     shown_s = min(window.from_unix_ns // SECOND_NS, at_s)
-    lengths = {length for pair in objective.policy.pairs for length in (pair.long_s, pair.short_s)}
     began = {row.began_unix_s for row in rows if goes_on(row, at_s)}
     tally = read_tally(
         engine,
-        goodput,
+        objective.indicator,
         min(shown_s, at_s - objective.period_s),
         at_s,
+        count,
         instants={
             shown_s,
             at_s - objective.period_s,
             at_s - LOOKED_AT_S,
-            *(at_s - each for each in lengths),
+            *window_edges(objective, at_s),
             *began,
         },
     )
-    return Standing(
+    standing = Standing(
         status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s),
         tally.history.counts(shown_s, at_s),
         tuple(
@@ -143,8 +190,8 @@ def _standing(
             )
             for row in rows
         ),
-        blind_reason(engine, objective, tally, at_s),
     )
+    return standing, tally
 
 
 def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:

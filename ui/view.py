@@ -50,6 +50,8 @@ DECIDERS: Final = ("slo", "size")
 """What decides whether there is an incident: compliance, or the size of the growth."""
 PAYERS: Final = ("tenant", "model", "route", "replica", "outcome")
 """What costs are told by."""
+LONGEST_INCIDENT: Final = 2_000
+"""Characters. The name of a group holds its values, each of up to 256 characters."""
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
@@ -182,7 +184,7 @@ def parse(parameters: Mapping[str, str]) -> tuple[View, list[str]]:
         request=_request(parameters, page, notices),
         page=page,
         baseline=_baseline(parameters, notices),
-        incident=parameters.get("incident", "")[:LONGEST_ID] or None,
+        incident=parameters.get("incident", "")[:LONGEST_INCIDENT] or None,
         decide=decide,
         by=by,
         measure=measure,

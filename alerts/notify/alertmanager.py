@@ -22,7 +22,8 @@ VALID_S = 4 * REPEAT_S
 def render(channel: Channel, message: Message, now_s: int) -> Post:
     """One alert, as of now."""
     if message.hang is None:
-        labels = {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.slo}
+        labels = {name: value for name, value in message.group.items() if value}
+        labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}
     else:
         labels = {"alertname": vocabulary.ALERT_HUNG, "replica": message.hang.replica}
         if message.hang.model is not None:

@@ -57,6 +57,7 @@ def compose(
     return Message(
         transition=Transition.RESOLVED if over else Transition.FIRING,
         slo=incident.slo,
+        group=dict(objective.group),
         display_name=objective.display_name,
         service=objective.service,
         severity=incident.severity,

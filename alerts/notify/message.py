@@ -6,10 +6,12 @@ from here on.
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from alerts.groups import base
 from telemetry.visible import visible
 
 
@@ -60,7 +62,8 @@ class Message:
 
     Args:
         slo: the objective's name, or `hang:` and a replica; with `severity` and `fired_unix_s` it
-            names the incident.
+            names the incident. That of a group ends in the group: `chat{tenant="acme"}`.
+        group: the fields and values of that group.
         promise: in a sentence.
         began_unix_s: since when the budget burned too fast.
         fired_unix_s: when that was noticed.
@@ -104,12 +107,20 @@ class Message:
     simulated: bool = False
     test: bool = False
     update: bool = False
+    group: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in fields(self):
             text = getattr(self, each.name)
             if type(text) is str:
                 object.__setattr__(self, each.name, visible(text))
+        group = {name: visible(value) for name, value in self.group.items()}
+        object.__setattr__(self, "group", group)
+
+    @property
+    def objective(self) -> str:
+        """The objective's name without the group."""
+        return base(self.slo)
 
     @property
     def incident(self) -> str:

@@ -21,6 +21,7 @@ from alerts.notify.composing import compose
 from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
 from alerts.status import status_at
 from store.incidents import IncidentRow, read_incidents
 from store.notifications import (
@@ -81,7 +82,10 @@ class Notifier:
         abandon_others(
             self._engine,
             [channel.name for channel in self._channels],
-            [*(objective.name for objective in self._objectives), *open_hangs(self._engine)],
+            [
+                *(each.name for each in expanded(self._engine, self._objectives)),
+                *open_hangs(self._engine),
+            ],
         )
 
     def enqueue(self, now_s: int) -> None:
@@ -92,7 +96,7 @@ class Notifier:
         """
         self._hangs.enqueue(now_s)
         going_on = set()
-        for objective in self._objectives:
+        for objective in expanded(self._engine, self._objectives):
             if not isinstance(objective.indicator, Goodput):
                 continue
             told: Told = {

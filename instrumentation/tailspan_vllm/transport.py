@@ -65,6 +65,8 @@ ANSWER_BYTES: Final = 65536
 
 REASON_CHARS: Final = 200
 
+NOT_HTTP: Final = "the answer is not HTTP; is this the collector's gRPC port?"
+
 _SERVICES: Final[Mapping[Signal, tuple[str, Any, str]]] = {
     "traces": (
         "opentelemetry.proto.collector.trace.v1.TraceService",
@@ -221,6 +223,8 @@ def _http_post(destination: Destination) -> Post:
         except (requests.ConnectionError, requests.Timeout, OSError) as error:
             if isinstance(error, ValueError):  # requests: a malformed URL or header
                 return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+            if "BadStatusLine" in str(error):
+                return Outcome(Verdict.UNREACHABLE, NOT_HTTP)
             return Outcome(Verdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}"))
         except Exception as error:  # of the connection or of our headers, not of the message
             return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))

@@ -32,7 +32,7 @@ SLOTH = [
 def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
     """Each makes an expression that Prometheus takes, over every window."""
     query = read_query(text)
-    counted = Queries(QueryRatio(query, query, part_is_bad=False))
+    counted = Queries(QueryRatio(query, query, part_is_bad=False), "web")
     for window in ("5m", "3d"):
         check(counted.bad(window))
         assert f"[{window}" in counted.events(window)
@@ -188,7 +188,7 @@ def test_a_querys_operators_never_mix_with_ours(rest: list[tuple[str, str]], com
     except ExpressionError:
         return  # a set operator on a scalar, say
     for bad in (True, False):
-        counted = Queries(QueryRatio(query, query, part_is_bad=bad))
+        counted = Queries(QueryRatio(query, query, part_is_bad=bad), "web")
         whole = f"sum(\n{query.over('1h')}\n) * 3600"
         assert counted.events("1h") == whole
         assert whole in counted.bad("1h")

@@ -4,17 +4,20 @@ import re
 import textwrap
 from pathlib import Path
 
+import yaml
+
 from alerts.generate import EXPLORER_URL, tailspan_rules
 from alerts.notify.channels import Kind
 from alerts.notify.configuration import load_configuration
 from alerts.openslo import inspect_texts
+from tests.alerts.grouped import read
 
 README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()
 
 
 def test_the_objective_in_the_readme_makes_the_rule_beside_it() -> None:
     """Twelve lines in, the page out."""
-    objective, rule, _ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    objective, rule, *_ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert len(objective.splitlines()) == 12
     findings = inspect_texts({"chat.yaml": objective})
     assert not findings.errors
@@ -30,3 +33,14 @@ def test_the_channels_in_the_readme_are_sound(tmp_path: Path) -> None:
     environ = {"PAGERDUTY_KEY": "k", "HOOK_URL": "https://example.org", "HOOK_KEY": "k"}
     found = load_configuration(tmp_path / "notify.yaml", environ)
     assert {channel.kind for channel in found.channels} == set(Kind)
+
+
+def test_the_groups_in_the_readme_can_be_counted() -> None:
+    """Both sources, each in a whole objective."""
+    _, _, sources, _ = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    own, foreign = (
+        yaml.safe_load(line)["total"]["metricSource"]["spec"] for line in sources.splitlines()
+    )
+    good, bad = {"good": "ttft_s <= 0.5"}, {"query": "failures_total"}
+    assert read("chat", "tailspan", "good", own, good).by == ("tenant",)
+    assert read("web", "Prometheus", "bad", foreign, bad).by == ("tenant",)

@@ -53,7 +53,7 @@ def test_the_reason_is_that_of_the_last_hour(
         keep_tally(engine, CHAT.indicator, AT_S + 3_600)
     for instants in (None, {AT_S - 3_600, AT_S - 86_400}):
         tally = read_tally(engine, CHAT.indicator, AT_S - 86_400, AT_S, instants=instants)
-        assert blind_reason(engine, CHAT, tally, AT_S) == reason
+        assert blind_reason(engine, CHAT, [tally], AT_S) == reason
         quiet = replace(CHAT, alert_when_no_data=False)
-        assert blind_reason(engine, quiet, tally, AT_S) is None
+        assert blind_reason(engine, quiet, [tally], AT_S) is None
     engine.dispose()

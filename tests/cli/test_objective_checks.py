@@ -112,6 +112,28 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
         assert "NTP" in str(found.mend)
 
 
+@pytest.mark.parametrize(("late", "ok"), [(82, False), (80, True)])
+def test_groups_on_metrics_are_judged_together(
+    look: Callable[..., list[Finding]],
+    receive: Callable[..., None],
+    exported: Callable[[str], tuple[str, int]],
+    late: int,
+    ok: bool,
+) -> None:
+    """Whichever group is exported last, and in whichever most requests are late."""
+    receive(200, True)
+    groups = "".join(
+        line.replace('slo="chat"', f'slo="chat",tenant="{tenant}"') % number
+        if "%d" in line
+        else line.replace('slo="chat"', f'slo="chat",tenant="{tenant}"')
+        for line in METRICS.splitlines(keepends=True)
+        for tenant, number in (("acme", late), ("other", 0))
+        if tenant == "acme" or not line.startswith("#")
+    )
+    (found,) = look(*exported(groups))
+    assert found.ok is ok
+
+
 def test_objectives_that_are_not_in_force_are_not_judged(
     look: Callable[..., list[Finding]],
     receive: Callable[..., None],

@@ -175,6 +175,25 @@ def test_an_objective_that_counts_none_of_the_requests_says_why(
     assert told["blind"] == "none_selected"
 
 
+def test_an_objective_with_groups_is_blind_as_a_whole(
+    file: Path,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """Each group lacks too few values to say so by itself; it is said once."""
+    file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
+    fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
+    at = ["--at", str(START_S + 2_000), "--database", url]
+    assert slo("status", str(file), *at).stdout.count("blind in the last hour") == 1
+    lines = slo("status", str(file), *at, "--format", "json").stdout.splitlines()
+    told = [json.loads(line) for line in lines]
+    assert {each["slo"]: each["blind"] for each in told if each["blind"]} == {
+        'chat{tenant="other"}': "unknown"
+    }
+    assert len(told) == 41
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
 def test_rules_that_promtool_refuses_are_a_finding(
     file: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,3 +268,30 @@ def test_that_no_data_comes_any_more_is_said_before_any_budget(
     told = json.loads(slo("status", str(file), "--database", url, "--format", "json").stdout)
     assert told["newest_data"] == START_S + 7_190
     assert told["no_data_for_s"] > 3_600
+
+
+def test_each_group_has_a_line_and_its_own_json(
+    file: Path,
+    url: str,
+    fill: Callable[..., None],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    """The group that fails is a finding; the other has its whole budget."""
+    file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
+    fill(
+        *(
+            request_row(10 * n, tenant=("acme", "globex")[n % 2], ttft_s=0.1 if n % 2 else 9.0)
+            for n in range(720)
+        )
+    )
+    words = ("status", str(file), "--database", url, "--at", str(START_S + 7200))
+    told = slo(*words).stdout
+    assert 'chat{tenant="acme"}: 360 bad of 360;' in told
+    assert 'chat{tenant="globex"}: 0 bad of 360; 100.0% of the budget left' in told
+    found = [json.loads(line) for line in slo(*words, "--format", "json").stdout.splitlines()]
+    assert {each["slo"]: each["bad"] for each in found} == {
+        'chat{tenant="other"}': 0,
+        'chat{tenant="acme"}': 360,
+        'chat{tenant="globex"}': 0,
+    }
+    assert [each["group"] for each in found if each["bad"]] == [{"tenant": "acme"}]

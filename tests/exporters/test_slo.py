@@ -98,3 +98,28 @@ def test_a_repeated_request_is_one_event(exporter: PrometheusExporter, request_r
     exporter.on_stored([row, row], [])
     exporter.on_stored([row], [])
     assert _counts(exporter, "all") == (1, 1)
+
+
+def test_each_group_with_a_place_has_counters_and_the_rest_has_one(
+    clock: Any, request_row: Row
+) -> None:
+    """A thousand made-up tenants are one series; a group without requests stands at 0."""
+    grouped = Goodput(None, parse("ttft_s <= 0.5", GOOD), ("tenant",))
+    exporter = PrometheusExporter(
+        clock_unix_ns=clock,
+        objectives={"all": Goodput(None, parse("ttft_s <= 0.5", GOOD)), "each": grouped},
+        placed=lambda goodput: (("a",), ("quiet",)),
+    )
+    rows = [request_row(ttft_s=9.0, tenant=f"x{at}") for at in range(1_000)]
+    exporter.on_stored([request_row(ttft_s=0.1, tenant="a"), *rows], [])
+    value = exporter.registry.get_sample_value
+    for tenant, events, good in (("a", 1, 1), ("quiet", 0, 0), ("other", 1_000, 0)):
+        labels = {"slo": "each", "tenant": tenant}
+        assert value("tailspan_slo_events_total", labels) == events
+        assert value("tailspan_slo_good_events_total", labels) == good
+    assert value("tailspan_slo_events_total", {"slo": "all", "tenant": ""}) == 1_001
+    assert value("tailspan_slo_groups", {"slo": "each"}) == 2
+    family = next(
+        each for each in exporter.registry.collect() if each.name == "tailspan_slo_events"
+    )
+    assert len(family.samples) == 4

@@ -133,3 +133,69 @@ def test_simulated_reports_say_so(made: Callable[..., Any], row: RequestTimeline
     assert exporter.registry.get_sample_value("tailspan_simulated_data") == 0
     exporter.on_in_flight_stored([report(replace(row, source=Source.SIMULATOR), 7)])
     assert exporter.registry.get_sample_value("tailspan_simulated_data") == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "group", "placed", "counted"),
+    [
+        ("tenant", "acme", ["acme"], "acme"),
+        ("tenant", "acme", ["globex"], "other"),
+        ("tenant", None, [""], ""),
+        ("streamed", True, ["true"], "true"),
+        ("source", Source.SIMULATOR, ["simulator"], "simulator"),
+    ],
+)
+def test_a_hung_request_counts_once_in_its_group(
+    clock: Any, row: RequestTimeline, by: str, group: Any, placed: list[str], counted: str
+) -> None:
+    """In the group of its row, or in that of all others."""
+    exporter = grouped(clock, by, placed)
+    about = {by: group}
+    row = replace(row, **about)
+    exporter.on_in_flight_stored([replace(report(row, 6), **about)])
+    exporter.on_in_flight_stored([replace(report(row, 16, 6), **about)])
+    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
+    exporter.on_stored([replace(row, reported_in_flight_s=16.0)], [])
+    assert events(exporter, by) == {each: int(each == counted) for each in {"other", *placed}}
+
+
+def test_a_group_that_gets_its_place_before_the_row_counts_it_no_second_time(
+    clock: Any, row: RequestTimeline
+) -> None:
+    """It was counted in `other`, and a counter takes nothing back."""
+    placed: list[str] = []
+    exporter, row = grouped(clock, "tenant", placed), replace(row, tenant="acme")
+    exporter.on_in_flight_stored([replace(report(row, 6), tenant="acme")])
+    placed.append("acme")
+    exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
+    assert events(exporter, "tenant") == {"other": 1, "acme": 0}
+
+
+def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestTimeline) -> None:
+    """Only then is it known which engine it was."""
+    exporter, row = grouped(clock, "engine", ["0"]), replace(row, engine=0)
+    exporter.on_in_flight_stored([report(row, 6)])
+    assert events(exporter, "engine") == {"other": 0, "0": 0}
+    exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
+    assert events(exporter, "engine") == {"other": 0, "0": 1}
+
+
+def grouped(clock: Any, by: str, placed: list[str]) -> PrometheusExporter:
+    """An exporter with an objective on TTFT for each value of a field."""
+    each = Goodput(None, parse("ttft_s <= 0.5", GOOD), (by,))
+    return PrometheusExporter(
+        clock_unix_ns=clock,
+        objectives={"each": each},
+        placed=lambda goodput: tuple((value,) for value in placed),
+    )
+
+
+def events(exporter: PrometheusExporter, by: str) -> dict[str, int]:
+    """All events, by group."""
+    name = "tailspan_slo_events_total"
+    return {
+        sample.labels[by]: int(sample.value)
+        for family in exporter.registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }

@@ -6,9 +6,12 @@ from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.metrics import EngineState
 from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.transport import NOT_HTTP
 
 from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
 
+HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
+"""The first frame of a gRPC server."""
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
 
 
@@ -102,6 +105,18 @@ def test_a_refused_export_is_repeated_until_it_is_taken(collector) -> None:  # t
     assert collector.refused == 2
     assert len(collector.traces) == 1
     assert sent == Sent(requests=3)
+
+
+def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> None:
+    """Once, when it begins: such as that the address is that of its gRPC port."""
+    said: list[str] = []
+    sent = Sent()
+    export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
+    sender = Sender(export.prepare, said.append, sent, patience_s=0.0, reason=lambda: export.reason)
+    assert sender.offer(_requests(1))
+    _finish(sender)
+    export.close()
+    assert said[0].startswith(f"an export failed ({NOT_HTTP}); trying again")
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]

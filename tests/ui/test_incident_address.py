@@ -4,13 +4,16 @@ import html
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from click.testing import CliRunner
 from streamlit.testing.v1 import AppTest
 
+from alerts import groups
 from alerts.explorer_links import incident_link
 from cli.main import tailspan
 from store.database import open_database
@@ -53,7 +56,7 @@ def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
 def followed(page: Open, url: str, slo: str, fired_s: int) -> AppTest:
     """The page that a message's link opens."""
     _, _, query = incident_link(slo, fired_s, "https://tailspan.example.org").partition("?")
-    test = page(url, **dict(each.split("=", 1) for each in query.split("&")))
+    test = page(url, **dict(parse_qsl(query)))
     assert not test.exception
     return test
 
@@ -98,6 +101,33 @@ def test_a_messages_link_shows_what_the_command_says(
     assert f"{told['requests']:,} requests now" in said
     # A copy of the address shows the same.
     assert markup(page(url, **address(test))) == said
+
+
+@pytest.mark.parametrize("tenant", ["acme", 'a@b&c="d" }', "other"])
+def test_the_incident_of_a_group_opens_with_its_filters(
+    page: Open, database: Database, incident: Any, files: Path, tenant: str
+) -> None:
+    """As `tailspan explain --incident` explains it; the group of all others has no filter."""
+    text = chat_openslo("ttft_s <= 0.5 and e2e_s <= 1", "all")
+    (files / "chat.yaml").write_text(text.replace('where: "all"', "where: all, by: [tenant]"))
+    rows = incident(START_S * 10**9)
+    mine = {row.trace_id for row in rows[:: 2 if tenant == "acme" else 1]}
+    url = database(
+        [replace(row, tenant=tenant if row.trace_id in mine else "globex") for row in rows]
+    )
+    name = groups.name("chat", ("tenant",), (tenant,))
+    burned(url, name, (BEGAN_S, START_S + 1_200))
+    told = explained(url, f"{name}@{BEGAN_S + 60}", files)
+    test = followed(page, url, name, BEGAN_S + 60)
+    asked = address(test)
+    assert asked.get("tenant") == (None if tenant == "other" else tenant)
+    assert asked["incident"] == f"{name}@{BEGAN_S + 60}"
+    assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
+    said = markup(test)
+    assert f"{told['requests']:,} requests now" in said
+    if told["verdict_sentence"] is not None:
+        assert html.escape(told["verdict_sentence"]) in said
+    assert markup(page(url, **asked)) == said
 
 
 def test_an_incident_that_goes_on_is_shown_until_now(

@@ -62,6 +62,22 @@ def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
     assert "blind" not in markup(page(database(seen), **asked))
 
 
+@pytest.mark.parametrize("key", ["promises", "hurt"])
+def test_an_objective_with_groups_is_blind_as_a_whole(
+    page: Open, database: Database, one_request: Any, mine: Path, key: str
+) -> None:
+    """Each group lacks too few values to say so by itself; it is said once."""
+    mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
+    rows = [one_request(n, tenant=f"t{n % 40}", ttft_s=None, decode_s=None) for n in range(120)]
+    start_s = rows[0].received_unix_ns // 10**9
+    said = markup(
+        page(database(rows), page=key, **{"from": str(start_s), "to": str(start_s + 900)})
+    )
+    assert said.count("All groups together: blind in the last hour") == 1
+    if key == "hurt":
+        assert "requests come in, but chat does not count them" in said
+
+
 def test_a_mistake_is_told_with_its_line_its_key_and_what_is_allowed(
     page: Open, database: Database, incident: Any, mine: Path
 ) -> None:
@@ -147,3 +163,32 @@ def test_a_store_that_goes_away_is_a_sentence(
     test.segmented_control("range").set_value("1h").run()
     assert not test.exception
     assert "cannot be read" in markup(test)
+
+
+@pytest.mark.parametrize("which", ["promises", "hurt"])
+def test_each_group_has_its_own_budget(
+    page: Open, database: Database, one_request: Any, mine: Path, which: str
+) -> None:
+    """The group that is slow comes first; a name that a client made up is text."""
+    mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
+    rows = [
+        one_request(
+            at,
+            received_unix_ns=(START_S + at) * 10**9,
+            tenant="<b>slow</b>" if at % 10 == 0 else f"t{at % 10}",
+            ttft_s=9.0 if at % 10 == 0 else 0.1,
+        )
+        for at in range(1, 1000)
+    ]
+    test = page(database(rows), **{**RANGE, "page": which})
+    assert not test.exception
+    said = markup(test)
+    assert "<b>slow" not in said
+    slow = "&lt;b&gt;slow&lt;/b&gt;"
+    assert slow in said
+    if which == "promises":
+        assert "a budget for each" in said
+        assert said.index(slow) < said.index("<td>t5</td>")
+        assert "999 requests" in said
+    else:
+        assert "chat has 5 more groups" in said

@@ -1,0 +1,120 @@
+"""Groups of an objective: each combination of values of its `by` fields has its own error budget.
+
+Pure. A bounded number of groups have a place of their own (`alerts.places` says which); all the
+others together are one group, `other`. An unknown value is the empty text, as in Prometheus.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, Not, Or, conjuncts
+from alerts.fields import WHERE
+
+Group = tuple[str, ...]
+"""A value for each field of `by`."""
+
+OTHER: Final = "other"
+"""The value of each field in the group of all that have no place."""
+PLACES: Final = 50
+"""Groups of one objective beside `other`. The rules record about 45 series for each. With three
+days of counts an evaluation of 50 groups took 0.4 s (one objective without groups 0.03 s), on two
+cores; evaluations are 15 s apart. A group of 2 % of the traffic is among the 50 largest."""
+
+
+def other(by: Sequence[str]) -> Group:
+    """The group of all that have no place."""
+    return (OTHER,) * len(by)
+
+
+def key(group: Group) -> str:
+    """A group as text that any database can store, whatever its values hold."""
+    return (
+        f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
+    )
+
+
+LONGEST_KEY: Final = 2_000
+"""PostgreSQL indexes at most 2,704 bytes. One value of 256 characters is at most 1,400."""
+
+
+def read_key(text: str) -> Group:
+    """The inverse of `key`."""
+    return tuple(json.loads(urlsafe_b64decode(f"{text[1:]}===")))
+
+
+def name(objective: str, by: Sequence[str], group: Group) -> str:
+    """An objective's name with its group: `chat{tenant="acme"}`, in printable characters."""
+    labels = ",".join(
+        f"{field}={json.dumps(value, ensure_ascii=not value.isprintable())}"
+        for field, value in zip(by, group, strict=True)
+    )
+    return f"{objective}{{{labels}}}"
+
+
+def base(name: str) -> str:
+    """The name of an objective without its group."""
+    return name.partition("{")[0]
+
+
+def narrowed(
+    where: Expression | None, by: Sequence[str], groups: Sequence[Group], group: Group
+) -> Expression:
+    """The requests of one group, as an expression.
+
+    Args:
+        where: the requests of all groups; None for all requests.
+        by: the fields that make groups.
+        groups: those that have a place.
+        group: one of them, or `other(by)`.
+    """
+    if group == other(by):
+        placed = [_is(by, each) for each in groups]
+        if not placed:
+            return where if where is not None else Or((IsUnknown(by[0]), Not(IsUnknown(by[0]))))
+        own: Expression = Not(placed[0] if len(placed) == 1 else Or(tuple(placed)))
+    else:
+        own = _is(by, group)
+    return own if where is None else _all([*conjuncts(where), *conjuncts(own)])
+
+
+def _is(by: Sequence[str], group: Group) -> Expression:
+    each = (_has(field, value) for field, value in zip(by, group, strict=True))
+    return _all([leaf for one in each for leaf in conjuncts(one)])
+
+
+def _all(operands: list[Expression]) -> Expression:
+    return operands[0] if len(operands) == 1 else And(tuple(operands))
+
+
+def _has(field: str, value: str) -> Expression:
+    """Whether a field has a value: never unknown, so that its opposite is exact."""
+    if not value:
+        return IsUnknown(field)
+    return And(
+        (Not(IsUnknown(field)), Comparison(field, "==", _literal(field, value), json.dumps(value)))
+    )
+
+
+def _literal(field: str, value: str) -> Literal:
+    kind = WHERE.kinds[field]
+    return value == "true" if kind is bool else kind(value)
+
+
+def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
+    """The group of each request of a table that has the fields of `by`."""
+    columns = [pc.fill_null(pc.cast(table[field], pa.string()), "").to_pylist() for field in by]
+    return zip(*columns, strict=True)
+
+
+def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
+    """(n,) int: the place of each request's group in `groups`, counted from 1; 0 is `other`."""
+    places = {group: place for place, group in enumerate(groups, 1)}
+    return np.fromiter(
+        (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows
+    )
