@@ -12,12 +12,16 @@ from typing import Final
 
 import promql_parser as promql
 
+from alerts import vocabulary
 from alerts.errors import ExpressionError, shown
 from alerts.rulefile import Alert, Group, Recording, quoted
 
 ALLOWED: Final = 'matchers as within {…} of a selector: env="prod",region=~"eu-.*"'
 MAX_CHARACTERS: Final = 1_000
 """Every expression of a rules file repeats the matchers, about 40 times for each objective."""
+
+SET_BY_RULES: Final = frozenset({vocabulary.SLO, vocabulary.REASON, "outcome", "result"})
+"""A second matcher of one of these would contradict the rules' own, and no alert would fire."""
 
 _OPERATORS: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
@@ -50,6 +54,8 @@ def read_selector(text: str) -> str:
     for each in matchers:
         if not _LABEL.fullmatch(each.name) or each.name == "__name__":
             raise ExpressionError(f"{wrong} ({shown(each.name)} is no label that can be matched)")
+        if each.name in SET_BY_RULES:
+            raise ExpressionError(f"{wrong} (the rules themselves match {each.name})")
         if not each.value.isprintable():
             raise ExpressionError(f"{wrong} (the value of {each.name} is not printable)")
         operator = _OPERATORS[str(each.op).rpartition(".")[2]]

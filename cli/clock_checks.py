@@ -10,6 +10,7 @@ from server import probes
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
+LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
 """Exporters send every few seconds: older data waited on the way, or its clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
@@ -31,7 +32,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         if sample.name in ("tailspan_clock_jump_seconds", "tailspan_retention_behind_seconds"):
             own_s[sample.name] = sample.value
         source = sample.labels.get("source", "")
-        if sample.name == "tailspan_clock_lead_seconds":
+        if sample.name == LEAD:
             leads_s[source] = sample.value
         elif sample.name == "tailspan_clock_ahead_seconds" and sample.value > 0:
             ahead_s[source] = sample.value

@@ -41,6 +41,8 @@ def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> Non
     A configuration goes by its FINGERPRINT, which every request bears as `config`; its first
     digits will do. With none named: what each engine was last started with.
     """
+    if "" in fingerprint:
+        raise click.UsageError("a fingerprint is empty: tailspan config lists them")
     if len(fingerprint) > 2:
         raise click.UsageError(f"{len(fingerprint)} fingerprints; allowed: none, one or two")
     engine = open_database(database, create=False)

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from cli.credentials import check_exposure, insecure_credentials_option
+from cli.numbers import FiniteRange
 from cli.unreachable import Unreachable
 from telemetry.addresses import masked
 
@@ -60,7 +61,7 @@ with the role Editor, or Admin with --prometheus. What was changed in Grafana by
 )
 @click.option(
     "--scrape-every",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=15.0,
     show_default=True,
     metavar="SECONDS",

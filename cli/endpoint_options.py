@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.addresses import is_loopback
+from cli.numbers import FiniteRange
 
 if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
     from server.endpoint_access import EndpointAccess
@@ -54,7 +55,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-body",
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteRange(1 / 1024, 1024),
         metavar="MIB",
         default=16,
         show_default=True,
@@ -62,7 +63,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-peer-rate",
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteRange(min=0, min_open=True),
         metavar="MIB/S",
         default=128,
         show_default=True,
@@ -70,7 +71,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-rate",
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteRange(min=0, min_open=True),
         metavar="MIB/S",
         default=512,
         show_default=True,

@@ -129,6 +129,11 @@ def explain(
         click.echo(explain_request.told(question.engine, request_id, form))
     else:
         given = _baseline(baseline)
+        window = question.window
+        if given and given[0] < window.to_unix_ns and window.from_unix_ns < given[1]:
+            raise click.UsageError(
+                f"--baseline {baseline!r} overlaps the window, {times.span(window)}"
+            )
         answer = answered(
             question.engine,
             Metric(metric),

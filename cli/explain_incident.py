@@ -99,15 +99,14 @@ def objectives_at(paths: Sequence[Path]) -> tuple[Objective, ...]:
     """The objectives of files and folders.
 
     Raises:
-        click.UsageError: there is no such file or folder.
-        click.ClickException: they cannot be read.
+        click.UsageError: there is no such file or folder, or they cannot be read.
     """
     try:
         return load(paths).objectives
     except FileNotFoundError as error:
-        raise click.UsageError(f"--objectives {error}: no such file or folder") from error
+        raise click.UsageError(f"--objectives {error}") from error
     except AlertsError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.UsageError(f"--objectives {error}") from error
 
 
 def _objective(engine: Engine, name: str, paths: Sequence[Path]) -> Objective:

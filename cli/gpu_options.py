@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cli.numbers import FiniteRange
 from cli.target_access import TargetAccess
 
 if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
@@ -34,7 +35,7 @@ _OPTIONS = (
     *_ACCESS.options(),
     click.option(
         "--dcgm-every",
-        type=click.FloatRange(1, 60),
+        type=FiniteRange(1, 60),
         default=5.0,
         show_default=True,
         metavar="SECONDS",

@@ -1,13 +1,14 @@
 """The `tailspan` command.
 
 Exit status: 0 fine, 1 a finding that should stop a pipeline, 2 wrong usage or nothing to
-reach.
+reach, 130 ended by Ctrl-C.
 """
 
 import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from signal import SIGINT
 from typing import Any, Final
 
 import click
@@ -32,6 +33,9 @@ COMMANDS: Final = {
 }
 """Each command, in the module of its name, and its line in `tailspan --help`. A command is
 imported when it is used: all of them take a second."""
+
+INTERRUPTED: Final = 128 + SIGINT
+"""The exit status of a command that Ctrl-C ended, as of a shell: 1 would be a finding."""
 
 
 class Commands(click.Group):
@@ -63,6 +67,9 @@ class Commands(click.Group):
             # `| head` has read enough. What is still in the buffer is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
         except StoreError as error:
             raise Unreachable(str(error)) from error
         return result

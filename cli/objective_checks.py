@@ -16,6 +16,7 @@ from alerts.openslo import OBJECTIVES, load
 from alerts.places import expanded
 from analysis.blind_objectives import blind_reason
 from cli.checks import Finding
+from cli.clock_checks import LEAD, SLO_LATE_S
 from cli.newest import of_the_newest
 from cli.own_metrics import own_series
 from exporters.slo import LATE
@@ -71,14 +72,18 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
     """Return the objectives on `/metrics`, each with why it is blind there: `late`, or None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    for sample in own_series(host, port, access, "tailspan_slo_"):
+    # The counters are totals: a past that was sent once, as by a simulation, stays in them.
+    late_now = False
+    for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
-        if sample.name == vocabulary.EVENTS:
+        if sample.name == LEAD:
+            late_now |= sample.value < -SLO_LATE_S
+        elif sample.name == vocabulary.EVENTS:
             events[slo] = events.get(slo, 0) + int(sample.value)  # of all groups together
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {
-        slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0)
+        slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0) if late_now else None
         for slo, number in events.items()
     }
 

@@ -14,6 +14,7 @@ from store import queries
 from store.database import ENVIRONMENT_KEY, open_database
 from store.queries import Window
 from store.scraped import scraped_replicas
+from telemetry.requests import Outcome
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -107,6 +108,10 @@ def _equals(where: Sequence[str]) -> dict[str, str | None]:
             )
         if label in equals:
             raise click.UsageError(f"--where {condition!r}: {label} is given twice")
+        if label == "outcome" and value and value not in list(Outcome):
+            raise click.UsageError(
+                f"--where {condition!r}: no such outcome; allowed: {', '.join(Outcome)}"
+            )
         equals[label] = value or None
     return equals
 

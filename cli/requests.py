@@ -96,7 +96,7 @@ Examples:
 @question_options
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 2**31 - 1),
     metavar="N",
     help=f"At most N requests.  [default: {TEXT_LIMIT} as text, all as JSON]",
 )

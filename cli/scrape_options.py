@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cli.numbers import FiniteRange
 from cli.target_access import TargetAccess
 
 if TYPE_CHECKING:  # it brings libraries, and a command waits for its imports
@@ -43,7 +44,7 @@ _OPTIONS = (
     ),
     click.option(
         "--scrape-every",
-        type=click.FloatRange(1, 15),
+        type=FiniteRange(1, 15),
         default=5.0,
         show_default=True,
         metavar="SECONDS",

@@ -11,6 +11,7 @@ import click
 from cli import faults as faults_in_words
 from cli.credentials import check_otlp_headers, insecure_credentials_option
 from cli.durations import DURATION
+from cli.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from simulator.fleet_config import Router
@@ -42,7 +43,7 @@ Examples:
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=5.0,
     show_default=True,
     help="Requests/s of each replica.",
@@ -78,7 +79,7 @@ Examples:
 )
 @click.option(
     "--severity",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="How hard; 1 is plain to see.",
@@ -180,6 +181,11 @@ def simulate(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
+    if truth is not None:
+        try:
+            truth.touch()
+        except OSError as error:
+            raise click.UsageError(f"--truth {truth}: {error.strerror}") from error
     stop = threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -84,7 +85,9 @@ def check(paths: Sequence[Path], form: str) -> None:
             click.echo(f"note: {note}", err=True)
         for error in wrong:
             click.echo(str(error))
-        click.echo(f"{len(objectives)} objectives, {len(wrong)} findings", err=True)
+        click.echo(
+            f"{_counted(len(objectives), 'objective')}, {_counted(len(wrong), 'finding')}", err=True
+        )
     if wrong:
         click.get_current_context().exit(1)
 
@@ -222,7 +225,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
         for each, tally in groups:
             found = status_at(each, tally.history, tally.since_s, tally.excluded(), at_s)
             paging |= found.severity == "page"
-            incidents = read_incidents(engine, each.name)[:INCIDENTS]
+            incidents = _alerted(read_incidents(engine, each.name), at_s)[:INCIDENTS]
             notifications = outbox.of_incidents(read_notifications(engine, each.name), incidents)
             if form == "json":
                 told = {
@@ -250,6 +253,19 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
 
 
 slo.add_command(notify)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
+    """The incidents that had alerted by an instant; those that had not ended then go on."""
+    return [
+        row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
+        for row in rows
+        if row.fired_unix_s <= at_s
+    ]
 
 
 def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:

@@ -33,8 +33,8 @@ def duration_ns(text: str) -> int:
     length = Decimal(match[1]) * UNITS_S[match[2]] if match else Decimal(0)
     if not length:
         raise ValueError(
-            f"{text!r} is no duration: give a number above 0 and a unit of"
-            f" {', '.join(UNITS_S)}, for instance 90s, 15m, 1.5h, 7d"
+            f"{text!r} is no duration: give a number above 0, of at most nine digits, and a unit"
+            f" of {', '.join(UNITS_S)}, for instance 90s, 15m, 1.5h, 7d"
         )
     return int(length * _NS)
 
@@ -46,7 +46,7 @@ def instant_ns(text: str) -> int:
         ValueError: neither of them, or before 1970.
     """
     if _UNIX_S.fullmatch(text):
-        return int(Decimal(text) * _NS)
+        return _in_range(text, int(Decimal(text) * _NS))
     try:
         moment = datetime.fromisoformat(text)
         since = moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH
@@ -57,7 +57,13 @@ def instant_ns(text: str) -> int:
             f"{text!r} is no instant: give unix seconds (1763634000) or ISO 8601"
             " (2026-11-20T10:20:00Z; UTC where it names no zone), from 1970 on"
         ) from error
-    return (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1_000
+    return _in_range(text, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1_000)
+
+
+def _in_range(text: str, unix_ns: int) -> int:
+    if unix_ns >= 2**63:
+        raise ValueError(f"{text!r} is too late: an instant must lie before 2262-04-11")
+    return unix_ns
 
 
 def window(last: str | None, start: str | None, end: str | None, now_unix_ns: int) -> Window:

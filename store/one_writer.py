@@ -22,6 +22,8 @@ from store.database import DEFAULT_URL, database_file
 from store.errors import StoreError
 from store.private_files import FILE_MODE, FOLDER_MODE, tighten
 
+_SQLITE: Final = b"SQLite format 3\0"
+"""The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
 """Bytes that are read of what the other process wrote about itself."""
 
@@ -44,6 +46,7 @@ def sole_writer(url: str, tell: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     real = Path(os.path.realpath(file))
+    _check_format(real, file)
     try:
         real.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         lock = os.open(
@@ -63,6 +66,17 @@ def sole_writer(url: str, tell: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _check_format(real: Path, file: Path) -> None:
+    """Raise where a file is something other than a database, before anything of it is changed."""
+    try:
+        with real.open("rb") as opened:
+            start = opened.read(len(_SQLITE))
+    except OSError:
+        return  # there is none yet, or SQLite says why it cannot be read
+    if start not in (b"", _SQLITE):
+        raise StoreError(f"{file} is no SQLite database; name another file with --database")
 
 
 def lock_file(database: Path) -> Path:

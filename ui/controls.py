@@ -13,7 +13,7 @@ from ui import view as views
 from ui import wording
 from ui.pages import BY_KEY, Page
 from ui.terms import LATENCY_NAMES, TERMS
-from ui.view import DECIDERS, LABELS, RANGES_S, View
+from ui.view import DECIDERS, LABELS, RANGES_S, SECOND_NS, View
 
 CUSTOM: Final = "custom"
 BEFORE: Final = "against the time before"
@@ -37,9 +37,21 @@ def follow_address() -> None:
         _read_address()
 
 
+def open_incident(view: View) -> None:
+    """Take the view of the incident that the address names, and write it to the address.
+
+    Back leads to the address that named it. That shows the same view then, and is left as it is,
+    or Back would lead no further.
+    """
+    named = dict(st.query_params)
+    change(view)
+    st.session_state["incident"] = (named, view)
+
+
 def _read_address() -> None:
     address = dict(st.query_params)
-    view, notices = views.parse(address)
+    named, shown = st.session_state.get("incident", (None, None))
+    view, notices = (shown, []) if named == address else views.parse(address)
     st.session_state["view"] = view
     st.session_state["notices"] = notices
     st.session_state["address"] = address
@@ -54,8 +66,10 @@ def change(view: View) -> None:
 
 def write_address(view: View) -> None:
     """Make the page's address a link to this view."""
-    written = views.parameters(view)
-    if dict(st.query_params) != written:
+    address, written = dict(st.query_params), views.parameters(view)
+    if st.session_state.get("incident") == (address, view):
+        written = address
+    if address != written:
         st.query_params.from_dict(written)
     st.session_state["address"] = written
 
@@ -229,7 +243,8 @@ def _range_chosen() -> None:
     view, chosen = current(), st.session_state["range"]
     if chosen == CUSTOM:
         window = view.window(st.session_state["now_unix_ns"])
-        change(view.between(window.from_unix_ns, window.to_unix_ns))
+        from_s, to_s = window.from_unix_ns // SECOND_NS, window.to_unix_ns // SECOND_NS
+        change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
     elif chosen in RANGES_S:
         change(view.following(chosen))
 

@@ -11,6 +11,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.errors import StoreError
+from store.queries import request_count
 from ui import (
     controls,
     emptiness,
@@ -74,11 +75,17 @@ def body(engine: Engine, zone: tzinfo) -> None:
 
 
 def _nobody(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    emptiness.nothing_in_view(engine, found.window, view, zone)
+    if requests := request_count(engine, found.window):
+        st.html(
+            "<p class='headline'>No engine reported its state in this range, although"
+            f" {wording.counted(requests, 'request')} came.</p>"
+        )
+    else:
+        emptiness.nothing_in_view(engine, found.window, view, zone)
     st.html(
-        "<p class='note'>This page tells of engines by what they say of themselves every second: "
-        "no engine told anything in this range. Servers whose spans alone are received say "
-        "nothing of this kind; <code>tailspan up --scrape URL</code> asks their /metrics.</p>"
+        "<p class='note'>This page shows the state that engines report every second. Servers that "
+        "send spans alone report none: install the plugin there, or scrape their /metrics with "
+        "<code>tailspan up --scrape URL</code>.</p>"
     )
 
 

@@ -100,7 +100,7 @@ def _open_incident(engine: Engine, view: View, now_unix_ns: int) -> None:
         shown = found.view
         if found.row is not None and shown.page == "why":
             shown = why_page.by_verdict(engine, shown, found.row, now_unix_ns)
-    controls.change(shown)
+    controls.open_incident(shown)
     if found.notice is not None:
         st.session_state["notices"] = [found.notice]
     st.rerun()

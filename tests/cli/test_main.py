@@ -1,10 +1,12 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
 
+from cli import main
 from cli.main import COMMANDS, tailspan
 
 
@@ -39,3 +41,48 @@ def test_the_version_is_the_distributions() -> None:
     """For a report of a defect."""
     result = CliRunner().invoke(tailspan, ["--version"])
     assert result.output == f"tailspan, version {metadata.version('tailspan')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("up", "--max-body", "nan"), "--max-body"),
+        (("up", "--max-body", "1e300"), "--max-body"),
+        (("up", "--max-rate", "nan"), "--max-rate"),
+        (("up", "--max-peer-rate", "inf"), "--max-peer-rate"),
+        (("up", "--scrape-every", "nan"), "--scrape-every"),
+        (("up", "--dcgm-every", "nan"), "--dcgm-every"),
+        (("simulate", "--rate", "nan"), "--rate"),
+        (("simulate", "--truth", "/nowhere/x", "--duration", "1s"), "--truth"),
+        (("requests", "--limit", "9223372036854775808"), "--limit"),
+        (("requests", "--to", "9999-12-31"), "--to"),
+        (("requests", "--where", "outcome=foo"), "outcome"),
+        (("config", ""), "fingerprint"),
+        (("explain", "--baseline", "100/300", "--from", "200", "--to", "400"), "--baseline"),
+        (("explain", "--objectives", "/nowhere"), "--objectives"),
+        (("slo", "rules", "--selector", 'slo="x"'), "--selector"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_named(
+    words: tuple[str, ...], named: str, fill: Callable[..., None], url: str
+) -> None:
+    """Before anything is started; no traceback, and no exit status that means a finding."""
+    fill()
+    has_none = ("up", "simulate", "slo")
+    database = () if words[0] in has_none else ("--database", url)
+    result = CliRunner().invoke(tailspan, [*words, *database])
+    assert result.exit_code == 2, result.output
+    assert named in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_ctrl_c_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a command is being imported."""
+
+    def interrupted(_name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "import_module", interrupted)
+    result = CliRunner().invoke(tailspan, ["stats"])
+    assert result.exit_code == 130
+    assert result.stderr.endswith("Interrupted.\n")

@@ -20,6 +20,8 @@ tailspan_slo_events_total{slo="chat"} 40
 # TYPE tailspan_slo_excluded_events counter
 tailspan_slo_excluded_events_total{slo="chat",reason="aborted"} 900
 tailspan_slo_excluded_events_total{slo="chat",reason="late"} %d
+# TYPE tailspan_clock_lead_seconds gauge
+tailspan_clock_lead_seconds{source="r0"} -400
 """
 
 
@@ -110,6 +112,17 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
     if not ok:
         assert "chat is blind on /metrics since Tailspan started" in found.detail
         assert "NTP" in str(found.mend)
+
+
+def test_a_past_that_was_sent_once_is_no_failure(
+    look: Callable[..., list[Finding]],
+    receive: Callable[..., None],
+    exported: Callable[[str], tuple[str, int]],
+) -> None:
+    """As by a simulation: it stays in the totals, and no sender is late any more."""
+    receive(200, True)
+    (found,) = look(*exported((METRICS % 41_000).replace("-400", "-2")))
+    assert found.ok
 
 
 @pytest.mark.parametrize(("late", "ok"), [(82, False), (80, True)])

@@ -116,7 +116,7 @@ def test_no_incident_is_a_choice(runs: Runs) -> None:
     [
         (["--incident", "gremlins"], ["--incident", "gremlins", "prefill_interference"]),
         (["--rate", "0"], ["--rate", "0.0", "x>0"]),
-        (["--rate", "nan"], ["rate_per_s", "nan", "more than 0"]),
+        (["--rate", "nan"], ["--rate", "nan", "finite"]),
         (["--replicas", "0"], ["--replicas", "0", "x>=1"]),
         (["--backfill", "soon"], ["--backfill", "soon", "15m"]),
         (["--backfill", "-5m"], ["--backfill", "-5m"]),

@@ -226,6 +226,22 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
     assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2
 
 
+def test_an_incident_after_the_instant_is_not_listed(
+    file: Path, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
+) -> None:
+    """--at asks as of then: what had not alerted is unknown, and what had not ended goes on."""
+    fill(request_row())
+    engine = open_database(url)
+    ended = START_S + 90
+    page = IncidentRow("chat", "page", START_S + 30, START_S, ended, ended, ended, "20", None)
+    keep_evaluation(engine, "chat", ended, [page])
+    engine.dispose()
+    for at_s, listed in ((START_S + 29, None), (START_S + 60, "goes on"), (ended, "ended")):
+        shown = slo("status", str(file), "--at", str(at_s), "--database", url).stdout
+        assert ("peak burn" in shown) is (listed is not None)
+        assert ("goes on" in shown) is (listed == "goes on")
+
+
 def test_who_was_not_told_is_shown(
     file: Path, url: str, fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> None:

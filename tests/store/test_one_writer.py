@@ -32,6 +32,16 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    """A mistyped path may be another program's file."""
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, and others read it")
+    file.chmod(0o644)
+    assert "is no SQLite database" in refused(f"sqlite:///{file}")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_every_path_to_a_file_leads_to_one_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,26 @@ def test_back_and_forward_go_through_the_views(
     assert "page=fleet" in page.url
 
 
+def test_back_leads_out_of_an_incidents_link(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Its address is written anew once, and not again on the way back."""
+    address = explorer(database(*fleet(1000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests&last=15m")
+    page.locator("button[data-key]").first.wait_for()
+    page.goto(f"{address}/?page=why&incident=unknown@1")
+    page.locator(".notice").first.wait_for()
+    page.wait_for_url("**last=15m*")
+    for _ in range(2):
+        page.go_back()
+        page.wait_for_timeout(1_000)
+    page.get_by_role("heading", name="What did requests wait for?").wait_for()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_does_not_scroll_sideways(
     explorer: Callable[[str], str],

@@ -177,6 +177,8 @@ def test_nothing_to_show_is_told_with_what_to_do(
     test = page(database([row]), **LINK)
     assert not test.exception
     assert "tailspan up --scrape URL" in markup(test)
+    assert "No engine reported its state in this range, although 1 request came" in markup(test)
+    assert "No requests" not in markup(test)
 
 
 def test_filters_hold_where_they_can(page: Open, database: Database) -> None:
