@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from alerts import durations
+from alerts import durations, unlikely
 from alerts.alert_policies import (
     CONDITION,
     POLICY,
@@ -176,6 +176,8 @@ class _Collected:
                     objectives[objective.name] = objective
             except DocumentError as error:
                 self.errors.append(error)
+        for objective in objectives.values():
+            self._notes += unlikely.notes(objective)
         spec = Spec(tuple(objectives.values()), tuple(self._notes))
         # What an SLO refers to is read for it, too: it is wrong once.
         return Findings(spec, tuple({str(each): each for each in self.errors}.values()))

@@ -14,6 +14,7 @@ from alerts.burnrate import Pair
 from alerts.objectives import Goodput, QueryRatio, RawRatio
 from alerts.openslo import inspect, inspect_texts, load
 from alerts.policy import policy_for
+from tests.chat_objective import chat_openslo
 
 Document = Callable[..., str]
 
@@ -344,3 +345,23 @@ def test_a_path_that_is_not_there_is_said_so(tmp_path: Path) -> None:
         load([tmp_path])
     with pytest.raises(FileNotFoundError, match="no such file"):
         load([tmp_path / "x.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("good", "said"),
+    [
+        ("ttft_s >= 0.5", "the slow requests are the good ones; a limit is written ttft_s <= 0.5"),
+        ("e2e_s <= 9 and tpot_s > 0.05", "by tpot_s > 0.05 the slow requests"),
+        ("ttft_s <= 5000", "ttft_s <= 5000 is never missed; latencies are in seconds"),
+        ("ttft_s <= 0.5 and e2e_s <= 600", None),
+        ("not (ttft_s > 0.5)", None),
+        ("output_tokens > 5000", None),
+    ],
+)
+def test_a_limit_that_is_probably_not_meant_is_noted(good: str, said: str | None) -> None:
+    """It is no finding: it may be meant."""
+    findings = inspect_texts({"a.yaml": chat_openslo(good)})
+    assert not findings.errors
+    assert len(findings.spec.notes) == (said is not None)
+    if said is not None:
+        assert said in findings.spec.notes[0]
