@@ -240,7 +240,7 @@ def test_nothing_found_says_what_to_do_and_is_no_failure(
         (["--sort", "colour"], "'colour' is no key; allowed: request_id"),
         (["--sort", "--e2e_s"], "'-e2e_s' is no key"),
         (["--sort", "received_unix_ns"], "is no key"),
-        (["--limit", "0"], "0 is not in the range x>=1"),
+        (["--limit", "0"], "0 is not in the range 1<=x<=2147483647"),
         (["--format", "xml"], "'xml' is not one of 'text', 'json'"),
         (["--last", "15m"], "--last or --from, not both"),
     ],
