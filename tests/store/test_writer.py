@@ -63,7 +63,11 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
     if noun is RequestTimeline:
         # A row of another source gives way to a better one (test_sources).
         hints["source"] = st.sampled_from(BEST)
-    return st.lists(st.builds(noun, **hints, **{instant: within}), max_size=6)
+    rows = st.builds(noun, **hints, **{instant: within})
+    if noun is RequestTimeline:
+        # The same span at instants that are days apart is two rows (decision 060).
+        return st.lists(rows, max_size=6, unique_by=lambda row: (row.trace_id, row.span_id))
+    return st.lists(rows, max_size=6)
 
 
 def as_kept(engine: Engine, row: Any) -> Any:
