@@ -36,19 +36,23 @@ def clock() -> Clock:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
-    """Put a driver with these GPUs under the package, until all of it is given back: a library is
-    closed on its own thread, and must not find the next test's driver."""
+    """Put a driver with these GPUs under the package, once all of the one before is given back: a
+    library is closed on its own thread, and must not find the next driver."""
+
+    def given_back() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "gpu-library":
+                thread.join(5)
 
     def put(*cards: Card) -> Driver:
+        given_back()
         driver = Driver(*cards)
         monkeypatch.setattr(pynvml, "nvmlLib", driver)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
         return driver
 
     yield put
-    for thread in threading.enumerate():
-        if thread.name == "gpu-library":
-            thread.join(5)
+    given_back()
 
 
 @pytest.fixture

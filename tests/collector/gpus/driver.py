@@ -171,7 +171,7 @@ class Driver:
         _point(buffer, self._next_buffer)
 
     def do_nvmlGpmSampleFree(self, buffer: Any) -> None:
-        self.buffers.discard(ctypes.cast(buffer, ctypes.c_void_p).value or 0)
+        self.buffers.remove(ctypes.cast(buffer, ctypes.c_void_p).value or 0)
 
     def do_nvmlGpmSampleGet(self, of: Card, _buffer: Any) -> None:
         self._looked = of.gpm, of.gpm_codes
