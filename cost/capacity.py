@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import FloatArray, IntArray
+from telemetry.counter_series import FloatArray, IntArray
 
 LEAST_JUDGED: Final = 100
 """The least number of requests to judge by. With fewer, a rate that meets an objective is luck."""

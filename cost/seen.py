@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches, FloatArray, IntArray
+from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
@@ -147,26 +148,24 @@ def _segments(told: EngineStretches, rows: IntArray, started_ns: int) -> _Segmen
     """Of one count, its rows in order of time: within each, from one to the next, and from its
     start to its first sample."""
     first_ns, last_ns = told.first_unix_ns[rows].copy(), told.last_unix_ns[rows]
-    near = np.flatnonzero(first_ns[1:] - last_ns[:-1] <= GAP_S * _NS)
-    between = first_ns[near + 1]
     # A count's first samples may lack a total, so that its first value is not of the first
     # instant: what grew from the start on is not split there.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
-    start_ns = np.concatenate([first_ns, last_ns[near]])
-    end_ns = np.concatenate([last_ns, between])
+    one = np.zeros(rows.size, np.int64)
+    intervals = CounterSeries.of(one, first_ns, last_ns, GAP_S).intervals()
+    start_ns, end_ns = intervals.start_unix_ns, intervals.end_unix_ns
     order = np.lexsort((end_ns, start_ns))
     grown = {}
     for name in WORK:
         first, last = told.first[name][rows], told.last[name][rows]
-        within, across = last - first, first[near + 1] - last[near]
+        each = intervals.differences(first, last)
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
-            within[0] = last[0]
+            each[0] = last[0]
         elif begun:  # its samples lacked it at first
-            across[near == known - 1] = first[known]
-        each = np.concatenate([within, across])
+            each[rows.size :][intervals.next_places == known] = first[known]
         # A total that falls was reset: what it grew by is not known, and it is not below 0.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)

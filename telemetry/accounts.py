@@ -9,12 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from telemetry.counter_series import FloatArray, IntArray
 from telemetry.starts import EngineStart
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 GAP_S: Final = 60
 """An engine was there between two samples that are at most so far apart; longer silence is
