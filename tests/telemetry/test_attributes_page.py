@@ -1,8 +1,8 @@
-"""The page of names is what the vocabulary says."""
+"""The page of attributes is what the registry says."""
 
 from pathlib import Path
 
-from tailspan_vllm.vocabulary_page import markdown
+from telemetry.attributes_page import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "attributes.md"
 

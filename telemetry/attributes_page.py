@@ -1,6 +1,6 @@
-"""docs/attributes.md: the vocabulary as one page.
+"""docs/attributes.md: every field, and every other name on the wire, as one page.
 
-python -m tailspan_vllm.vocabulary_page docs/attributes.md
+python -m telemetry.attributes_page docs/attributes.md
 """
 
 import sys
@@ -10,8 +10,14 @@ from typing import Final
 
 from tailspan_vllm import fingerprint, names, vocabulary
 
+from telemetry.engines import EngineSample
+from telemetry.fields import fields_of, on_the_wire
+from telemetry.gpus import GpuSample
+from telemetry.requests import RequestTimeline
+
 _COLUMNS: Final = ("Name", "Unit", "Meaning", "Source")
-_METRIC_COLUMNS: Final = ("Name", "Unit", "Shape", "Meaning", "Source")
+_STORED_COLUMNS: Final = ("Name", "Column", "Unit", "Meaning", "Source")
+_METRIC_COLUMNS: Final = ("Name", "Column", "Unit", "Shape", "Meaning", "Source")
 
 
 def markdown() -> str:
@@ -20,7 +26,10 @@ def markdown() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "*Made by `make generate` from `tailspan_vllm/vocabulary.py`; not edited by hand.*"
+    yield (
+        "*Made by `make generate` from `telemetry/` and `tailspan_vllm/vocabulary.py`; not edited by"
+        " hand.*"
+    )
     yield ""
     yield "# What an instrumented vLLM tells"
     yield ""
@@ -28,7 +37,8 @@ def _lines() -> Iterator[str]:
         f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. Names come"
         " from OpenTelemetry's conventions (GenAI, in development, and HTTP) where they have one,"
         " and begin with `tailspan.` where they don't. What is not known is absent, never"
-        " zero. Units are UCUM's."
+        " zero. Units are UCUM's. A column has the same name in the database, in objectives, and in"
+        " `tailspan requests --format json`; a row with `–` is not stored."
     )
     yield from _section(
         "Resource: who reports",
@@ -43,8 +53,14 @@ def _lines() -> Iterator[str]:
         " `error`. The phases sum to end − start; the one in which a request ended early runs"
         " to its end, and those after it are absent. The parts of queue, prefill and decode sum"
         " to those, and are told all or none.",
-        _COLUMNS,
-        vocabulary.SPAN_ATTRIBUTES,
+        _STORED_COLUMNS,
+        [
+            *(
+                (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
+                for wire, each in on_the_wire(RequestTimeline).items()
+            ),
+            *((each.name, "–", *each[1:]) for each in vocabulary.SPAN_ATTRIBUTES),
+        ],
     )
     yield from _section(
         "Span events: its instants",
@@ -61,7 +77,7 @@ def _lines() -> Iterator[str]:
         " start time, monotonic, and never a delta. An offline `LLM` has no stat logger: its"
         " engine core tells waiting, running and the step ledger's metrics, and no others.",
         _METRIC_COLUMNS,
-        [(each.name, names.UNITS[each.name], *each[1:]) for each in vocabulary.METRICS],
+        _metrics(EngineSample),
     )
     yield from _section("Attributes of the metrics", "", _COLUMNS, vocabulary.METRIC_ATTRIBUTES)
     yield from _section(
@@ -70,7 +86,7 @@ def _lines() -> Iterator[str]:
         " serves; a GPU that serves none, under its machine's name. What a device cannot tell is"
         " absent.",
         _METRIC_COLUMNS,
-        [(each.name, names.GPU_UNITS[each.name], *each[1:]) for each in vocabulary.GPU_METRICS],
+        _metrics(GpuSample),
     )
     yield from _section("Attributes of a GPU's metrics", "", _COLUMNS, vocabulary.GPU_ATTRIBUTES)
     yield from _section(
@@ -87,6 +103,35 @@ def _lines() -> Iterator[str]:
         _COLUMNS,
         vocabulary.EVENT_ATTRIBUTES,
     )
+    yield from _section(
+        "Columns that Tailspan sets",
+        "They come from the envelope of a message, or are worked out on arrival.",
+        ("Column", "Of", "Unit", "Meaning", "Source"),
+        [
+            (each.name, of, each.about.unit, each.about.meaning, each.about.source)
+            for noun, of in (
+                (RequestTimeline, "request"),
+                (EngineSample, "engine sample"),
+                (GpuSample, "GPU sample"),
+            )
+            for each in fields_of(noun)
+            if each.about.wire is None
+        ],
+    )
+
+
+def _metrics(noun: type) -> list[tuple[str, ...]]:
+    return [
+        (
+            wire,
+            f"`{each.name}`",
+            each.about.unit,
+            "sum" if each.is_total else "gauge",
+            each.about.meaning,
+            each.about.source,
+        )
+        for wire, each in on_the_wire(noun).items()
+    ]
 
 
 def _section(
@@ -97,12 +142,16 @@ def _section(
         yield from (text, "")
     yield _row(columns)
     yield _row(["---"] * len(columns))
-    for name, unit, *rest in rows:
-        yield _row([f"`{name}`", f"`{unit}`" if _is_ucum(unit) else unit, *rest])
+    at = columns.index("Unit")
+    for name, *rest in rows:
+        cells = [f"`{name}`", *rest]
+        if _is_ucum(cells[at]):
+            cells[at] = f"`{cells[at]}`"
+        yield _row(cells)
 
 
 def _is_ucum(unit: str) -> bool:
-    return unit in ("s", "1", "By", "By/s", "W", "J", "Hz") or unit.startswith("{")
+    return unit in ("s", "ns", "1", "By", "By/s", "W", "J", "Hz") or unit.startswith("{")
 
 
 def _row(cells: Sequence[str]) -> str:
