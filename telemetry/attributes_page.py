@@ -27,8 +27,8 @@ def markdown() -> str:
 
 def _lines() -> Iterator[str]:
     yield (
-        "*Made by `make generate` from `telemetry/` and `tailspan_vllm/vocabulary.py`; not edited by"
-        " hand.*"
+        "*Made by `make generate` from `telemetry/` and `tailspan_vllm/vocabulary.py`; not edited"
+        " by hand.*"
     )
     yield ""
     yield "# What an instrumented vLLM tells"
