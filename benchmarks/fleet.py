@@ -20,7 +20,8 @@ from typing import NamedTuple
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.otlp.engine_metrics import metrics_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 

@@ -92,17 +92,17 @@ def ours(requests: int) -> float:
     """Seconds of CPU for each request told of by us, from the HTTP edge on."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
-    from tailspan_vllm.capture import Capture
-    from tailspan_vllm.exchange import Exchange, current
-    from tailspan_vllm.ledger import Account
-    from tailspan_vllm.messages import Settled, decode, encode_account
-    from tailspan_vllm.metrics import EngineState
-    from tailspan_vllm.otlp import encode
-    from tailspan_vllm.parts import Parts, QueueParts
-    from tailspan_vllm.queueing import Waited
+    from tailspan_vllm.engine_core.link_messages import Settled, decode, encode_account
+    from tailspan_vllm.engine_core.queue_waits import Waited
+    from tailspan_vllm.engine_core.step_ledger import Account
+    from tailspan_vllm.engine_state.state import EngineState
+    from tailspan_vllm.front_end.capture import Capture
+    from tailspan_vllm.otlp.encoder import encode
+    from tailspan_vllm.otlp.request_span import span_of
+    from tailspan_vllm.request.exchange import Exchange, current
+    from tailspan_vllm.request.parts import Parts, QueueParts
+    from tailspan_vllm.request.record_builder import Tell
     from tailspan_vllm.settings import settings_from
-    from tailspan_vllm.spans import span_of
-    from tailspan_vllm.telling import Tell
 
     capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
     capture.engines[0] = EngineState(
@@ -154,10 +154,10 @@ def encoding(spans: int = 512) -> tuple[float, float]:
     """Seconds of CPU to encode one span of ours: OpenTelemetry's encoder, and ours."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
-    from tailspan_vllm.otlp import encode
-    from tailspan_vllm.parts import Parts
-    from tailspan_vllm.record import RequestRecord
-    from tailspan_vllm.spans import span_of
+    from tailspan_vllm.otlp.encoder import encode
+    from tailspan_vllm.otlp.request_span import span_of
+    from tailspan_vllm.request.parts import Parts
+    from tailspan_vllm.request.record import RequestRecord
 
     parts = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
     record = RequestRecord(

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.destination import Signal, destination_of
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.otlp import encode_numbers, encode_span, export_of
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import SCOPE, span_of
-from tailspan_vllm.starts import Starts
-from tailspan_vllm.transport import Outcome, Verdict, post_to
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.export.destination import Signal, destination_of
+from tailspan_vllm.export.engine_starts import Starts
+from tailspan_vllm.export.transport import Outcome, Verdict, post_to
+from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.request_span import SCOPE, span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample

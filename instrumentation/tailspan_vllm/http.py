@@ -14,8 +14,8 @@ from contextvars import Token
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.capture import Capture, process_capture
-from tailspan_vllm.exchange import Exchange, Scope, current
+from tailspan_vllm.front_end.capture import Capture, process_capture
+from tailspan_vllm.request.exchange import Exchange, Scope, current
 from tailspan_vllm.settings import settings_from
 
 Message = MutableMapping[str, Any]

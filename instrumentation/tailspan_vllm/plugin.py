@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from tailspan_vllm import guard
-from tailspan_vllm.link import TOKEN_VARIABLE, make_token
+from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, make_token
 from tailspan_vllm.settings import settings_from
 
 logger = logging.getLogger("vllm.tailspan")
@@ -53,27 +53,28 @@ def install() -> None:
 
 
 def _install_in_front_end() -> None:
-    from tailspan_vllm import hooks
-    from tailspan_vllm.capture import process_capture
+    from tailspan_vllm.front_end import request_hooks
+    from tailspan_vllm.front_end.capture import process_capture
 
     _say_version()
     capture = process_capture()
-    _say_missing(hooks.install(capture))
+    _say_missing(request_hooks.install(capture))
     _time_http(capture)
 
 
 def _install_in_engine() -> None:
-    from tailspan_vllm import enginecore, scheduler_hooks
-    from tailspan_vllm.link import EngineEnd
+    from tailspan_vllm.engine_core import scheduler_hooks
+    from tailspan_vllm.engine_core.link import EngineEnd
+    from tailspan_vllm.engine_core.observer import EngineObserver
 
-    def observer() -> enginecore.EngineObserver:
+    def make_observer() -> EngineObserver:
         # EngineCore_DP3 is engine 3; one that is alone may bear no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         link = EngineEnd(os.environ[TOKEN_VARIABLE], f"engine-{engine}")
-        return enginecore.EngineObserver(link, engine)
+        return EngineObserver(link, engine)
 
-    _say_missing(scheduler_hooks.install(observer))
+    _say_missing(scheduler_hooks.install(make_observer))
 
 
 def _say_missing(missing: list[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.destination import (
+from tailspan_vllm.export.destination import (
     SIGNALS,
     Complain,
     Destination,

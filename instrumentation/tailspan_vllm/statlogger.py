@@ -15,11 +15,11 @@ from vllm import __version__ as vllm_version
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from tailspan_vllm import guard, names
-from tailspan_vllm.capture import process_capture
-from tailspan_vllm.enginestats import Step, add_steps, missing_in
-from tailspan_vllm.fingerprint import arguments_of, fingerprint
-from tailspan_vllm.machine import machine_of
-from tailspan_vllm.metrics import EngineState
+from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
+from tailspan_vllm.engine_state.hardware import machine_of
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.engine_state.step_statistics import Step, add_steps, missing_in
+from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024

@@ -1,0 +1,80 @@
+"""What an engine runs on, what its model is built of, how long it took to load: the ground of
+bytes, FLOPs and cost.
+
+Told once, with the engine's start. Each thing that this vLLM does not tell is absent.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from tailspan_vllm import guard
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.cpu_time import own_age_s
+from tailspan_vllm.engine_state.model_shape import shape_told
+
+T = TypeVar("T")
+
+MOST_LOADING_S = 3_600.0
+"""A longer one is that of a program that makes an engine late in its life: six times what vLLM
+waits for an engine (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
+
+
+class Machine(NamedTuple):
+    """The device by name, how many of it one engine has, and the model's shape by key."""
+
+    device: str | None
+    gpus: int | None
+    shape: dict[str, Scalar]
+    loading_s: float | None = None
+    """From the start of the process until the engine was ready."""
+
+
+UNKNOWN = Machine(None, None, {})
+
+
+def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
+    """What can be told of it; never raises. What fails takes nothing else with it.
+
+    Args:
+        vllm_config: the engine's.
+        started_unix_ns: when it was ready; None for now.
+    """
+    loading_s = _told("loading", lambda: _loading_s(started_unix_ns))
+    device = _told("device", _device)
+    gpus = _told("gpus", lambda: _gpus(vllm_config))
+    return Machine(device, gpus, _told("shape", lambda: shape_told(vllm_config)) or {}, loading_s)
+
+
+def _told(what: str, find: Callable[[], T]) -> T | None:
+    try:
+        return find()
+    except Exception:
+        guard.note_failure(what)
+        return None
+
+
+def _loading_s(started_unix_ns: int | None) -> float | None:
+    age_s = own_age_s()
+    if age_s is None:
+        return None
+    since_s = 0.0 if started_unix_ns is None else (time.time_ns() - started_unix_ns) / 1e9
+    loading_s = max(0.0, age_s - since_s)
+    return loading_s if loading_s <= MOST_LOADING_S else None
+
+
+def _device() -> str | None:
+    from vllm.platforms import current_platform
+
+    if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
+        return None  # it would ask CUDA, and take GPU memory in a process that has no use for it
+    ask = getattr(current_platform, "get_device_name", None)
+    name = ask() if ask is not None else None
+    return name[:256] if isinstance(name, str) and name else None
+
+
+def _gpus(vllm_config: Any) -> int | None:
+    if getattr(vllm_config.device_config, "device_type", "cpu") == "cpu":
+        return None
+    parallel = vllm_config.parallel_config
+    return int(parallel.tensor_parallel_size) * int(parallel.pipeline_parallel_size)
