@@ -27,17 +27,17 @@ sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
 import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
-from collector.ages import Ages  # noqa: E402
-from collector.clocks import Clocks  # noqa: E402
 from collector.counters import Counters  # noqa: E402
-from collector.gpus.telling import message as gpu_message  # noqa: E402
+from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
-from collector.limits import Limits  # noqa: E402
-from collector.normalise.points import FIELDS  # noqa: E402
-from collector.reading import ReadingHere  # noqa: E402
+from collector.limits.sender_limits import Limits  # noqa: E402
+from collector.normalise.engine_points import FIELDS  # noqa: E402
+from collector.otlp.message_reader import ReadingHere  # noqa: E402
+from collector.rows.age_limit import Ages  # noqa: E402
+from collector.rows.sender_clocks import Clocks  # noqa: E402
 from collector.signals import METRICS, TRACES, Signal  # noqa: E402
-from exporters.labels import COMBINED_LIMIT, LIMIT  # noqa: E402
 from exporters.prometheus import PrometheusExporter  # noqa: E402
+from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.retention import KEEP_ROWS_NS  # noqa: E402
 from store.writer import Writer  # noqa: E402

@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The explorer's server checks Host and Origin by the same rule as the collector's.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
-        "collector.hosts",
+        "collector.listen.host_check",
     },
     # What is told of a model is held against what the model's own server says of it.
     "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.pages"},

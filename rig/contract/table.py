@@ -477,7 +477,12 @@ _ENGINE_CORE = (
         PLAN,
         "engine_core/observer.py",
     ),
-    Hook("NewRequestData.req_id", Attributes("NewRequestData", ("req_id",)), PLAN, "engine_core/observer.py"),
+    Hook(
+        "NewRequestData.req_id",
+        Attributes("NewRequestData", ("req_id",)),
+        PLAN,
+        "engine_core/observer.py",
+    ),
     Hook(
         "CachedRequestData.num_computed_tokens",
         Attributes("CachedRequestData", ("num_computed_tokens",)),
@@ -765,7 +770,7 @@ def _traced(name: str) -> Hook:
         f"Native span: gen_ai.{name}",
         Attribute("SpanAttributes", f"gen_ai.{name}"),
         _TRACING,
-        "../../collector/normalise/native.py",
+        "../../collector/normalise/engine_spans.py",
         otherwise="what it holds is unknown of requests that vLLM's own spans tell of",
     )
 
@@ -775,14 +780,14 @@ _NATIVE = (
         "Native span: llm_request",
         Says("OutputProcessor.do_tracing", ("'llm_request'",)),
         OUTPUTS,
-        "../../collector/normalise/native.py",
+        "../../collector/normalise/engine_spans.py",
         otherwise="vLLM's own spans are passed by",
     ),
     Hook(
         "Native span: its scope vllm.llm_engine",
         Says("AsyncLLM.__init__", ("init_tracer('vllm.llm_engine'",)),
         ("vllm/v1/engine/async_llm.py",),
-        "../../collector/normalise/native.py",
+        "../../collector/normalise/engine_spans.py",
         otherwise="it is vllm.tracing.otel, the module that makes the span",
     ),
     *(
@@ -807,7 +812,7 @@ def _metric(name: str, otherwise: str) -> Hook:
         f"/metrics: vllm:{name}",
         Named(f"vllm:{name}"),
         (*LOGGERS, "vllm/v1/spec_decode/metrics.py", "vllm/v1/metrics/perf.py"),
-        "../../collector/scrape/series.py",
+        "../../collector/scrape/engine_series.py",
         otherwise=otherwise,
     )
 

@@ -21,7 +21,7 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import Tell
 from tailspan_vllm.settings import settings_from
 
-from collector.hosting import AsgiHost
+from collector.listen.asgi_server import AsgiHost
 
 
 class _Recording(Capture):

@@ -18,7 +18,7 @@ from tailspan_vllm.request.exchange import Exchange, Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record_builder import Teller
 
-from collector.normalise.events import normalise_events
+from collector.normalise.log_events import normalise_events
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.CLOUD_REGION: "here"})
 TELLER = Teller({}, b"x-tenant-id")

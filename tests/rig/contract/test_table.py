@@ -7,8 +7,8 @@ import pytest
 from tailspan_vllm.engine_state.config_fingerprint import _ARGUMENTS
 from tailspan_vllm.plugin import TESTED
 
-from collector.normalise.native import VLLM
-from collector.scrape.series import NAMES
+from collector.normalise.engine_spans import VLLM
+from collector.scrape.engine_series import NAMES
 from rig.contract.needs import Attributes, Method
 from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
 
