@@ -91,7 +91,7 @@ def engines(number: int) -> list[bytes]:
         state.totals = dict.fromkeys(totals, 1_000 + second)
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
         at_unix_ns = now_ns - (number - second) * 10**6
-        exported = metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource)
+        exported = metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource)
         found.append(encode_metrics(exported).SerializeToString())
     return found
 

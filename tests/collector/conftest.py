@@ -171,7 +171,7 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
         for name, value in changes.items():
             setattr(state, name, value)
         return metrics_of(
-            [Sample(NOW_UNIX_NS, state.standing({names.SPANS_DROPPED: 0}, {}))], resource
+            [Sample(NOW_UNIX_NS, state.snapshot({names.SPANS_DROPPED: 0}, {}))], resource
         )
 
     return make

@@ -80,7 +80,7 @@ def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServi
     for name, value in changes.items():
         setattr(state, name, value)
     return encode_metrics(
-        metrics_of([Sample(at_unix_ns, state.standing({}, {}))], resource(replica))
+        metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource(replica))
     )
 
 

@@ -18,7 +18,7 @@ from tailspan_vllm.front_end.capture import Capture
 from tailspan_vllm.http import Message, TimingMiddleware
 from tailspan_vllm.request.exchange import Exchange, current
 from tailspan_vllm.request.record import RequestRecord
-from tailspan_vllm.request.record_builder import Tell
+from tailspan_vllm.request.record_builder import BuildRecord
 from tailspan_vllm.settings import settings_from
 
 from collector.listen.asgi_server import AsgiHost
@@ -33,7 +33,7 @@ class _Recording(Capture):
         setattr(self.sender, "submit", self._submit)  # noqa: B010  # a method is replaced
         self.kinds: list[str] = []
 
-    def _submit(self, tell: Tell, kind: str = "served") -> None:
+    def _submit(self, tell: BuildRecord, kind: str = "served") -> None:
         self.records.append(tell())
         self.kinds.append(kind)
 

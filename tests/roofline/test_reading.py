@@ -33,7 +33,7 @@ def told_by_vllm(config: configs.Config, **parallel: int) -> str:
         cache_config=SimpleNamespace(cache_dtype="auto"),
         parallel_config=SimpleNamespace(**parallel),
     )
-    return json.dumps(model_shape.shape_told(vllm_config))
+    return json.dumps(model_shape.shape_of(vllm_config))
 
 
 class Recording(Mapping[str, Any]):

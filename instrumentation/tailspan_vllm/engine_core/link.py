@@ -31,19 +31,19 @@ LOG_BYTES = 4 * 2**20
 is about 60 seconds at 200 requests a second."""
 
 RECENT = 512
-"""Messages that are sent again to a front end that has just connected."""
+"""Messages that are sent to a front end that has just connected, though they are older."""
 
 PACKET_BYTES = 32768
-"""The kernel's send buffer has room for several (212,992 bytes by default)."""
+"""Size of a packet. The kernel's send buffer holds several (212,992 bytes by default)."""
 
 MESSAGE_BYTES = PACKET_BYTES - 4
 """The longest message. An account has at most 1,300 bytes, an identity a few thousand."""
 
 PACKETS_PER_FLUSH = 16
-"""For one front end. The engine's thread sends them: half a megabyte, ten times a second."""
+"""Packets per front end. The engine's thread sends them: half a megabyte, ten times a second."""
 
 PACKETS_PER_READ = 1024
-"""From one engine: more than its log can hold."""
+"""Packets per engine: more than its log can hold."""
 
 FRONT_ENDS_LIMIT = 64
 """Connections to one engine. Each API server on its machine has one."""
@@ -54,19 +54,19 @@ ENGINES_LIMIT = 64
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
 _MESSAGE_OVERHEAD_BYTES = 48
-"""Of a `bytes` object and its slot in the log."""
+"""Size of a `bytes` object and its slot in the log."""
 
 _CREDENTIALS = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""
 
 
 def make_token(environ: "os._Environ[str]") -> None:
-    """Give this process and its children a token, unless a parent has."""
+    """Set a token for this process and its children, unless a parent has set one."""
     environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(8))
 
 
 class EngineEnd:
-    """The engine's end: listens, and pushes messages to the front ends that have connected."""
+    """The engine's end: listens, and sends messages to the front ends that have connected."""
 
     def __init__(self, token: str, name: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -79,7 +79,7 @@ class EngineEnd:
         self._first = 0
         """The position of the oldest message in the log: the number of messages before it."""
         self.greeting = b""
-        """Sent first to every front end that connects."""
+        """Message that every front end receives first."""
         self.dropped = 0
         """Messages that a front end did not receive, summed over the front ends."""
 
@@ -108,9 +108,11 @@ class EngineEnd:
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
-    def tell_one(self, message: bytes) -> None:
-        """Send to one front end only, so that it is not counted twice. A message that could not
-        be sent yet is replaced."""
+    def send_to_one(self, message: bytes) -> None:
+        """Send a message to one front end only, so that it is not counted twice.
+
+        It replaces an earlier such message that could not be sent yet.
+        """
         self._accept()
         if not self._fronts:
             return
@@ -153,7 +155,7 @@ class EngineEnd:
             self._fronts.append(_Front(connection, position, self.greeting))
 
     def _push(self, front: "_Front", packets: dict[int, tuple[bytes, int]]) -> None:
-        """Send a front end what it has not received, until it accepts no more."""
+        """Send a front end the messages that it lacks, until its buffer is full."""
         for _ in range(PACKETS_PER_FLUSH):
             aside = front.greeting or front.sample
             if aside:
@@ -184,7 +186,7 @@ class EngineEnd:
         """Return the messages from a position on, up to the size of a packet, and their number."""
         framed: list[bytes] = []
         size = 0
-        # By index: access is fast near the end of a deque, where all but slow front ends read.
+        # By index: a deque is fast near its ends, and all but slow front ends read near the end.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)
@@ -217,11 +219,11 @@ class FrontEnd:
 
     @property
     def connected(self) -> bool:
-        """Whether any engine is at the other end."""
+        """Whether a connection to an engine is open."""
         return bool(self._engines)
 
     def discover(self) -> None:
-        """Connect to the engines that have appeared."""
+        """Connect to engines that have started."""
         try:
             table = Path("/proc/net/unix").read_text(errors="replace")
         except OSError:
@@ -239,13 +241,13 @@ class FrontEnd:
             self._connect(address)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
 
     def read(self) -> list[bytes]:
-        """Every message that has come since the last call."""
+        """Return every message that has arrived since the last call."""
         messages: list[bytes] = []
         for address, engine in tuple(self._engines.items()):
             if not self._read_from(engine, messages):
@@ -271,7 +273,7 @@ class FrontEnd:
             self._refused.add(address)
 
     def _read_from(self, engine: socket.socket, messages: list[bytes]) -> bool:
-        """Read the packets of one engine. Returns False when it has hung up."""
+        """Read the packets of one engine. Return False if it has closed the connection."""
         for _ in range(PACKETS_PER_READ):
             try:
                 size = engine.recv_into(self._packet)

@@ -1,7 +1,7 @@
-"""The messages that an engine core sends to the front ends of its server, encoded and decoded.
+"""The messages that an engine core sends to the front ends of its server.
 
-Three kinds: an account of one request (binary, for there is one per request), the identity of
-an engine, and a sample of its totals (both JSON).
+Three kinds: an account of one request (binary, because there is one per request), the identity
+of an engine, and a sample of its totals (both JSON).
 """
 
 import json
@@ -24,7 +24,7 @@ _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """An engine's identity, for a front end that has no stat logger."""
+    """Properties of an engine, for a front end that has no stat logger."""
 
     engine: int
     started_unix_ns: int
@@ -36,8 +36,8 @@ class Identity(NamedTuple):
     machine: Machine
 
 
-class Settled(NamedTuple):
-    """One request's account, and the engine that settled it."""
+class RequestAccount(NamedTuple):
+    """One request's account, and the engine that sent it."""
 
     request_id: str
     engine: int
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
 
 
 def encode_account(engine: int, request_id: str, account: Account) -> bytes:
-    """Encode one request's account. The front end shortens the request id in the same way."""
+    """Encode one request's account. The front end shortens request ids in the same way."""
     return (
         b"A"
         + _ACCOUNT.pack(
@@ -72,11 +72,11 @@ def encode_sample(sample: dict[str, Any]) -> bytes:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """Encode which engine this is."""
+    """Encode the identity of an engine."""
     return b"I" + json.dumps(identity).encode()
 
 
-def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
+def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
     """Decode a message of any kind.
 
     Raises:
@@ -95,7 +95,7 @@ def decode(message: bytes) -> Settled | Identity | dict[str, Any]:
     raise ValueError(f"unknown message {message[:1]!r}; known: b'A', b'I', b'S'")
 
 
-def _account(message: bytes) -> Settled:
+def _account(message: bytes) -> RequestAccount:
     engine, *values = _ACCOUNT.unpack_from(message, 1)
     if any(map(isinf, values)):
         raise ValueError("malformed account: a value is infinite")
@@ -117,7 +117,7 @@ def _account(message: bytes) -> Settled:
         external_cached_tokens=None if external is None else int(external),
         bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
     )
-    return Settled(request_id, engine, account)
+    return RequestAccount(request_id, engine, account)
 
 
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:

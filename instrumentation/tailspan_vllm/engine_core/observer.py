@@ -1,12 +1,12 @@
 """Records the steps of an engine core, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this inside guards. An exception here is counted; the requests that
-are in the engine lose their accounts, and nothing else is affected.
+`scheduler_hooks.py` calls this inside guards. If an exception occurs here, it is counted, and the
+requests in the engine lose their accounts; nothing else is affected.
 
-Per step: a few sums over what was scheduled, none of them a Python loop over the batch; a
-loop over the requests in prefill only. What follows from the steps is worked out ten times
-a second for all of them at once: code that runs once a step finds the processor's caches
-full of the model's own, and takes three times as long.
+Cost per step: a few sums over what was scheduled, none of them a Python loop over the batch, and
+a loop over the requests in prefill. The rest is computed ten times a second for all steps since,
+because code that runs once per step finds the processor's caches filled by the model and takes
+three times as long.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -24,7 +24,7 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_identity,
     encode_sample,
 )
-from tailspan_vllm.engine_core.queue_obstacles import Watch
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Queue
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
@@ -33,26 +33,26 @@ from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerpr
 from tailspan_vllm.engine_state.hardware import machine_of
 
 CATCH_UP_S = 0.1
-"""Between two turns of entering steps, settling requests and telling the front ends."""
+"""Interval at which steps are entered, requests settled, and messages sent to the front ends."""
 
 SAMPLE_S = 1.0
-"""Between two samples of a busy engine. One that becomes idle sends one each time, or its last
-steps would be reported with the next one, hours later. A sample takes about 20 µs."""
+"""Interval between two samples of a busy engine. An engine that becomes idle sends one each time;
+otherwise its last steps might be reported hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Requests followed at once. Further ones are counted with the accounts dropped."""
+"""Maximum number of tracked requests. Further ones are counted with the accounts dropped."""
 
 STEPS_UNDER_WAY = 1024
-"""Steps that were scheduled and have not ended. Pipeline parallelism has one per stage, and
-asynchronous scheduling one more. If there are this many, the hook misses their ends."""
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one per stage,
+asynchronous scheduling one more. At this number the hook evidently misses their ends."""
 
 UNSEEN_ENDS = 1024
-"""How many more requests may be followed than the scheduler has, before those that it lacks are
-removed: the hook missed their ends."""
+"""How many more requests may be tracked than the scheduler has before those that it lacks are
+removed, because the hook evidently missed their ends."""
 
 
-class _Ended(NamedTuple):
-    """A step that is over and not yet in the ledger."""
+class _EndedStep(NamedTuple):
+    """A step that has ended and is not yet in the ledger."""
 
     work: Work
     begun: float
@@ -60,14 +60,14 @@ class _Ended(NamedTuple):
     sequences: int
 
 
-class _Gone(NamedTuple):
-    """A request that has ended, or been aborted."""
+class _EndedRequest(NamedTuple):
+    """A request that has finished or been aborted."""
 
     track: Track
     last: int
-    """The last step that it lived to see."""
+    """The last step that ended before the request did."""
     paid: int
-    """The last step that it had a part in: one under way when it left is computed all the same."""
+    """The last step that computed something for it; a step that runs when it leaves is billed."""
 
 
 class EngineObserver:
@@ -80,20 +80,21 @@ class EngineObserver:
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
         self._planned: deque[tuple[Any, Work, float, int]] = deque()
-        self._ended: list[_Ended] = []
+        self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
-        """Ended within the step that is being updated, with the last step of their own."""
-        self._leaving: list[_Gone] = []
+        """Requests freed during `update_from_output`, with the last step planned for each."""
+        self._leaving: list[_EndedRequest] = []
+        """Requests that have ended while a step with work for them is running."""
         """A step of theirs is under way."""
-        self._unsettled: list[_Gone] = []
+        self._unsettled: list[_EndedRequest] = []
         self.in_update = False
-        """Whether vLLM processes the outputs of a step. Requests that are freed meanwhile took
-        part in that step."""
+        """Whether vLLM is processing the outputs of a step. Requests freed meanwhile took part in
+        that step."""
         self._queue: Queue | None = Queue()
-        """None where what holds it up cannot be told."""
-        self._obstacles: Watch | None = None
+        """None if the reasons for waiting cannot be determined."""
+        self._obstacles: QueueObstacles | None = None
         self._evicted = False
-        """Whether a request has lost its place since the last decision."""
+        """Whether a request was preempted since the last scheduling decision."""
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
@@ -104,7 +105,7 @@ class EngineObserver:
         self._untracked: set[str] = set()
         """Requests in the engine without a track: there were too many, or a hook failed."""
         self._no_account = 0
-        """Requests that get no account: never followed, or their track was lost."""
+        """Requests that get no account: never tracked, or their track was lost."""
 
     @property
     def _step(self) -> int:
@@ -117,33 +118,33 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def queued(self, request_id: str) -> None:
-        """A request has come, unless it is one that goes on with a session."""
+        """Record the arrival of a request, unless it continues a session."""
         queue = self._queue
-        known = request_id in self._tracks or request_id in self._untracked
-        if queue is not None and len(queue) < TRACK_LIMIT and not known:
+        tracked = request_id in self._tracks or request_id in self._untracked
+        if queue is not None and len(queue) < TRACK_LIMIT and not tracked:
             queue.joined(request_id, time.monotonic())
 
     def _decided(self, scheduler: Any, output: Any, at: float) -> None:
-        """Note what keeps the queue from moving from now on."""
+        """Record what keeps requests in the queue from now on."""
         if self._queue is None:
             return
         try:
             if self._obstacles is None:
-                self._obstacles = Watch(scheduler)
+                self._obstacles = QueueObstacles(scheduler)
             held = self._obstacles.held()
             obstacle = self._obstacles.obstacle(output, held, self._evicted)
             self._queue.decided(at, obstacle, held)
             self._evicted = False
         except Exception:
             guard.note_failure("queue")
-            self._queue = None  # sums with a hole in them would be told as if they had none
+            self._queue = None  # incomplete sums would look like complete ones
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
-        """A step was scheduled; its work is noted, its end is yet to come."""
-        self.in_update = False  # the update before may have raised
+        """Record the work of a step that was scheduled."""
+        self.in_update = False  # the previous update may have raised
         self._decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
-            raise RuntimeError(f"{STEPS_UNDER_WAY} steps were scheduled whose ends were not seen")
+            raise RuntimeError(f"the ends of {STEPS_UNDER_WAY} scheduled steps were not seen")
         counts: dict[str, int] = output.num_scheduled_tokens
         if not counts:
             self._idle = self._idle or not self._planned
@@ -157,7 +158,7 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # Back from preemption a request is told as resumed, or by the newer model runner as new.
+        # A preempted request comes back as resumed, or as new from the newer model runner.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -198,7 +199,7 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts)))
 
     def preempted(self, request_id: str) -> None:
-        """A running request lost its memory and is to begin again."""
+        """Record that a running request lost its KV cache and must be recomputed."""
         track = self._tracks.get(request_id)
         self._prefilling.discard(request_id)
         self._evicted = True
@@ -210,27 +211,27 @@ class EngineObserver:
             track.decodings[-1].last = max(last, track.decodings[-1].first)
 
     def freed(self, request_id: str) -> None:
-        """A request has ended, by itself or by an abort."""
+        """Record that a request has finished or been aborted."""
         self._prefilling.discard(request_id)
         track = self._tracks.pop(request_id, None)
         if track is None:
             if request_id in self._untracked:
                 self._untracked.discard(request_id)
             else:
-                self._gave_up(request_id)
+                self._left_queue(request_id)
             return
         paid = self._last_planned(request_id)
         if self.in_update:
             self._freed.append((track, paid))
         elif paid > self._last_step:
-            self._leaving.append(_Gone(track, self._last_step, paid))
+            self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # Nothing may follow it for hours.
-            self._unsettled.append(_Gone(track, self._last_step, self._last_step))
+            # No step may follow for hours.
+            self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 
-    def _gave_up(self, request_id: str) -> None:
-        """A request has left that never was in a step: what it waited for is all there is."""
+    def _left_queue(self, request_id: str) -> None:
+        """Send the account of a request that never was in a step: its time in the queue."""
         waited = self._queue.left(request_id, time.monotonic()) if self._queue is not None else None
         if waited is None:
             return
@@ -239,7 +240,7 @@ class EngineObserver:
             self._link.flush()  # no step may come for hours
 
     def _last_planned(self, request_id: str) -> int:
-        """The last step under way that a request has a part in; where none is, that before."""
+        """Return the last planned step that includes a request, or else the last ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:
@@ -247,7 +248,7 @@ class EngineObserver:
         return before
 
     def ended(self, scheduler: Any, output: Any, results: Any) -> None:
-        """A step's outputs are ready."""
+        """Record that a step's outputs are ready."""
         self.in_update = False
         planned = self._planned
         if planned and (planned[0][0] is output or any(output is each for each, *_ in planned)):
@@ -258,12 +259,12 @@ class EngineObserver:
             ended = None
             while ended is not output:
                 ended, work, begun, sequences = planned.popleft()
-                self._ended.append(_Ended(work, max(begun, self._last_end), now, sequences))
+                self._ended.append(_EndedStep(work, max(begun, self._last_end), now, sequences))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed or self._leaving:
             last = self._last_step
-            gone = [_Gone(track, last, max(last, paid)) for track, paid in self._freed]
+            gone = [_EndedRequest(track, last, max(last, paid)) for track, paid in self._freed]
             gone += self._leaving
             self._freed.clear()
             self._unsettled += [each for each in gone if each.paid <= last]
@@ -277,13 +278,13 @@ class EngineObserver:
                 self._sample(scheduler)
 
     def _catch_up(self) -> None:
-        """Enter the steps that have ended, settle the requests that have, and tell of them."""
+        """Enter ended steps into the ledger, settle ended requests, and send their accounts."""
         steps, self._ended = self._ended, []
         try:
             for step in steps:
                 self._enter(step)
         except Exception:
-            self.lose_track()  # steps that follow get other numbers than the tracks have
+            self.lose_track()  # later steps would get other numbers than the tracks have
             raise
         while self._unsettled:
             track, last, paid = self._unsettled.pop()
@@ -295,7 +296,7 @@ class EngineObserver:
                 self._no_account += 1
         self._link.flush()
 
-    def _enter(self, step: _Ended) -> None:
+    def _enter(self, step: _EndedStep) -> None:
         work, begun, ended, sequences = step
         totals = self._totals
         totals[names.STEPS] += 1
@@ -308,26 +309,28 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks of all requests in the engine, after a hook failed: their accounts
-        would be wrong without showing it."""
+        """Remove the tracks of all requests in the engine after a hook failed.
+
+        Their accounts would be wrong, and nothing would show it.
+        """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
         self._untracked.update(self._tracks)
         for each in (*lost, self._prefilling, self._planned):
             each.clear()
         self.in_update = False
-        self._idle = True  # the next step is timed by itself
+        self._idle = True  # the next step begins when it is scheduled
 
     def close(self) -> None:
         """Send a last sample, which reports the failures, and close the link."""
         try:
-            self._link.tell_one(encode_sample(self._standing({}, {})))
+            self._link.send_to_one(encode_sample(self._sample_of({}, {})))
         finally:
             self._link.close()
 
     @guard.harmless("introduce")
     def introduce(self, scheduler: Any) -> None:
-        """Say which engine this is to every front end that connects."""
+        """Set the identity that every front end receives when it connects."""
         from vllm import __version__ as vllm_version
 
         config = scheduler.vllm_config
@@ -355,8 +358,8 @@ class EngineObserver:
             gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))
             gauges[names.STEP_MODEL_ERROR] = model.error_ratio
             gauges[names.STEP_MODEL_R_SQUARED] = model.r_squared
-        # Those held back have a queue of their own from 0.18 to 0.30; since 0.31 those have
-        # that hold blocks already.
+        # From 0.18 to 0.30 `skipped_waiting` has the requests that are held back. Since 0.31
+        # `kv_holding_waiting` has those that hold blocks already.
         queues = (
             scheduler.waiting,
             getattr(scheduler, "skipped_waiting", ()),
@@ -366,17 +369,17 @@ class EngineObserver:
             gauges[names.WAITING_LORAS] = sum(
                 request.lora_request is not None for queue in queues for request in queue
             )
-        known = {name: value for name, value in gauges.items() if value is not None}
+        defined = {name: value for name, value in gauges.items() if value is not None}
         state = {
             names.RUNNING: len(scheduler.running),
             names.WAITING: sum(map(len, queues)),
         }
-        self._link.tell_one(encode_sample(self._standing(known, state)))
+        self._link.send_to_one(encode_sample(self._sample_of(defined, state)))
         self._longest_s = 0.0
         self._forget_unseen_ends(scheduler.requests)
 
-    def _standing(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
-        """Return a sample: the current totals, with these gauges and this state."""
+    def _sample_of(self, gauges: dict[str, float], state: dict[str, int]) -> dict[str, Any]:
+        """Return a sample of the current totals with these gauges and this state."""
         dropped = self._link.dropped + self._no_account
         return {
             "engine": self._engine,
@@ -404,9 +407,9 @@ class EngineObserver:
 
 
 def _external_tokens(request: Any) -> int | None:
-    """Tokens of a prompt that a KV connector brings: since 0.20 told with the prefill."""
+    """Return the prompt tokens that a KV connector provided; since 0.20 in the prefill's stats."""
     prefill = getattr(request, "prefill_stats", None)
     if prefill is not None:
         return int(prefill.num_external_cached_tokens)
-    told = getattr(request, "num_external_computed_tokens", None)
-    return None if told is None else int(told)
+    tokens = getattr(request, "num_external_computed_tokens", None)
+    return None if tokens is None else int(tokens)

@@ -1,8 +1,8 @@
-"""What keeps a scheduler's queue from moving, read off it after each decision.
+"""Why requests stay in a scheduler's queue, read from the scheduler after each decision.
 
-The conditions are those at which vLLM's own loop over the waiting requests ends, asked in
-the order in which they last: a batch that is at its limit stays so until a request ends,
-memory until one ends or grows, and the tokens of a step come back with the next.
+The conditions are those that end vLLM's own loop over the waiting requests, checked in order of
+their duration: a full batch stays full until a request ends, memory until one ends or grows, and
+the token budget until the next step.
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -12,15 +12,15 @@ from typing import Any
 
 from tailspan_vllm.engine_core.queue_waits import Obstacle
 
-_NOBODY: frozenset[str] = frozenset()
+_NONE: frozenset[str] = frozenset()
 
 
-class Watch:
-    """Reads one scheduler. What its configuration fixes is looked up once."""
+class QueueObstacles:
+    """Reads one scheduler. Values that its configuration fixes are read once."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
-        # Since 0.31 more requests may be in the batch than have a seat of their own.
+        # Since 0.31 the batch may have more requests than `max_num_running_reqs`.
         self._seats: int = getattr(scheduler, "max_num_active_reqs", None) or (
             scheduler.max_num_running_reqs
         )
@@ -29,22 +29,22 @@ class Watch:
         self._chunked: bool = scheduler.scheduler_config.enable_chunked_prefill
 
     def held(self) -> Set[str]:
-        """Requests that are not eligible themselves; nobody before 0.18, which doesn't say."""
+        """Return the requests that are not eligible; empty before 0.18, which has no such list."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
             held = getattr(scheduler, "skipped_waiting", None)
-        return {request.request_id for request in held} if held else _NOBODY
+        return {request.request_id for request in held} if held else _NONE
 
     def obstacle(self, output: Any, held: Set[str], preempted: bool) -> Obstacle | None:
-        """What keeps those who are eligible from joining the batch.
+        """Return what keeps the eligible requests from joining the batch.
 
         Args:
             output: what was scheduled.
-            held: those who are not eligible.
-            preempted: whether this decision cost a running request its place.
+            held: the requests that are not eligible.
+            preempted: whether this decision preempted a running request.
 
-        Returns: None where nobody who is eligible waits.
+        Returns: None if no eligible request waits.
         """
         scheduler = self._scheduler
         first = self._first(held)
@@ -65,15 +65,15 @@ class Watch:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # What is left to withhold is a budget of another kind: encoder inputs, or prefills
-        # balanced between engines.
+        # The remaining reasons are budgets of other kinds: encoder inputs, or prefills balanced
+        # between engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Set[str]) -> Any:
-        """The first who is eligible, in the order in which the scheduler asks."""
+        """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since 0.31 who holds blocks already, such as of a cache that was sent for, is in the
-        # first of these, and those held back are among the others.
+        # Since 0.31 the first queue has requests that hold blocks already, such as those whose
+        # cache was fetched; the second has the others, also those held back.
         for queue in (getattr(scheduler, "kv_holding_waiting", None), scheduler.waiting):
             if queue and not held:
                 return queue.peek_request()
@@ -83,7 +83,7 @@ class Watch:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Whether the blocks that are free may not do for it, cache hits left aside."""
+        """Return whether the free blocks may not suffice for a request without cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

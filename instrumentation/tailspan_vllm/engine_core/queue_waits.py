@@ -1,11 +1,11 @@
-"""What stood in the way of requests in the engine's queue.
+"""How long each obstacle kept requests in the engine's queue.
 
-Once a step the scheduler decides who joins the batch. What kept the queue from moving then
-holds until it decides again, and is added to a running sum: what a request waited for is a
-difference of two entries, and a request costs nothing while it waits. Only those that are
-not eligible themselves are noted one by one, as that begins and as it ends.
+Each step the scheduler decides which requests join the batch. The obstacle at that decision
+applies until the next one, and its duration is added to a running sum. A request's wait is a
+difference of two entries of the sums, so a waiting request costs nothing. Only requests that are
+not eligible themselves are recorded one by one, when that begins and when it ends.
 
-Pure: the clock's readings come in as arguments, all of one monotonic clock.
+Pure: clock readings are arguments, all of one monotonic clock.
 """
 
 from collections.abc import Container, Set
@@ -17,7 +17,7 @@ from tailspan_vllm.request.parts import QueueParts
 
 
 class Obstacle(IntEnum):
-    """What keeps the queue from moving: places in the running sums, as in `QueueParts`."""
+    """What keeps requests in the queue. Values index the running sums, see `QueueParts`."""
 
     SEATS = 0
     KV = 1
@@ -26,7 +26,7 @@ class Obstacle(IntEnum):
 
 
 class Waited(NamedTuple):
-    """A wait that is over, by admission or by leaving."""
+    """A wait that has ended, by admission or because the request left."""
 
     queued: float
     parts: QueueParts
@@ -38,11 +38,11 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The sums when it could first have been admitted, and what of them was not its own."""
+    """The sums when it could first have been admitted, plus what was added while it was held."""
     held_s: float = 0.0
     held_since: float = 0.0
     at_hold: list[float] | None = None
-    """The sums when it was found not eligible; None while it is."""
+    """The sums when it became ineligible; None while it is eligible."""
 
 
 class Queue:
@@ -60,30 +60,29 @@ class Queue:
         return len(self._waits)
 
     def joined(self, request_id: str, at: float) -> None:
-        """A request has come."""
+        """Add a request."""
         wait = self._waits[request_id] = _Wait(at)
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests but these: the hooks missed that they left."""
+        """Remove all requests except these, because the hooks missed their ends."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> Waited | None:
-        """What a request waited for that gave up; None where its coming was not seen."""
+        """Remove a request that was aborted; return its wait, or None if it was never added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
         return self._over(request_id, at)
 
     def decided(self, at: float, obstacle: Obstacle | None, held: Set[str]) -> None:
-        """The scheduler has decided; `admitted` is to follow for those whom it let in.
+        """Record a scheduling decision. `admitted` follows for the requests that it admitted.
 
         Args:
-            at: when it began to.
-            obstacle: what keeps those who are eligible waiting from now on; None where
-                there are none of them.
-            held: those who are not eligible themselves.
+            at: when the decision began.
+            obstacle: what keeps eligible requests waiting from now on; None if none waits.
+            held: the requests that are not eligible themselves.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums
@@ -100,13 +99,13 @@ class Queue:
             self._held = held
 
     def admitted(self, request_id: str, at: float) -> Waited | None:
-        """What a request waited for; None where its coming was not seen."""
+        """Remove an admitted request; return its wait, or None if it was never added."""
         return self._over(request_id, at)
 
     def _elapse(self, at: float) -> None:
-        """What has stood in the way since the last look has done so up to now."""
+        """Add the time since the last decision to the sum of its obstacle."""
         if self._obstacle is not None:
-            # A new list: the one there is may be what somebody's wait began with.
+            # A copy, because `_Wait.before` refers to the current list.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
@@ -116,7 +115,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # Who came after the last decision has waited for the next one alone.
+        # A request that arrived after the last decision has only waited for the next one.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -126,7 +125,7 @@ class Queue:
         return Waited(wait.queued, QueueParts(seats, kv, budget, held, max(0.0, step)))
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """What stood in the way of others while it was not eligible is not its own."""
+        """End a request's ineligible time, and exclude from its wait what was added meanwhile."""
         if wait.at_hold is None:
             return
         wait.held_s += at - wait.held_since

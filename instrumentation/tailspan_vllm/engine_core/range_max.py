@@ -1,7 +1,7 @@
-"""The greatest value of any stretch of a long series.
+"""The maximum of any range of a long series.
 
-Pure. The greatest of every `BLOCK` values is kept beside them, so a question over n values
-reads n / BLOCK of those and the ends of its stretch. Adding a value is one comparison.
+Pure. The maximum of every `BLOCK` values is stored, so a query over n values reads n / BLOCK
+maxima and the values at both ends. Adding a value takes one comparison.
 """
 
 from array import array
@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """Values in order, asked by position; the oldest can be forgotten."""
+    """Values in order, queried by position; the oldest can be dropped."""
 
     def __init__(self) -> None:
         self._values = array("d")
@@ -31,7 +31,7 @@ class RangeMax:
         self._values.append(value)
 
     def forget(self, count: int) -> None:
-        """Drop the oldest values; those that are left are counted from 0 again."""
+        """Drop the oldest values; the remaining ones are numbered from 0."""
         values = self._values
         del values[:count]
         self._tops = array(
@@ -39,7 +39,7 @@ class RangeMax:
         )
 
     def greatest(self, begin: int, end: int) -> float:
-        """The greatest of the values at [begin, end), of which there must be one."""
+        """Return the maximum of the values at [begin, end), which must not be empty."""
         values = self._values
         first, last = -(-begin // BLOCK), end // BLOCK
         if first >= last:

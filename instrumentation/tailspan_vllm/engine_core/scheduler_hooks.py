@@ -1,6 +1,6 @@
 """The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
 
-The names are private to vLLM and are checked before use. `enginecore.py` processes the calls.
+The names are private to vLLM and are checked before use. `observer.py` processes the calls.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """
@@ -28,24 +28,24 @@ def install(make_observer: Callable[[], EngineObserver]) -> list[str]:
         make_observer: called at the first request, in the process that runs the scheduler.
 
     Returns: the methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
-    `update_from_output` and `_free_request` are there.
+    `update_from_output` and `_free_request` exist.
     """
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    return watch(Scheduler, make_observer)
+    return install_on(Scheduler, make_observer)
 
 
-def watch(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> list[str]:
+def install_on(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> list[str]:
     """Wrap the methods of a class of schedulers. See `install`."""
-    watching = _Watching(make_observer)
+    hooks = _SchedulerHooks(make_observer)
     wrapped: dict[str, Any] = {}
     missing: list[str] = []
     for name, wrap in (
-        ("schedule", watching.schedule),
-        ("update_from_output", watching.update_from_output),
-        ("_free_request", watching.free_request),
-        ("_preempt_request", watching.preempt_request),
-        ("add_request", watching.add_request),
+        ("schedule", hooks.schedule),
+        ("update_from_output", hooks.update_from_output),
+        ("_free_request", hooks.free_request),
+        ("_preempt_request", hooks.preempt_request),
+        ("add_request", hooks.add_request),
     ):
         original = getattr(scheduler_class, name, None)
         try:
@@ -61,8 +61,8 @@ def watch(scheduler_class: Any, make_observer: Callable[[], EngineObserver]) -> 
     return missing
 
 
-class _Watching:
-    """The wrappers, and the observer, which is made at the first request."""
+class _SchedulerHooks:
+    """The wrappers, and the observer, which is created at the first request."""
 
     def __init__(self, make_observer: Callable[[], EngineObserver]) -> None:
         self._make = make_observer

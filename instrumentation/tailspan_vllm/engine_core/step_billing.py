@@ -1,16 +1,15 @@
-"""Who pays for a step: its duration, split by the work that each request had in it.
+"""Splits the duration of a step among its requests, by the work that each had in it.
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-The whole of a step is split, its stall included, so that the shares of all its requests sum
-to its duration. Before the step model is fitted, tokens are the weights. Running sums, like
-the ledger's: a request costs the number of its prefill chunks and stretches of decode.
+The whole duration is split, stalls included, so the shares of all requests sum to it. Before the
+step model is fitted, tokens are the weights. Running sums, like the ledger's: a request's cost is
+proportional to its prefill chunks and decode runs.
 
-What was computed before and lost in an eviction is computed again at nobody's request: it is
-told apart, as wasted.
+Work that was lost in a preemption and computed again is reported separately, as wasted.
 
-Pure. Exact where every decode grows by one token a step; with speculative decoding, which
-grows by more, a request's share is told a little too low as its context grows.
+Pure. Exact if every decode grows by one token a step. Speculative decoding grows by more; then a
+request's share is slightly too low as its context grows.
 """
 
 from array import array
@@ -21,12 +20,12 @@ from typing import NamedTuple
 from tailspan_vllm.engine_core.step_model import Work
 
 BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
-"""The weights before there is a fit: each token computed counts the same."""
+"""The weights before the model is fitted: each computed token has the same weight."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A portion of a request's prefill, computed in one step."""
+    """A part of a request's prefill, computed in one step."""
 
     step: int
     tokens: int
@@ -34,13 +33,13 @@ class Chunk:
 
     @property
     def start(self) -> float:
-        """The tokens that lay before it."""
+        """The number of prompt tokens before this chunk."""
         return self.attention / self.tokens - self.tokens / 2 if self.tokens else 0.0
 
 
 @dataclass(slots=True)
 class Decoding:
-    """A stretch of steps that each gave the request a token: (first, last]."""
+    """A run of steps (first, last] that each gave the request a token."""
 
     first: int
     context: int
@@ -48,7 +47,7 @@ class Decoding:
 
 
 class Bill(NamedTuple):
-    """Seconds of the engine's steps: what was done for a request, and what was done again."""
+    """Seconds of engine steps: useful work for a request, and work computed again."""
 
     billed_s: float
     wasted_s: float
@@ -56,7 +55,7 @@ class Bill(NamedTuple):
 
 @dataclass(slots=True)
 class Billing:
-    """Running sums over the steps; `forgotten` entries are gone from their beginning."""
+    """Running sums over the steps; the first `forgotten` entries were dropped."""
 
     forgotten: int = 0
     _sums: tuple["array[float]", ...] = field(
@@ -70,9 +69,9 @@ class Billing:
         """Enter one step.
 
         Args:
-            step: its number, one more than that of the step before.
+            step: its number, one more than the previous step's.
             work: what was computed in it.
-            sequences: for how many requests.
+            sequences: the number of requests in it.
             duration: in seconds.
             coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
         """
@@ -95,12 +94,12 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
-        """What one request is billed, of steps that are all remembered.
+        """Return the bill of one request, all of whose steps are still stored.
 
         Args:
-            chunks: of its prefill, in the order of their steps.
-            decodings: likewise.
-            last: the last step that it lived to see.
+            chunks: its prefill chunks, in order of their steps.
+            decodings: its decode runs, in order of their steps.
+            last: the last step that is billed.
         """
         billed = wasted = reached = 0.0
         for chunk in chunks:
@@ -125,6 +124,6 @@ class Billing:
         return Bill(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """What the steps in (after, upto] added to each sum."""
+        """Return what the steps in (after, upto] added to each sum."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

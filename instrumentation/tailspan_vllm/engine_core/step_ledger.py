@@ -1,10 +1,10 @@
-"""The step ledger: what every engine step did, and what of it each request has to bear.
+"""The step ledger: the work and duration of every engine step, and each request's share.
 
-Running sums over the steps, so that a request's share of any stretch of them is a difference
-of two entries: nothing is done per token, and a request costs the number of its prefill
-chunks. Bounded: the oldest steps are forgotten, and a request older than they gets no split.
+Running sums over the steps make a request's share of any range of steps a difference of two
+entries. Nothing is done per token; a request's cost is proportional to its prefill chunks. The
+size is bounded: the oldest steps are dropped, and an older request gets no split.
 
-Pure: the clock's readings come in as arguments, all of one monotonic clock.
+Pure: clock readings are arguments, all of one monotonic clock.
 """
 
 from array import array
@@ -23,14 +23,14 @@ CAPACITY = 32768
 
 @dataclass(slots=True)
 class Track:
-    """What the ledger notes of one request while it is in the engine."""
+    """What the ledger records of one request while it is in the engine."""
 
     request_id: str
     scheduled: float
     waited: Waited | None = None
-    """What it had waited for by then."""
+    """Its wait in the queue."""
     external_cached_tokens: int | None = None
-    """Tokens of its prompt that came from outside the engine when it was first scheduled."""
+    """Prompt tokens that came from outside the engine when it was first scheduled."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Track:
     """The first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """As it was when this step had ended."""
+        """Return the track as of the end of this step."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -48,7 +48,7 @@ class Track:
 
 
 class Account(NamedTuple):
-    """One request's engine time, settled. None where the ledger cannot tell."""
+    """One request's engine time. A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
@@ -71,15 +71,15 @@ class Ledger:
         self._forgotten = 0
         self._ends = array("d")
         self._gaps = RangeMax()
-        """From the end of the step before to a step's own."""
+        """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums, entry k = up to and including step k. f = the step's duration over
-        # its prediction; own work of a request is told with each coefficient's own sum.
+        # Running sums; entry k includes step k. f = the step's duration over its prediction. A
+        # request's own work is computed from the sum of each coefficient.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
         self._prefill = array("d")  # f·(α·P + κ·Q)
-        self._shared = array("d")  # the step without its stall, by its share of prefill
+        self._shared = array("d")  # the step without its stall, times the share of prefill in it
         self._base = array("d")  # f·γ
         self._alpha = array("d")
         self._kappa = array("d")
@@ -109,9 +109,9 @@ class Ledger:
 
         Args:
             work: what was scheduled.
-            begun: when it could begin: the end of the step before, or the engine's waking.
+            begun: when it could begin: the end of the previous step, or when the engine woke up.
             ended: when its outputs were ready.
-            sequences: of how many requests that was.
+            sequences: the number of requests in it.
 
         Returns: its stall, in seconds.
         """
@@ -173,13 +173,12 @@ class Ledger:
         """Split a request's prefill and decode.
 
         Args:
-            track: what was noted of it.
-            last: the last step that it lived to see; by default the last one entered.
-            paid: the last step that it had a part in, which may have ended without it; by
-                default the same.
+            track: what was recorded of it.
+            last: the last step that ended before the request did; by default the last entered.
+            paid: the last step that computed something for it; by default `last`.
 
-        Returns: of one that saw no step end its bill alone. None where the ring no longer reaches
-        back to the request's beginning.
+        Returns: only the bill for a request that left during its first step. None if the steps
+        at its beginning were dropped.
         """
         if last is None:
             last = self.next_step - 1
@@ -216,7 +215,7 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """The step under way when the request was scheduled, or None where it is forgotten."""
+        """Return the step that ran when the request was scheduled; None if it was dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None
@@ -226,12 +225,12 @@ class Ledger:
         return self._ends[step - self._forgotten]
 
     def _between(self, sums: "array[float] | array[int]", after: int, upto: int) -> float:
-        """What the steps in (after, upto] added."""
+        """Return what the steps in (after, upto] added."""
         low, high = after - self._forgotten, upto - self._forgotten
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Seconds from eviction to having caught up, before the first token and after it."""
+        """Return seconds from preemption until caught up, before and after the first token."""
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
             resumed = track.resumed_in[number] if number < len(track.resumed_in) else last + 1
@@ -261,8 +260,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Steps of its prefill in which it had no part are the others', by their work; while
-        # it was evicted they are the preemption's.
+        # Steps during its prefill that had no work for it are attributed to other requests, in
+        # proportion to their work; while it was preempted, to the preemption.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks
@@ -306,7 +305,7 @@ class Ledger:
         return _summing_to(total, own, others_prefill, preempted, stall)
 
     def _longest_gap(self, track: Track, last: int) -> float | None:
-        """Seconds of the longest wait for a next token; None for one token or none."""
+        """Return the longest time between two tokens in seconds; None for fewer than two."""
         longest = None
         previous_end: int | None = None
         for run in track.decodings:
@@ -321,7 +320,7 @@ class Ledger:
         return longest
 
     def _most_prefill_of_others(self, track: Track, last: int) -> int:
-        """The most prompt tokens of others in one of the request's steps."""
+        """Return the maximum of other requests' prompt tokens in one of the request's steps."""
         most, tokens, forgotten = 0.0, self._prefill_tokens, self._forgotten
         for chunk in track.chunks:
             if chunk.step <= last:
@@ -336,10 +335,10 @@ class Ledger:
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
 ) -> Parts:
-    """Parts of `total`: what the others' decodes added is what remains.
+    """Return parts that sum to `total`; the remainder is `others_decode`.
 
-    Where rounding, or work that the model does not know, leaves less than nothing, the
-    modelled parts give way in proportion: the sum is kept, and what was measured is too.
+    If rounding, or work that the model does not include, makes the remainder negative, the
+    modelled parts are reduced in proportion. The sum and the measured parts stay.
     """
     preempted = min(preempted, total)
     stall = min(stall, total - preempted)

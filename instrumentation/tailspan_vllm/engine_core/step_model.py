@@ -1,12 +1,12 @@
-"""How long an engine step takes, learnt while it serves.
+"""A model of the duration of an engine step, fitted while the engine serves.
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N
 
 P prefill tokens, Q attention work of the prefill chunks Σ p·(start + p/2), C context tokens
 read by decodes, N decoding sequences; coefficients non-negative. The fit is relative least
-squares with Huber weights (a long stall must not bend it) and exponential forgetting, kept
-as normal equations: a step costs a few dozen multiplications and no memory. Each step is
-predicted before it is learnt from, so the error told is that on held-out steps.
+squares with Huber weights (a long stall must not bias it) and exponential forgetting, stored as
+normal equations: a step costs a few dozen multiplications and no memory. Each step is predicted
+before the model is updated with it, so the reported error is that on held-out steps.
 
 Pure. What it leaves out: docs/ledger.md.
 Source: Huber, "Robust Estimation of a Location Parameter", 1964, for the weights.
@@ -21,7 +21,7 @@ FORGET = 1 - 1 / 4000
 """The weight of a step halves every 2,800 steps."""
 
 MIN_STEPS = 64
-"""Steps to learn from before anything is predicted."""
+"""Steps to fit before anything is predicted."""
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 """Steps between two solutions: at first, and after `SETTLED_STEPS`."""
@@ -29,16 +29,16 @@ SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
 SETTLED_STEPS = 512
 SWEEPS = 12
 HUBER = 3.0
-"""Residuals beyond this many typical ones are weighted down."""
+"""Residuals above this multiple of the typical one get a lower weight."""
 
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
-"""A step is stalled where it exceeds its prediction by both of these: times the typical
-error, and times the prediction itself. Less than that is noise, and shared by all."""
+"""A step is stalled if its excess over the prediction is above both: this multiple of the typical
+error, and this share of the prediction. A smaller excess is noise, shared by all requests."""
 
 
 PACE_STEP = 0.02
-"""How far one step moves the logarithm of the pace: from one to twice in 35 steps."""
+"""Change of the logarithm of the pace in one step: 35 steps from 1 to 2."""
 
 PACE_LIMIT = 50.0
 
@@ -67,11 +67,11 @@ class StepModel:
         self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
         self._moment = [0.0] * 5
         self._gain = 1.0
-        """What the newest step counts for. It grows where all earlier ones ought to shrink:
-        one multiplication instead of twenty."""
+        """Weight of the newest step. It grows instead of all earlier weights shrinking: one
+        multiplication instead of twenty."""
         self.pace = 1.0
-        """How many times what is predicted steps take of late, like a running median: a machine
-        that has become slower, which the fit takes thousands of steps to learn."""
+        """Running median of duration over prediction. It shows within tens of steps that a
+        machine became slower; the fit needs thousands."""
         self._typical_ratio = 0.2
         self._typical_s = 0.0
         self._weight = 0.0
@@ -79,7 +79,7 @@ class StepModel:
 
     @property
     def ready(self) -> bool:
-        """Whether enough steps were seen to predict one."""
+        """Whether enough steps were fitted to predict one."""
         return self.steps >= MIN_STEPS
 
     @property
@@ -96,21 +96,23 @@ class StepModel:
         return 1 - self._residual_square / variance if variance > 0 else None
 
     def predict(self, work: Work) -> float:
-        """Seconds that a step with this work should take."""
+        """Return the seconds that a step with this work should take."""
         gamma, alpha, kappa, beta, delta = self._coefficients
         p, q, c, n = work
         return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
 
     def stall_of(self, duration: float, predicted: float) -> float:
-        """The surplus that no scheduled work explains; 0 within the fit's noise. What all steps
-        of late have beyond their prediction is no stall: the machine is slower."""
+        """Return the excess that no scheduled work explains; 0 if within the fit's noise.
+
+        An excess that all recent steps have is a slower machine, not a stall.
+        """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
         noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * expected
         return surplus if surplus > noise else 0.0
 
     def learn(self, work: Work, duration: float) -> None:
-        """Take one step into account."""
+        """Update the model with one step."""
         predicted = self.predict(work)
         huber = 1.0
         if self.ready:
@@ -118,11 +120,11 @@ class StepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # Held against the pace: what all steps have in common is to be learnt.
+            # Relative to the pace: the fit must follow a change that all steps have in common.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # A running median would do; a clipped mean costs less and is as deaf to stalls.
+            # Like a running median, a clipped mean ignores stalls, and it costs less.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
@@ -175,7 +177,7 @@ class StepModel:
             self._gain = 1.0
 
     def _solve(self) -> None:
-        """Non-negative least squares by coordinate descent, from where it stood."""
+        """Solve non-negative least squares by coordinate descent from the current solution."""
         upper, x = self._normal, self._coefficients
         whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
         rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]

@@ -1,7 +1,7 @@
-"""Which engine arguments matter to latency, and a short name for their combination.
+"""The engine arguments that matter to latency, and a fingerprint of their combination.
 
-Told are numbers, switches and names. Of a value that may tell on its owner, such as the path
-of a model, a digest is told: two can be held against each other, and neither is read.
+Numbers, switches and names are reported as they are. A value that could identify its owner,
+such as the path of a model, is reported as a digest: digests can be compared, not read.
 """
 
 import hashlib
@@ -61,8 +61,8 @@ _ARGUMENTS = {
 }
 
 _MEASURED = {"cache_config": ("num_gpu_blocks",)}
-"""What the engine found out when it started: told, and no part of the fingerprint, for the
-same arguments may give a little more memory the next time."""
+"""Values that the engine determines at startup. They are reported, but are not part of the
+fingerprint, because the same arguments may give a little more memory the next time."""
 
 
 def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -73,34 +73,34 @@ def _names_in(table: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 
 MEASURED = _names_in(_MEASURED)
 NAMES = _names_in(_ARGUMENTS) | MEASURED
-"""Every argument that is told where it is known."""
+"""Every argument that is reported."""
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """The arguments that matter to latency, by `part.name`, with their values in force.
+    """Return the arguments that matter to latency, by `part.name`, with their values in force.
 
-    Those that this vLLM lacks, or that were left unset, are absent.
+    Arguments that this vLLM lacks, or that are unset, are absent.
     """
     found: dict[str, Scalar] = {}
     for table in (_ARGUMENTS, _MEASURED):
         for part, argument_names in table.items():
             config = getattr(vllm_config, part, None)
             for name in argument_names:
-                value = _told(getattr(config, name, None))
+                value = _reported(getattr(config, name, None))
                 if value is not None:
                     found[f"{part.removesuffix('_config')}.{name}"] = value
     if not found.get("cache.num_gpu_blocks"):
-        found.pop("cache.num_gpu_blocks", None)  # 0 is vLLM's "not known yet"
+        found.pop("cache.num_gpu_blocks", None)  # vLLM sets 0 before it has measured
     return found
 
 
 def fingerprint(arguments: Mapping[str, Scalar]) -> str:
-    """Eight hex digits that differ when an argument that matters to latency does."""
+    """Return eight hex digits that change when an argument that matters to latency changes."""
     chosen = {name: value for name, value in arguments.items() if name not in MEASURED}
     return _digest(json.dumps(chosen, sort_keys=True))
 
 
-def _told(value: Any) -> Scalar | None:
+def _reported(value: Any) -> Scalar | None:
     if isinstance(value, Enum):
         return value.name
     if value is None or isinstance(value, bool | int | float):

@@ -1,7 +1,6 @@
-"""Processor time, as Linux tells it: of this process, of an engine core's, of the machine; and
-the age of this process.
+"""Processor time of this process, of an engine core and of the machine; age of this process.
 
-Totals count since the first look. Nothing here raises: what the system doesn't say is absent.
+Totals begin at the first reading. Nothing here raises; unavailable values are absent. Linux only.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -15,29 +14,29 @@ from tailspan_vllm import names
 
 
 class Processors:
-    """Reads processor time. On the sending thread alone.
+    """Reads processor time. Used on the reading thread only.
 
     Args:
-        proc: where the system tells of processes.
-        mine_s: processor time of this process.
+        proc: the folder of the proc file system.
+        own_cpu_s: returns the processor time of this process.
     """
 
     def __init__(
         self,
         proc: Path = Path("/proc"),
-        mine_s: Callable[[], float] = time.process_time,
+        own_cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
         self._proc = proc
-        self._mine_s = mine_s
+        self._own_cpu_s = own_cpu_s
         self._ticks_per_s = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """Totals of this process and of the machine, by metric name."""
-        totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._mine_s())}
+        """Return the totals of this process and of the machine, by metric name."""
+        totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             with (self._proc / "stat").open() as file:
-                # All processors together; those of each follow, of no use here.
+                # The first line is the sum over all processors.
                 user, nice, system, _idle, _iowait, irq, softirq, steal = map(
                     int, file.readline().split()[1:9]
                 )
@@ -50,13 +49,13 @@ class Processors:
         return totals
 
     def core(self, process: int | None) -> dict[str, float]:
-        """The total of an engine core's process, by metric name."""
+        """Return the total of an engine core's process, by metric name."""
         if process is None:
             return {}
         try:
-            told = (self._proc / str(process) / "stat").read_text()
-            # After the program's name, which may have anything in it.
-            fields = told.rpartition(")")[2].split()
+            text = (self._proc / str(process) / "stat").read_text()
+            # The fields follow the program's name, which may contain any character.
+            fields = text.rpartition(")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):
             return {}
@@ -67,11 +66,10 @@ class Processors:
 
 
 def own_age_s(proc: Path = Path("/proc")) -> float | None:
-    """How long ago this process was started, loading of modules included; None where the system
-    does not tell."""
+    """Return the time since this process started, module loading included; None if unavailable."""
     try:
-        told = (proc / "self" / "stat").read_text()
-        started_ticks = int(told.rpartition(")")[2].split()[19])
+        text = (proc / "self" / "stat").read_text()
+        started_ticks = int(text.rpartition(")")[2].split()[19])
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     except (OSError, ValueError, IndexError, AttributeError):
         return None

@@ -1,7 +1,7 @@
-"""What an engine runs on, what its model is built of, how long it took to load: the ground of
-bytes, FLOPs and cost.
+"""The hardware of an engine, the shape of its model, and how long it took to load.
 
-Told once, with the engine's start. Each thing that this vLLM does not tell is absent.
+Reported once, in the engine's start event. Values that this vLLM does not provide are absent.
+Bytes, FLOPs and cost are computed from them.
 """
 
 import time
@@ -11,42 +11,42 @@ from typing import Any, NamedTuple, TypeVar
 from tailspan_vllm import guard
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.cpu_time import own_age_s
-from tailspan_vllm.engine_state.model_shape import shape_told
+from tailspan_vllm.engine_state.model_shape import shape_of
 
 T = TypeVar("T")
 
 MOST_LOADING_S = 3_600.0
-"""A longer one is that of a program that makes an engine late in its life: six times what vLLM
-waits for an engine (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
+"""A longer loading time belongs to a program that created an engine late in its life. Six times
+vLLM's own limit for an engine's start (VLLM_ENGINE_READY_TIMEOUT_S, 600 s)."""
 
 
 class Machine(NamedTuple):
-    """The device by name, how many of it one engine has, and the model's shape by key."""
+    """Name of the device, number of devices of one engine, shape of the model by key."""
 
     device: str | None
     gpus: int | None
     shape: dict[str, Scalar]
     loading_s: float | None = None
-    """From the start of the process until the engine was ready."""
+    """Time from the start of the process until the engine was ready."""
 
 
 UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """What can be told of it; never raises. What fails takes nothing else with it.
+    """Return what this vLLM provides. Never raises; a value that fails is absent.
 
     Args:
-        vllm_config: the engine's.
-        started_unix_ns: when it was ready; None for now.
+        vllm_config: the engine's configuration.
+        started_unix_ns: when the engine was ready; None for now.
     """
-    loading_s = _told("loading", lambda: _loading_s(started_unix_ns))
-    device = _told("device", _device)
-    gpus = _told("gpus", lambda: _gpus(vllm_config))
-    return Machine(device, gpus, _told("shape", lambda: shape_told(vllm_config)) or {}, loading_s)
+    loading_s = _attempt("loading", lambda: _loading_s(started_unix_ns))
+    device = _attempt("device", _device)
+    gpus = _attempt("gpus", lambda: _gpus(vllm_config))
+    return Machine(device, gpus, _attempt("shape", lambda: shape_of(vllm_config)) or {}, loading_s)
 
 
-def _told(what: str, find: Callable[[], T]) -> T | None:
+def _attempt(what: str, find: Callable[[], T]) -> T | None:
     try:
         return find()
     except Exception:
@@ -67,7 +67,7 @@ def _device() -> str | None:
     from vllm.platforms import current_platform
 
     if any("NonNvml" in each.__name__ for each in type(current_platform).__mro__):
-        return None  # it would ask CUDA, and take GPU memory in a process that has no use for it
+        return None  # it would initialise CUDA and take GPU memory in this process
     ask = getattr(current_platform, "get_device_name", None)
     name = ask() if ask is not None else None
     return name[:256] if isinstance(name, str) and name else None

@@ -1,8 +1,8 @@
-"""What KV connectors say of their transfers, brought to one form.
+"""Statistics of KV connectors, converted to one form.
 
-Each connector has statistics of its own, in shapes of its own. Known here: those of NIXL and
-of offloading (before and since it named its metrics in full), alone or within a connector of
-several. Pure; what is not recognised is left out.
+Each connector has statistics in a form of its own. Supported: NIXL and offloading (with its
+short and its full metric names), alone or within a multi connector. Pure; unrecognised
+statistics are left out.
 
 Source: vllm/distributed/kv_transfer/kv_connector/v1: nixl/stats.py, offloading/metrics.py,
 multi_connector.py.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tailspan_vllm import names
 
-_MEANT: Final[Mapping[str, str]] = {
+_METRICS: Final[Mapping[str, str]] = {
     "bytes_transferred": names.KV_TRANSFER_BYTES,
     "transfer_duration": names.KV_TRANSFER_TIME,
     "num_failed_transfers": names.KV_TRANSFER_FAILURES,
@@ -24,34 +24,34 @@ _MEANT: Final[Mapping[str, str]] = {
     "vllm:kv_offload_load_time": names.KV_TRANSFER_TIME,
     "vllm:kv_offload_store_time": names.KV_TRANSFER_TIME,
 }
-_DEEPEST: Final = 4
-"""Of several connectors, one's statistics, a metric of it, its labels."""
+_MAX_DEPTH: Final = 4
+"""Multi connector, its connectors, a metric, its labels."""
 
 
 def transferred(stats: Any) -> dict[str, int | float]:
-    """What was transferred since the last word, by metric name; empty where nothing is known.
+    """Return the amounts transferred since the previous statistics, by metric name.
 
     Args:
         stats: vLLM's `SchedulerStats.kv_connector_stats`.
     """
     sums: dict[str, int | float] = {}
-    for name, amount in _told(stats, _DEEPEST):
+    for name, amount in _amounts(stats, _MAX_DEPTH):
         sums[name] = sums.get(name, 0) + amount
     return sums
 
 
-def _told(stats: Any, depth: int) -> Iterator[tuple[str, int | float]]:
+def _amounts(stats: Any, depth: int) -> Iterator[tuple[str, int | float]]:
     if isinstance(stats, list):
         for each in stats:
             if isinstance(each, dict) and depth:
-                yield from _told(each, depth - 1)
+                yield from _amounts(each, depth - 1)
     elif isinstance(stats, dict):
         for key, value in stats.items():
-            name = _MEANT.get(key) if isinstance(key, str) else None
+            name = _METRICS.get(key) if isinstance(key, str) else None
             if name is not None:
                 yield name, sum(_numbers(value))
             elif depth:
-                yield from _told(value, depth - 1)
+                yield from _amounts(value, depth - 1)
 
 
 def _numbers(value: Any) -> Iterator[int | float]:

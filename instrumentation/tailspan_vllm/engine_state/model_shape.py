@@ -1,10 +1,10 @@
-"""What a served model is built of: the numbers of its configuration that bytes follow from.
+"""The shape of a served model: the numbers in its configuration that bytes and FLOPs depend on.
 
-Told under the keys that Hugging Face's configurations and vLLM's arguments have, and as they
-say it: what it amounts to is worked out by whoever reads it (`roofline/reading.py`), so that a
-model that is not understood yet can be, later. Told are numbers, switches and names of kinds;
-no path, no name of a checkpoint. What lies in a part has the part's name before it, and a list
-is told as how often each of its values occurs: `layer_types.sliding_attention` = 20.
+Keys and values are those of Hugging Face's configurations and of vLLM's arguments, unchanged.
+`roofline/reading.py` interprets them, so a model that it does not support today can be supported
+later. Only numbers, switches and names of kinds are reported, never a path or the name of a
+checkpoint. A key inside a part is prefixed with the part's name. A list is reported as the number
+of occurrences of each value: `layer_types.sliding_attention` = 20.
 
 Source: transformers' configuration classes; vllm/config, 0.12 to 0.33.
 """
@@ -90,7 +90,7 @@ MODEL: Final = (
     "is_encoder_decoder",
     "is_heterogeneous",
 )
-"""Keys of the part of a model's configuration that makes tokens."""
+"""Keys of the text part of a model's configuration."""
 
 PARTS: Final = (
     "linear_attn_config",
@@ -98,7 +98,7 @@ PARTS: Final = (
     "ffn_config",
     "block_configs",
 )
-"""Keys of parts of other builds: told is that they are there."""
+"""Keys of parts of other architectures; only their presence is reported."""
 
 QUANTIZATION: Final = (
     "quant_method",
@@ -113,75 +113,75 @@ QUANTIZATION: Final = (
     "load_in_8bit",
     "load_in_4bit",
 )
-"""Keys of a checkpoint's quantisation, wherever in it they lie."""
+"""Keys of a checkpoint's quantisation, at any depth."""
 
 _INSIDE: Final = ("config_groups", "weights", "input_activations", "kv_cache_scheme")
 _GROUP: Final = "group_"
-_MOST_KINDS: Final = 16
+_MAX_KINDS: Final = 16
 _TEXT_LIMIT: Final = 64
 
 
-def shape_told(vllm_config: Any) -> dict[str, Scalar]:
-    """The shape of an engine's model, and over how many GPUs it is spread; by key.
+def shape_of(vllm_config: Any) -> dict[str, Scalar]:
+    """Return the shape of an engine's model and its parallelism, by key.
 
-    Raises: whatever a configuration of an unforeseen form does; what lacks is absent.
+    Raises: any exception, for a configuration of an unexpected form. Missing keys are absent.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)
     text = getattr(model, "hf_text_config", None) or whole
     if text is None:
         return {}
-    told: dict[str, Scalar] = {}
+    shape: dict[str, Scalar] = {}
     for key in MODEL:
-        _tell(told, key, getattr(text, key, None))
+        _add(shape, key, getattr(text, key, None))
     for key in PARTS:
         if getattr(text, key, None):
-            told[key] = True
+            shape[key] = True
     architectures = getattr(whole, "architectures", None)
     if architectures:
-        _tell(told, "architecture", architectures[0])
+        _add(shape, "architecture", architectures[0])
     for config in (whole, text):
         quantised = getattr(config, "quantization_config", None)
         if isinstance(quantised, Mapping):
-            _tell_quantisation(told, "quantization_config", quantised)
-    _tell(told, "quantization", getattr(model, "quantization", None))
-    _tell(told, "dtype", getattr(model, "dtype", None))
-    _tell(told, "cache_dtype", getattr(vllm_config.cache_config, "cache_dtype", None))
+            _add_quantisation(shape, "quantization_config", quantised)
+    _add(shape, "quantization", getattr(model, "quantization", None))
+    _add(shape, "dtype", getattr(model, "dtype", None))
+    _add(shape, "cache_dtype", getattr(vllm_config.cache_config, "cache_dtype", None))
     for key in (
         "tensor_parallel_size",
         "pipeline_parallel_size",
         "data_parallel_size",
         "decode_context_parallel_size",
     ):
-        _tell(told, key, getattr(vllm_config.parallel_config, key, None))
-    return told
+        _add(shape, key, getattr(vllm_config.parallel_config, key, None))
+    return shape
 
 
-def _tell(told: dict[str, Scalar], key: str, value: Any) -> None:
+def _add(shape: dict[str, Scalar], key: str, value: Any) -> None:
     if isinstance(value, list | tuple):
         kinds = Counter(each for each in map(_scalar, value) if each is not None)
-        if len(kinds) <= _MOST_KINDS:
+        if len(kinds) <= _MAX_KINDS:
             for kind, count in kinds.items():
-                told[f"{key}.{kind}"] = count
+                shape[f"{key}.{kind}"] = count
         return
     found = _scalar(value)
     if found is not None:
-        told[key] = found
+        shape[key] = found
 
 
-def _tell_quantisation(told: dict[str, Scalar], path: str, part: Mapping[Any, Any]) -> None:
+def _add_quantisation(shape: dict[str, Scalar], path: str, part: Mapping[Any, Any]) -> None:
     for key, value in part.items():
         if not isinstance(key, str):
             continue
         if isinstance(value, Mapping):
             if key in _INSIDE or (key.startswith(_GROUP) and key[len(_GROUP) :].isdigit()):
-                _tell_quantisation(told, f"{path}.{key}", value)
+                _add_quantisation(shape, f"{path}.{key}", value)
         elif key in QUANTIZATION:
-            _tell(told, f"{path}.{key}", value)
+            _add(shape, f"{path}.{key}", value)
 
 
 def _scalar(value: Any) -> Scalar | None:
-    """A number, a switch, or a name of a kind: no path and no sentence."""
+    """Return a number, a switch or the name of a kind; None for a path or a sentence."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, bool | int | float):

@@ -12,12 +12,12 @@ Number = int | float
 
 
 def _nothing() -> None:
-    """There is nothing to add up."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
 class EngineState:
-    """One engine's gauges and running totals, by metric name of `names.py`."""
+    """Gauges and running totals of one engine, by metric name of `names.py`."""
 
     engine: int
     started_unix_ns: int
@@ -26,35 +26,35 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of our hooks, by hook. `standing` adds this process's to the engine core's."""
+    """Failures of our hooks, by hook. `snapshot` adds this process's to the engine core's."""
     drops: dict[str, int] = field(default_factory=dict)
     """Requests of this process that are not reported, by reason."""
 
     load: Any = None
-    """The latest word on what it has to do, as `enginestats.load_of` reads it."""
+    """The latest `SchedulerStats`, or None; `step_statistics.load_of` reads it."""
     catch_up: Callable[[], None] = _nothing
-    """Adds up what has been noted since; called before the state is told."""
+    """Adds up the recorded steps; called before a snapshot."""
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)
-    """The engine arguments in force, as `fingerprint.py` tells them."""
+    """The engine arguments in force, as `config_fingerprint.arguments_of` returns them."""
     machine: Machine = UNKNOWN
 
     def add(self, name: str, amount: Number) -> None:
         """Add to a running total, which begins at zero."""
         self.totals[name] = self.totals.get(name, 0) + amount
 
-    def standing(
+    def snapshot(
         self,
         own_totals: Mapping[str, Number],
         hook_failures: Mapping[str, int],
         drops: Mapping[str, int] | None = None,
     ) -> "EngineState":
-        """This state as it stands, which the engine's next step will not change.
+        """Return a copy that the engine's next step does not change.
 
         Args:
-            own_totals: the instrumentation's totals on itself, told with every engine.
-            hook_failures: its failures by hook in this process, likewise.
-            drops: requests that it did not report, by reason, likewise.
+            own_totals: totals of the instrumentation itself, reported with every engine.
+            hook_failures: failures of our hooks in this process, by hook.
+            drops: requests that are not reported, by reason.
         """
         return replace(
             self,
@@ -68,7 +68,7 @@ class EngineState:
 
 
 class Sample(NamedTuple):
-    """One engine as it stood at an instant."""
+    """The state of one engine at an instant."""
 
     at_unix_ns: int
     state: EngineState

@@ -1,4 +1,4 @@
-"""What vLLM's per-step statistics say of an engine: added up, and read.
+"""vLLM's per-step statistics of an engine: totals, gauges and load.
 
 Source: vllm/v1/metrics/stats.py, `SchedulerStats` and `IterationStats`, 0.12 to 0.33.
 """
@@ -13,7 +13,7 @@ from tailspan_vllm.guard import missing
 
 
 class Load(NamedTuple):
-    """What an engine has to do; None where unknown."""
+    """Requests waiting and running, and KV-cache usage; None if unknown."""
 
     waiting: int | None
     running: int | None
@@ -21,7 +21,7 @@ class Load(NamedTuple):
 
 
 def load_of(seen: Any) -> Load:
-    """An engine's load, out of a step's `SchedulerStats` or of gauges by name, or of None."""
+    """Return the load in a step's `SchedulerStats`, in gauges by name, or unknown for None."""
     if seen is None:
         return Load(None, None, None)
     if isinstance(seen, Mapping):
@@ -49,7 +49,7 @@ _READ_OF_ITERATION = ("num_generation_tokens", "num_prompt_tokens", "num_preempt
 
 
 def missing_in(steps: Iterable[Step]) -> list[str]:
-    """The attributes that these statistics lack and that `add_steps` cannot do without."""
+    """Return the attributes that these statistics lack and that `add_steps` requires."""
     for of_scheduler, of_iteration in steps:
         lacking = [] if of_scheduler is None else missing(of_scheduler, _READ_OF_SCHEDULER)
         if of_iteration is not None:
@@ -60,7 +60,7 @@ def missing_in(steps: Iterable[Step]) -> list[str]:
 
 
 def add_steps(state: EngineState, steps: Iterable[Step]) -> None:
-    """Add steps' statistics to an engine's; its gauges become the last one's."""
+    """Add the statistics of steps to an engine's totals; set its gauges to the last step's."""
     decoded = prefilled = preempted = queries = hits = 0
     cached, local_cached, external_cached = False, 0, 0
     latest = None
@@ -99,22 +99,22 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Before 0.20 the deferred were not told apart: they were among the waiting.
+    # Before 0.20 vLLM counted the deferred requests among the waiting ones.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # Those waiting the engine core tells: of a request never scheduled vLLM's own count knows
-    # nothing, for its QUEUED event comes with its first output.
+    # The engine core reports the waiting ones. vLLM's own count lacks requests that were never
+    # scheduled, because their QUEUED event arrives with their first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:
-    """A connector, speculation and modelled work: told by engines that have them."""
+    """Add statistics that only some engines have: connector, speculation, modelled work."""
     external = getattr(stats, "connector_prefix_cache_stats", None)
     if external is not None:
         state.add(names.EXTERNAL_CACHE_QUERIES, external.queries)

@@ -1,1 +1,1 @@
-"""The threads that complete, queue and send telemetry, and what becomes of each message."""
+"""The threads that complete, queue and send telemetry, and the retry rules."""

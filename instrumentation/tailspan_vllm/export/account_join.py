@@ -1,4 +1,4 @@
-"""Joins the accounts of the engines to the records of the front end.
+"""Joins the engine cores' accounts, samples and identities to the front end's records.
 
 One thread may read the link while another completes records.
 """
@@ -11,26 +11,26 @@ from typing import Any
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.link import FrontEnd
-from tailspan_vllm.engine_core.link_messages import Identity, Settled, decode
+from tailspan_vllm.engine_core.link_messages import Identity, RequestAccount, decode
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
 KEPT = 32768
-"""Accounts kept for records yet to come; those of other API servers' requests are among them."""
+"""Accounts kept for later records, including accounts of other API servers' requests."""
 
 ENGINES_KEPT = 1024
-"""Engines whose samples and identities are kept. No server has as many."""
+"""Engines whose samples and identities are kept, more than any server has."""
 
 DISCOVER_S = 5.0
 
 
-class EngineJoin:
-    """What the engines of this server have said and nobody has taken yet."""
+class AccountJoin:
+    """Messages of this server's engines that no record or state has used yet."""
 
     def __init__(self, token: str | None) -> None:
         self._link = FrontEnd(token) if token else None
-        self._accounts: OrderedDict[str, Settled] = OrderedDict()
+        self._accounts: OrderedDict[str, RequestAccount] = OrderedDict()
         self._samples: dict[int, dict[str, Any]] = {}
         self._identities: dict[int, Identity] = {}
         self._unclaimed: set[int] = set()
@@ -38,17 +38,17 @@ class EngineJoin:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the link."""
         if self._link is not None:
             self._link.close()
 
     @property
     def connected(self) -> bool:
-        """Whether an engine is at the other end."""
+        """Whether a connection to an engine is open."""
         return self._link is not None and self._link.connected
 
     def read(self) -> None:
-        """Take in what has come."""
+        """Read and store the messages that have arrived."""
         if self._link is None:
             return
         if not self._link.connected or time.monotonic() - self._discovered_at > DISCOVER_S:
@@ -61,16 +61,16 @@ class EngineJoin:
     def _take(self, messages: list[bytes]) -> None:
         for message in messages:
             try:
-                told = decode(message)
+                decoded = decode(message)
             except ValueError as error:
                 guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
                 continue
-            if isinstance(told, Settled):
-                self._accounts[told.request_id] = told
-            elif isinstance(told, Identity):
-                self._identities[told.engine] = told
+            if isinstance(decoded, RequestAccount):
+                self._accounts[decoded.request_id] = decoded
+            elif isinstance(decoded, Identity):
+                self._identities[decoded.engine] = decoded
             else:
-                self._take_sample(told)
+                self._take_sample(decoded)
         while len(self._accounts) > KEPT:
             self._accounts.popitem(last=False)
         for by_engine in (self._samples, self._identities):
@@ -78,7 +78,7 @@ class EngineJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's sample, but keep the longest step since the last report."""
+        """Replace an engine's sample, but keep the longest step since the last export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -87,9 +87,9 @@ class EngineJoin:
         self._samples[sample["engine"]] = sample
 
     def apply(self, record: RequestRecord) -> bool:
-        """Complete a record with its account, and with what its engine serves.
+        """Complete a record with its account, and with its engine's model and configuration.
 
-        Returns: False where an account may still come.
+        Returns: False if an account may still arrive.
         """
         with self._lock:
             return self._apply(record)
@@ -97,7 +97,7 @@ class EngineJoin:
     def _apply(self, record: RequestRecord) -> bool:
         complete = self._settle(record)
         if record.model is None and record.engine_request_id is not None and self._identities:
-            # An offline LLM has no stat logger, so its front end cannot say.
+            # An offline LLM has no stat logger, so its front end has no model name.
             identity = self._identities.get(record.engine if record.engine is not None else -1)
             if identity is None and len(self._identities) == 1:
                 (identity,) = self._identities.values()
@@ -121,10 +121,10 @@ class EngineJoin:
         record.others_prefill_tokens_max = account.others_prefill_tokens_max
         record.itl_max_s = account.itl_max_s
         record.external_cached_tokens = account.external_cached_tokens
-        if record.left_unseen:
-            _tell_what_it_saw(record, account)
+        if record.left_early:
+            _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # vLLM kept no statistics (--disable-log-stats, or an offline LLM): the ledger did.
+            # vLLM keeps no statistics (--disable-log-stats, or an offline LLM); the ledger does.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -132,9 +132,9 @@ class EngineJoin:
         return True
 
     def unclaimed(self, known: Container[int]) -> list[EngineState]:
-        """States of the engines that have no stat logger in this process, as they say themselves.
+        """Return states of the engines that have no stat logger in this process.
 
-        An offline `LLM` loads no stat loggers.
+        Their identities came over the link. An offline `LLM` loads no stat loggers.
         """
         with self._lock:
             identities = dict(self._identities)
@@ -154,13 +154,13 @@ class EngineJoin:
         ]
 
     def process_of(self, engine: int) -> int | None:
-        """The process that an engine runs in; None while it has not said so."""
+        """Return the process of an engine; None until its identity has arrived."""
         identity = self._identities.get(engine)
         return None if identity is None else identity.process
 
-    def tell(self, state: EngineState) -> None:
-        """Add an engine's own totals and step model to what its front end knows of it."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # it was of the interval told before
+    def add_sample(self, state: EngineState) -> None:
+        """Add an engine's own totals and step model to its state."""
+        state.gauges.pop(names.LONGEST_STEP, None)  # it belongs to the previous interval
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:
@@ -171,10 +171,10 @@ class EngineJoin:
             state.failures = sample.get("failures", {})
 
 
-def _tell_what_it_saw(record: RequestRecord, account: Account) -> None:
-    """The engine's instants, up to the one at which the client left.
+def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
+    """Set the engine's instants that precede the client's leaving.
 
-    The engine hears of that a moment later, and may have gone on with the request meanwhile.
+    The engine learns of the abort later and may have continued with the request meanwhile.
     """
     if account.waited is None:
         return

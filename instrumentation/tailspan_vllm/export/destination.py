@@ -1,8 +1,7 @@
-"""Where and how each signal is sent: the OTEL_EXPORTER_OTLP_* variables, checked.
+"""Where and how each signal is sent: the OTEL_EXPORTER_OTLP_* variables, validated.
 
-A variable of one signal (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) wins over the general one. A
+A signal's own variable (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT) overrides the general one. A
 malformed value is replaced by its default and reported as a complaint; nothing raises.
-
 Source: OpenTelemetry specification, "OpenTelemetry Protocol Exporter"; W3C Baggage for headers.
 """
 
@@ -25,11 +24,11 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The specification's default."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""The specification counts in milliseconds, OpenTelemetry's Python exporters in seconds. An export
-takes between 1 s and 1,000 s at most, so the size of the number identifies the unit."""
+"""From this number on the unit is milliseconds, as in the specification; below it is seconds, as in
+OpenTelemetry's Python exporters. An export takes between 1 s and 1,000 s."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
-"""What both gRPC metadata and HTTP allow."""
+"""Characters that both gRPC metadata and HTTP allow."""
 
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _HOST_AND_PORT: Final = re.compile(r"[^/:\s]+:[0-9]{1,5}")
@@ -37,12 +36,12 @@ _HOST_AND_PORT: Final = re.compile(r"[^/:\s]+:[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One signal's way to the collector."""
+    """Endpoint and options of one signal."""
 
     signal: Signal
     protocol: Protocol
     endpoint: str
-    """A URL with its path for HTTP; a gRPC target otherwise."""
+    """For HTTP a URL with its path, otherwise a gRPC target."""
     secure: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -53,14 +52,14 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """The endpoint as a log may show it: without a password, and without OTLP's own path."""
+        """The endpoint for the log, without a password and without OTLP's own path."""
         if "://" in self.endpoint:
             return _without_password(self.endpoint).removesuffix(f"/v1/{self.signal}")
         return f"{'https' if self.secure else 'http'}://{self.endpoint}"
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """The protocol named, or the one that the endpoint's port is registered for."""
+    """Return the configured protocol, or else the protocol of the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -83,7 +82,7 @@ def destination_of(
 
     Args:
         environ: the environment.
-        signal: its own variables win over the general ones.
+        signal: its own variables override the general ones.
         protocol: as `protocol_of` returns it.
         complain: receives one line for each malformed value.
     """
@@ -115,7 +114,7 @@ class _Reader:
         self._complain = complain
 
     def _given(self, variable: str) -> tuple[str, str]:
-        """The name and the value of the variable that counts; an empty value if none is set."""
+        """Return the name and value of the variable in force; an empty value if none is set."""
         for name in (
             f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{variable}",
             f"OTEL_EXPORTER_OTLP_{variable}",
@@ -125,7 +124,7 @@ class _Reader:
         return f"OTEL_EXPORTER_OTLP_{variable}", ""
 
     def endpoint(self, protocol: Protocol) -> tuple[str, bool]:
-        """Where to send, and whether by TLS."""
+        """Return the endpoint, and whether to use TLS."""
         name, given = self._given("ENDPOINT")
         if protocol == "http/protobuf":
             path = f"/v1/{self._signal}"
@@ -154,7 +153,7 @@ class _Reader:
         return given.lower() == "true"
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Headers to send along. A complaint never shows their values: they are secrets."""
+        """Return headers to send. Complaints never contain their values, which may be secrets."""
         name, given = self._given("HEADERS")
         headers = []
         for number, pair in enumerate(given.split(",") if given else (), 1):
@@ -171,7 +170,7 @@ class _Reader:
         return tuple(headers)
 
     def timeout_s(self) -> float:
-        """How long one export may take."""
+        """Return the time limit of one export."""
         name, given = self._given("TIMEOUT")
         if not given:
             return DEFAULT_TIMEOUT_S
@@ -186,7 +185,7 @@ class _Reader:
         return timeout / 1000 if timeout >= _MILLISECONDS_FROM else timeout
 
     def compression(self) -> Compression:
-        """How a message's body is compressed."""
+        """Return the compression of message bodies."""
         name, given = self._given("COMPRESSION")
         match given.lower():
             case "" | "none":
@@ -199,7 +198,7 @@ class _Reader:
         return "none"
 
     def file(self, variable: str) -> str | None:
-        """A file that can be read, or None."""
+        """Return the path of a readable file, or None."""
         name, given = self._given(variable)
         if not given:
             return None
@@ -219,7 +218,7 @@ class _Reader:
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises where it is no port
+        _ = parts.port  # raises if it is not a port
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in text

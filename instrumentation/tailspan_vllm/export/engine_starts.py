@@ -1,6 +1,6 @@
-"""Sends each engine start until it is accepted or refused, and again after an outage.
+"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
 
-At least once. A repeat is the same event to the nanosecond, so that who receives it can tell.
+Delivery is at least once. A repeat is identical to the nanosecond, so the receiver can drop it.
 """
 
 import time
@@ -17,13 +17,13 @@ from tailspan_vllm.otlp.log_events import EngineStart, message_of, start_of
 Export = Callable[[ExportLogsServiceRequest], Outcome]
 
 
-class Starts:
-    """The starts of the engines that one process reports. On the sending thread alone.
+class EngineStarts:
+    """Starts of the engines that one process reports. Use it on one thread only.
 
     Args:
         export: sends a message.
-        clock_unix_ns: dates a change of configuration.
-        backoff: when to send again what the collector did not take.
+        clock_unix_ns: the time of a change of configuration.
+        backoff: when to send again.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class Starts:
         self._due: set[int] = set()
         self._backoff = backoff or Backoff()
 
-    def tell_again(self) -> None:
-        """The collector is away: whoever comes back may have forgotten, or be another."""
+    def resend(self) -> None:
+        """Send all starts again: the collector may have lost them, or be another one."""
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
         """Send the starts that are due.
 
         Args:
-            states: the engines as they are.
-            resource: who reports.
+            states: the engines' current states.
+            resource: the process that reports.
             now: monotonic seconds.
         """
         for state in states:
@@ -55,7 +55,7 @@ class Starts:
         for engine in sorted(self._due):
             if not self._backoff.due(now):
                 return
-            # One by one: an event that the collector refuses takes no other along.
+            # One event per message, so that a refused event does not affect the others.
             outcome = self._export(message_of([self._in_force[engine]], resource))
             if outcome.retryable:
                 self._backoff.wait(now, outcome.wait_s)

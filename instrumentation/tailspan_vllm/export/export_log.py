@@ -1,4 +1,4 @@
-"""Lines about sending in the server's log: one at the start, one whenever the state changes."""
+"""Log lines about sending: one at the start, then one whenever the state changes."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ from tailspan_vllm.export.transport import Outcome, Verdict
 from tailspan_vllm.settings import Settings
 
 REPEAT_S: Final = 600.0
-"""Between two lines about the same refusal: a cause that lasts is not to fill the log."""
+"""Minimum interval between two lines about the same refusal."""
 
 _ITEMS: Final[dict[Signal, str]] = {
     "traces": "spans",
@@ -19,11 +19,11 @@ _ITEMS: Final[dict[Signal, str]] = {
 }
 
 
-class Reports:
-    """Decides which outcomes deserve a line. On the sending thread.
+class ExportLog:
+    """Decides which outcomes are logged. Used on the sending thread.
 
     Args:
-        settings: where things are sent.
+        settings: where signals are sent.
         logger: vLLM's.
         clock: monotonic seconds.
     """
@@ -38,16 +38,16 @@ class Reports:
         self._logger = logger
         self._clock = clock
         self._away: set[Signal] = set()
-        self._said_at: dict[tuple[str, str], float] = {}
+        self._logged_at: dict[tuple[str, str], float] = {}
         self._begun = False
 
     @property
     def away(self) -> frozenset[Signal]:
-        """The signals that wait for the collector."""
+        """The signals that wait for the collector to accept data again."""
         return frozenset(self._away)
 
     def begin(self) -> None:
-        """Say where data goes, and which variables are malformed. Once."""
+        """Log where data is sent, and which variables are malformed. Idempotent."""
         if self._begun:
             return
         self._begun = True
@@ -60,7 +60,7 @@ class Reports:
             self._logger.warning("tailspan: %s", complaint)
 
     def note(self, signal: Signal, outcome: Outcome) -> None:
-        """Note the answer to one message."""
+        """Record the answer to one message; log a change."""
         was_away = self.away
         if outcome.retryable:
             self._away.add(signal)
@@ -84,11 +84,11 @@ class Reports:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Refusals are grouped by their code: the words after it may differ each time.
-        known, now = (signal, reason.partition(":")[0]), self._clock()
-        if now - self._said_at.get(known, -REPEAT_S) < REPEAT_S:
+        # Refusals are grouped by their code: the text after it may differ each time.
+        group, now = (signal, reason.partition(":")[0]), self._clock()
+        if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return
-        self._said_at[known] = now
+        self._logged_at[group] = now
         self._logger.warning(
             "tailspan: the collector at %s refuses %s: %s; what it refuses is dropped and counted,"
             " the rest is sent",

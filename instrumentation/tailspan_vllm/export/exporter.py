@@ -1,4 +1,4 @@
-"""The sending thread's work: spans, samples and engine starts, each to its destination."""
+"""The sending thread's work: exports spans, samples, engine starts and requests in flight."""
 
 import os
 import time
@@ -12,12 +12,12 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard
 from tailspan_vllm.engine_state.state import EngineState, Sample
-from tailspan_vllm.export.engine_starts import Starts
-from tailspan_vllm.export.export_log import Reports
-from tailspan_vllm.export.in_flight_reports import InFlightReports, TellInFlight
-from tailspan_vllm.export.outbox import Backoff, Outlet
+from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.export_log import ExportLog
+from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
+from tailspan_vllm.export.outbox import Backoff, Outbox
 from tailspan_vllm.export.reader import SAMPLES_KEPT
-from tailspan_vllm.export.span_queue import Backlog, Drops
+from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.export.transport import Outcome, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, export_of
 from tailspan_vllm.otlp.engine_metrics import metrics_of
@@ -26,38 +26,38 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.settings import Settings, resource_attributes
 
 SAMPLES_PER_EXPORT: Final = 120
-"""One has about 6 kB; many collectors accept messages of at most 4 MiB."""
+"""A sample has about 6 kB; many collectors accept at most 4 MiB per message."""
 
 
-class Exports:
-    """Sends what is queued, round by round.
+class Exporter:
+    """Sends what is queued, once per call.
 
     Args:
-        settings: where to, and how much at once.
-        drops: where to count lost requests.
+        settings: destinations and batch size.
+        drops: counts lost requests.
         reports: writes to the log.
     """
 
-    def __init__(self, settings: Settings, drops: Drops, reports: Reports) -> None:
+    def __init__(self, settings: Settings, drops: Drops, reports: ExportLog) -> None:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # Its detectors use threads, which a program that is ending may no longer start.
+        # OpenTelemetry's detectors start threads, which a program that is ending cannot do.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
-        self._spans: dict[Backlog, Outlet[bytes]] = {}
+        self._spans: dict[SpanQueue, Outbox[bytes]] = {}
         self._spans_backoff = Backoff()
         self._drops = drops
-        self._metrics = Outlet[Sample](
+        self._metrics = Outbox[Sample](
             self._post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
-            lambda _count, _reason: None,  # totals are cumulative; the refusal is logged
+            lambda _count, _reason: None,  # totals are cumulative, and the refusal is logged
             partial(reports.note, "metrics"),
         )
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
-        self._starts = Starts(self._send_events)
+        self._starts = EngineStarts(self._send_events)
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
@@ -65,43 +65,43 @@ class Exports:
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()
-            self._starts.tell_again()
+            self._starts.resend()
 
     @guard.harmless("send_spans")
-    def send_spans(self, backlog: Backlog) -> None:
+    def send_spans(self, queue: SpanQueue) -> None:
         """Send a queue's encoded spans."""
-        if backlog not in self._spans:
-            self._spans[backlog] = Outlet(
+        if queue not in self._spans:
+            self._spans[queue] = Outbox(
                 self._post["traces"],
                 lambda spans: export_of(self._resource, SCOPE, spans),
                 self._settings.batch_limit,
                 self._drops.add,
                 partial(self._reports.note, "traces"),
-                backoff=self._spans_backoff,  # it is the same collector
+                backoff=self._spans_backoff,  # both queues have the same collector
             )
-        self._spans[backlog].send(backlog.spans, backlog.taken)
+        self._spans[queue].send(queue.spans, queue.taken)
 
     @guard.harmless("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples; those taken over here are bounded in number like those that wait."""
+        """Send samples. If the collector is away, the latest `SAMPLES_KEPT` are kept."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
 
     @guard.harmless("send_starts")
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
-        """Send the starts of engines that have not been sent."""
+        """Send engine starts that the collector has not accepted yet."""
         if self._reports.away - {"logs"}:
-            # A collector that comes back may have forgotten, or be another one.
-            self._starts.tell_again()
+            # When the collector is back, it may have lost them or be another one.
+            self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
     @guard.harmless("send_in_flight")
-    def send_in_flight(self, in_flight: InFlight, tell: TellInFlight) -> None:
-        """Report the requests in flight, if spans can be sent: it must not hold them up."""
+    def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
+        """Report the requests in flight, unless spans wait: reports must not delay them."""
         if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
-            self._in_flight.send(in_flight, tell, self._resource)
+            self._in_flight.send(in_flight, build, self._resource)
 
     def _send_events(self, message: ExportLogsServiceRequest) -> Outcome:
         outcome = self._post["logs"](message.SerializeToString())
@@ -115,6 +115,6 @@ class Exports:
 def _detected() -> Resource:
     try:
         return Resource.create()
-    except Exception:  # a detector or a variable of OpenTelemetry's that does not fit
+    except Exception:  # a detector failed, or a variable of OpenTelemetry is malformed
         guard.note_failure("resource")
         return Resource({})

@@ -1,8 +1,8 @@
-"""Reports requests that have not ended, so that one that is too late counts while it runs.
+"""ExportLog requests that have not ended, so that a request that is too late counts while it runs.
 
-Each report is a log record (`tailspan.request.in_flight`) under the ids of the span that follows.
-A message is sent until the collector accepts or refuses it, and no other is made meanwhile: so
-each report, and in the end the span, can say how old the request was at the last one.
+Each report is a log record (`tailspan.request.in_flight`) with the ids of the span that follows.
+A message is sent until the collector accepts or refuses it, and the next is built only then.
+Each report, and finally the span, can therefore state the age at the previous report.
 """
 
 import time
@@ -20,25 +20,25 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Younger requests are not reported: they may end before the next export anyway."""
+"""Minimum age. Younger requests are not reported, because most end before the next export."""
 
 REPORT_S: Final = 10.0
-"""Between two reports. Objectives are evaluated in steps of 15 s: each step has one."""
+"""Interval between two reports. Objectives are evaluated every 15 s, so each sees a report."""
 
-MOST: Final = 1_000
-"""Requests in one report, the oldest first; the others are counted when they end. vLLM runs up to
-1,024 at once on the largest GPUs (`max_num_seqs`)."""
+MAX_REQUESTS: Final = 1_000
+"""Requests in one report, oldest first; the others count when they end. vLLM runs at most 1,024
+at once on the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
-"""Until the next report after one that was refused: many backends take no log records."""
+"""Pause after a refused report: many backends do not accept log records."""
 
 Export = Callable[[ExportLogsServiceRequest], Outcome]
-TellInFlight = Callable[[Flight, float], RequestRecord]
+BuildInFlight = Callable[[Flight, float], RequestRecord]
 """Builds the record of a flight as of an instant."""
 
 
 class InFlightReports:
-    """Reports one process's requests in flight. Use it on one thread only.
+    """ExportLog one process's requests in flight. Use it on one thread only.
 
     Args:
         export: sends a message.
@@ -58,20 +58,20 @@ class InFlightReports:
         self._due = 0.0
         self._pending: ExportLogsServiceRequest | None = None
         self._before: list[tuple[Flight, float | None]] = []
-        """The flights of the pending message, and when each was reported before."""
+        """The flights of the pending message, and the time of the previous report of each."""
 
-    def send(self, in_flight: InFlight, tell: TellInFlight, resource: Resource) -> None:
+    def send(self, in_flight: InFlight, build: BuildInFlight, resource: Resource) -> None:
         """Send a report if one is due.
 
         Args:
             in_flight: the requests that have not ended.
-            tell: builds their records.
+            build: builds their records.
             resource: this process.
         """
         now = self._clock()
         if self._pending is None and now >= self._due:
             self._due = now + REPORT_S
-            records = self._records(in_flight, tell, now)
+            records = self._records(in_flight, build, now)
             if records:
                 self._pending = in_flight_message_of(records, resource)
         if self._pending is None or not self._backoff.due(now):
@@ -88,15 +88,15 @@ class InFlightReports:
         self._pending, self._before = None, []
 
     def _records(
-        self, in_flight: InFlight, tell: TellInFlight, now: float
+        self, in_flight: InFlight, build: BuildInFlight, now: float
     ) -> Sequence[RequestRecord]:
         self._before, records = [], []
-        for flight in in_flight.oldest(MOST):
+        for flight in in_flight.oldest(MAX_REQUESTS):
             if flight.exchange is None or now - flight.exchange.received < YOUNGEST_S:
                 continue
-            record, before = tell(flight, now), flight.reported_at
+            record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Checked after it is noted: a request that ends from now on says so in its span.
+            # Checked after `reported_at` is set: a span that is built from now on contains it.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -1,8 +1,8 @@
 """Sends one signal's items in order; retries, splits or drops batches that are not accepted.
 
-A batch that the collector asks to send again stays at the head of the queue until a pause is
-over. A batch that it refuses is halved until one item is left, which is dropped and counted;
-the sizes grow again as batches are accepted.
+If the collector asks for a retry, the batch stays at the head of the queue for a pause. If it
+refuses the batch, the batch is halved until one item is left, which is dropped and counted; the
+batch size grows again as batches are accepted.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""Pauses double from 1 s up to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
+"""Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters. After an outage of hours the
 sender reaches the collector again within about 30 s."""
 
 JITTER: Final = 0.2
-"""The same as OpenTelemetry's: the servers of a fleet must not all retry at the same instant."""
+"""The same as OpenTelemetry's. It keeps the servers of a fleet from retrying simultaneously."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
-"""The longest pause that a collector may request. After it the queue would be full, so a collector
+"""The longest pause that a collector may request. By then the queue would be full, so a collector
 or proxy that requests more is misconfigured."""
 
 EXPORTS_PER_ROUND: Final = 64
@@ -62,7 +62,7 @@ class Backoff:
         self._pause_s, self._not_before = FIRST_PAUSE_S, 0.0
 
 
-class Outlet(Generic[T]):
+class Outbox(Generic[T]):
     """Sends a queue's items in batches. Use it on one thread only.
 
     Args:
@@ -121,7 +121,7 @@ class Outlet(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
-        """Whether the batch is done with; if not, the next attempt comes later or is smaller."""
+        """Return whether the batch is sent or dropped. If not, retry later or smaller."""
         now = self._clock()
         if outcome.verdict is Verdict.ACCEPTED:
             self._backoff.reset()
@@ -137,6 +137,6 @@ class Outlet(Generic[T]):
             return False
         self._drop(len(batch), outcome.verdict.value)
         if outcome.verdict is Verdict.DENIED:
-            # The next batch would fare the same: a pause between them loses as little as can be.
+            # The next batch would be refused, too: a pause between them limits the loss.
             self._backoff.wait(now, outcome.wait_s)
         return True

@@ -1,4 +1,4 @@
-"""Threads that come back: one that ends, for whatever reason, is started again."""
+"""Daemon threads that are started again when they end unexpectedly."""
 
 import threading
 import time
@@ -9,16 +9,16 @@ from tailspan_vllm import guard
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-"""Between restarts: a defect that lasts must cost the server no more than a line and a thread."""
+"""The longest pause before a restart: a permanent defect costs one log line and one thread."""
 
 
-class KeptThread:
-    """A daemon thread that runs a procedure until it returns, and again when it raises.
+class RestartingThread:
+    """A daemon thread that runs a procedure until it returns, and restarts it if it raises.
 
     Args:
         name: the thread's name; failures are counted under it.
         run: the procedure.
-        stop: set when the program ends; cuts the pause before a restart short.
+        stop: set when the program ends; ends the pause before a restart.
         clock: monotonic seconds.
     """
 
@@ -44,7 +44,7 @@ class KeptThread:
         return thread is not None and thread.is_alive()
 
     def ensure(self) -> None:
-        """Start the thread unless it runs. In a fork of its process it does not."""
+        """Start the thread unless it runs. After a fork it does not run in the child."""
         with self._lock:
             if self.alive or self._stop.is_set() or self._clock() < self._not_before:
                 return
@@ -52,13 +52,13 @@ class KeptThread:
             thread = threading.Thread(target=self._keep, name=self._name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the machine has no thread left, or the program is ending
+            except RuntimeError:  # no more threads can be started, or the program is ending
                 guard.note_failure(self._name)
                 return
             self._thread = thread
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, if there is one and it is another one."""
+        """Wait for the end of the thread, unless it is the current one."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(timeout_s, 0.0))
 
@@ -68,7 +68,7 @@ class KeptThread:
             begun = self._clock()
             try:
                 self._run()
-            except BaseException:  # also SystemExit: no library may end our thread
+            except BaseException:  # also SystemExit: no library may end this thread
                 guard.note_failure(self._name)
             else:
                 return

@@ -1,11 +1,10 @@
 """Completes captured requests and exports them over OTLP: two threads, bounded queues.
 
-The server's threads only append to a queue. The reading thread takes in what the engine cores
-send, each second completes the requests that have ended and samples the engines, and never
-waits for the network. The sending thread exports every few seconds, or when a batch is full:
-one export costs more than what is in it. While the collector is away, requests wait up to the
-limits; the rest is counted as dropped. Spans keep their ids through every retry, so that the
-receiver recognises a repeat.
+The server's threads only append to a queue. The reading thread reads the engine cores' messages,
+completes ended requests and samples the engines each second, and never waits for the network. The
+sending thread exports every few seconds or when a batch is full, because an export costs more than
+its content. While the collector is away, requests wait up to the limits; the rest is dropped and
+counted. Spans keep their ids through every retry, so that the receiver recognises a repeat.
 """
 
 import atexit
@@ -19,44 +18,44 @@ from typing import Final, Literal
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.account_join import EngineJoin
-from tailspan_vllm.export.export_log import Reports
-from tailspan_vllm.export.exporter import Exports
-from tailspan_vllm.export.in_flight_reports import TellInFlight
+from tailspan_vllm.export.account_join import AccountJoin
+from tailspan_vllm.export.export_log import ExportLog
+from tailspan_vllm.export.exporter import Exporter
+from tailspan_vllm.export.in_flight_reports import BuildInFlight
 from tailspan_vllm.export.reader import Reader
-from tailspan_vllm.export.restarting_thread import KeptThread
-from tailspan_vllm.export.span_queue import Allowance, Backlog, Drops
+from tailspan_vllm.export.restarting_thread import RestartingThread
+from tailspan_vllm.export.span_queue import Allowance, Drops, SpanQueue
 from tailspan_vllm.request.in_flight import InFlight
-from tailspan_vllm.request.record_builder import Tell
+from tailspan_vllm.request.record_builder import BuildRecord
 from tailspan_vllm.settings import Settings
 
 logger = logging.getLogger("vllm.tailspan")
 
 FLUSH_S: Final = 2.0
-"""How long a server that ends waits for the last export."""
+"""How long a server that stops waits for the last export."""
 
 READ_S: Final = 0.2
-"""Between two reads of the link. The engine core writes ten times a second, and the socket holds
-about 200 kB: the accounts of 700 requests."""
+"""Interval between two reads of the link. The engine core writes ten times a second; the socket
+holds about 200 kB, the accounts of 700 requests."""
 
 SAMPLE_S: Final = 1.0
-"""Between two samples of the engines."""
+"""Interval between two samples of the engines."""
 
 LOOKS, LOOK_S = 200, 0.05
-"""How many times to look for the engine of a first request, and the pause between two attempts.
-It may not be found: engines on another machine have no link."""
+"""Attempts to find the engine of a first request, and the pause between them. They may all fail:
+engines on another machine have no link."""
 
 NAME_WAIT_S: Final = 120.0
-"""How long exports wait for the port that names the replica. A server announces its port when its
-application is built: seconds after its engine is ready, longer on a busy machine. Data that waits
-is kept; samples for ten minutes."""
+"""How long exports wait for the port that names the replica. A server's port is set when its
+application is built, seconds after its engine is ready, or longer on a busy machine. Requests are
+kept meanwhile, samples for ten minutes."""
 
 REFUSED_SHARE: Final = 4
 """Requests refused before the engine have a separate queue, a quarter of the size."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Rows for clients that the server does not know: enough to see that someone tries and since
-when; 86,400 rows a day at most."""
+"""Rows for clients that the server does not authenticate: enough to show that someone tries and
+since when; at most 86,400 rows a day."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -67,24 +66,24 @@ class Sender:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._drops = Drops()
-        self._served = Backlog(settings.queue_limit, self._drops)
-        self._refused = Backlog(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
+        self._served = SpanQueue(settings.queue_limit, self._drops)
+        self._refused = SpanQueue(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
         self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
-        self._reader = Reader(EngineJoin(os.environ.get(TOKEN_VARIABLE)), self._drops)
-        self._reports = Reports(settings, logger)
+        self._reader = Reader(AccountJoin(os.environ.get(TOKEN_VARIABLE)), self._drops)
+        self._reports = ExportLog(settings, logger)
         self._at_end: Callable[[], None] = _nothing
-        self._tell_in_flight: TellInFlight | None = None
+        self._build_in_flight: BuildInFlight | None = None
         self._port: int | None = None
         self._named = threading.Event()
-        """Set once the replica's name is known, or once it is known that there is no port."""
+        """Set once the replica's port is known, or once there evidently is none."""
         self._wake = threading.Event()
         self._due = threading.Event()
         """Set when the next export must start at once."""
         self._closing = threading.Event()
         self._read_all = threading.Event()
         """Set when the reading thread has completed the last request."""
-        self._reading = KeptThread("tailspan-reader", self._read, self._closing)
-        self._sending = KeptThread("tailspan-sender", self._send, self._closing)
+        self._reading = RestartingThread("tailspan-reader", self._read, self._closing)
+        self._sending = RestartingThread("tailspan-sender", self._send, self._closing)
         self._registered = False
         self._looks_left = LOOKS
 
@@ -93,47 +92,47 @@ class Sender:
         engines: dict[int, EngineState],
         at_end: Callable[[], None],
         in_flight: Callable[[], InFlight | None],
-        tell_in_flight: TellInFlight,
+        build_in_flight: BuildInFlight,
     ) -> None:
-        """Set where to read the engines' states each second, and what to call at the end.
+        """Set the sources of engine states and of requests in flight.
 
         Args:
-            engines: looked at each second; engines known by the link alone are added.
-            at_end: called before the last round.
-            in_flight: returns the requests in flight, or None if they are not known.
-            tell_in_flight: builds the record of one of them.
+            engines: sampled each second; engines that only the link reports are added.
+            at_end: called before the last export.
+            in_flight: returns the requests in flight, or None if they are not captured.
+            build_in_flight: builds the record of one of them.
         """
         self._reader.engines, self._at_end = engines, at_end
         self._reader.in_flight = in_flight
-        self._tell_in_flight = tell_in_flight
+        self._build_in_flight = build_in_flight
 
     def serves_port(self, port: int | None) -> None:
-        """Note the port that names this replica; None where the application has none."""
+        """Set the port that names this replica; None if the application has none."""
         if port is not None:
             self._port = port
         self._named.set()
 
     def start(self) -> None:
-        """Start the threads; restart what has ended."""
+        """Start the threads, or restart those that have ended."""
         self._reading.ensure()
         self._sending.ensure()
         if not self._registered:
             self._registered = True
             atexit.register(self.close)
 
-    def submit(self, tell: Tell, kind: Kind = "served") -> None:
-        """Queue a request that is over; dropped and counted when its queue is full.
+    def submit(self, build: BuildRecord, kind: Kind = "served") -> None:
+        """Queue a request that has ended; drop and count it if its queue is full.
 
         Args:
-            tell: makes its record; called on the reading thread.
-            kind: a flood of refused requests displaces no served one.
+            build: builds its record; called on the reading thread.
+            kind: refused requests have a queue of their own, so they displace no served ones.
         """
         if not self._settings.enabled or not self._settings.spans:
             return
         if kind == "served":
-            self._served.submit(tell)
+            self._served.submit(build)
         elif kind == "refused" or self._unauthenticated.take():
-            self._refused.submit(tell)
+            self._refused.submit(build)
         else:
             self._drops.add(1, names.UNAUTHENTICATED)
         if not self._named.is_set():
@@ -142,15 +141,15 @@ class Sender:
             self.start()
 
     def expect(self) -> None:
-        """A request has set out for the engine: look for the engine's end of the link."""
+        """Look for the engine's end of the link, because a request is entering the engine."""
         if not self._named.is_set():
-            self._named.set()  # a server has announced its port by now; an offline program has none
+            self._named.set()  # a server's port is set by now; an offline program has none
         if self._looks_left and not self._reader.connected and self._settings.enabled:
             self.start()
             self._wake.set()
 
     def close(self) -> None:
-        """Send what is left, within `FLUSH_S`, and stop."""
+        """Send the remaining data within `FLUSH_S`, and stop."""
         self._finish_capture()
         until = time.monotonic() + FLUSH_S
         for event in (self._closing, self._named, self._wake, self._due):
@@ -169,7 +168,7 @@ class Sender:
         batch_limit = self._settings.batch_limit
         due, rounds = 0.0, 0
         while True:
-            closing = self._closing.is_set()  # what comes after this is for the next round
+            closing = self._closing.is_set()  # read first: later data is for the next round
             self._reader.read_link()
             now = time.monotonic()
             if closing or now >= due or len(self._served.ended) >= batch_limit:
@@ -188,10 +187,10 @@ class Sender:
             self._pause(min(READ_S, tick_s))
 
     def _pause(self, seconds: float) -> None:
-        """Wait for the next read; meanwhile find an engine that is about to write.
+        """Wait until the next read. If woken, look for the engine that is about to write.
 
-        An engine accepts a connection between its steps, and after a short burst there may be
-        no further step for hours.
+        An engine accepts connections between its steps, and after a short burst there may be no
+        further step for hours.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._closing.is_set():
@@ -206,9 +205,9 @@ class Sender:
     # --- the sending thread ---------------------------------------------------------------
 
     def _send(self) -> None:
-        # vLLM configures its logging after it has loaded its plugins, and before this.
+        # vLLM configures its logging after it has loaded its plugins, and before this thread.
         self._reports.begin()
-        exports = Exports(self._settings, self._drops, self._reports)
+        exports = Exporter(self._settings, self._drops, self._reports)
         self._named.wait(NAME_WAIT_S)
         interval_s = self._settings.interval_s
         due = time.monotonic() + interval_s
@@ -227,11 +226,11 @@ class Sender:
             exports.send_samples(self._reader.samples)
             exports.send_starts(self._reader.engines)
             in_flight = self._reader.in_flight()
-            if self._tell_in_flight is not None and in_flight is not None:
-                exports.send_in_flight(in_flight, self._tell_in_flight)
+            if self._build_in_flight is not None and in_flight is not None:
+                exports.send_in_flight(in_flight, self._build_in_flight)
             if closing:
                 return
 
 
 def _nothing() -> None:
-    """Nothing to do."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""Requests that wait for export: how many may wait, how many bytes, and counts of those dropped."""
+"""The bounded queue of requests that wait for export, and the counts of dropped ones."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tailspan_vllm.request.record import RequestRecord
-from tailspan_vllm.request.record_builder import Tell
+from tailspan_vllm.request.record_builder import BuildRecord
 
 SPAN_BYTES: Final = 65536
-"""The largest encoded span. With every text at its limit and 256 preemptions it has 30 KiB."""
+"""Maximum size of an encoded span. With all texts at their limits it has 30 KiB."""
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""The most bytes of waiting spans. At 2 kB each, the default queue of 16,384 takes 32 MiB."""
+"""Maximum size of all waiting spans. At 2 kB each, the default queue of 16,384 takes 32 MiB."""
 
 QUEUE_FULL: Final = "queue_full"
 FAILED: Final = "failed"
@@ -32,7 +32,7 @@ class Drops:
             self._counts[reason] += count
 
     def snapshot(self) -> dict[str, int]:
-        """Return the totals by reason, always including that of a full queue."""
+        """Return the totals by reason; the total of a full queue is always included."""
         with self._lock:
             return dict(self._counts)
 
@@ -66,20 +66,20 @@ class Allowance:
         return True
 
 
-class Backlog:
+class SpanQueue:
     """Requests of one kind that have ended and wait for export, bounded in count and bytes.
 
     The server's threads append to `ended`. The reading thread completes requests and moves them
     to `spans`. The sending thread takes them from there.
 
     Args:
-        limit: the most requests, in all states together.
+        limit: maximum number of requests in all states together.
         drops: counts the requests that do not fit.
-        byte_limit: the most bytes of encoded spans.
+        byte_limit: maximum size of the encoded spans.
     """
 
     def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
-        self.ended: deque[tuple[float, Tell]] = deque()
+        self.ended: deque[tuple[float, BuildRecord]] = deque()
         self.records: list[tuple[float, RequestRecord]] = []
         """Records that wait for the engine's account."""
         self.spans: deque[bytes] = deque()
@@ -93,12 +93,12 @@ class Backlog:
     def __len__(self) -> int:
         return len(self.ended) + len(self.records) + len(self.spans)
 
-    def submit(self, tell: Tell) -> None:
+    def submit(self, build: BuildRecord) -> None:
         """Accept a request that has ended. If the queue is full, drop and count it."""
         if len(self) >= self._limit:
             self._drops.add(1, QUEUE_FULL)
         else:
-            self.ended.append((time.monotonic(), tell))
+            self.ended.append((time.monotonic(), build))
 
     def add(self, span: bytes) -> None:
         """Accept an encoded span. If it does not fit, drop and count it."""
@@ -113,6 +113,6 @@ class Backlog:
         self.spans.append(span)
 
     def taken(self, spans: Sequence[bytes]) -> None:
-        """Free the room of spans that have left the queue."""
+        """Free the bytes of spans that have left the queue."""
         with self._lock:
             self._bytes -= sum(map(len, spans))

@@ -1,9 +1,8 @@
-"""Sends one encoded OTLP message, once, and reports what became of it.
+"""Sends one encoded OTLP message, once, and returns the outcome.
 
 OpenTelemetry's own exporters return only success or failure, wait between their retries, and
 raise on a malformed variable. A sender that must split a refused batch and honour the
 collector's pause needs the answer itself.
-
 Source: OTLP specification 1.x, "OTLP/gRPC" and "OTLP/HTTP": response, throttling, retryable codes.
 """
 
@@ -27,7 +26,7 @@ from tailspan_vllm.export.destination import Compression, Destination, Signal
 
 
 class Verdict(Enum):
-    """What became of a message, and so what to do next."""
+    """The result of sending a message, which determines the next step."""
 
     ACCEPTED = "accepted"
     UNREACHABLE = "unreachable"
@@ -37,7 +36,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """The collector refuses this message; a part of it may be accepted."""
     DENIED = "denied"
-    """The collector refuses whatever this sender sends: a wrong token, no such service."""
+    """The collector refuses every message of this sender: a wrong token, or no such service."""
 
 
 class Outcome(NamedTuple):
@@ -45,9 +44,9 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     reason: str = ""
-    """A code or an error's name, then the collector's words. One line."""
+    """A status code or the name of an error, then the collector's message. One line."""
     wait_s: float | None = None
-    """How long the collector asks to wait before the next message."""
+    """Seconds that the collector asks to wait before the next message."""
     rejected: int = 0
     """Items of an accepted message that the collector rejected."""
 
@@ -61,7 +60,7 @@ Post = Callable[[bytes], Outcome]
 """Sends a message once, within the destination's time limit. Never raises."""
 
 ANSWER_BYTES: Final = 65536
-"""Read of an HTTP answer: a partial success is a number and a sentence."""
+"""Maximum size of an HTTP answer that is read: a partial success is a number and a sentence."""
 
 REASON_CHARS: Final = 200
 
@@ -93,12 +92,12 @@ _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
 _DENYING_HTTP: Final = frozenset({401, 403, 404, 405, 407})
 
 _RECONNECT_MS: Final = 5000
-"""gRPC's own pause between attempts to connect grows to two minutes; ours grows, too, and the
-two must not add up."""
+"""Limit on gRPC's own pause between connection attempts, two minutes by default. It adds to the
+pause of the outbox."""
 
 
 def post_to(destination: Destination) -> Post:
-    """What sends messages to a destination."""
+    """Return a function that sends messages to a destination."""
     if destination.protocol == "grpc":
         return _grpc_post(destination)
     return _http_post(destination)
@@ -135,7 +134,7 @@ def _grpc_post(destination: Destination) -> Post:
             answer = export(message, timeout=destination.timeout_s, metadata=destination.headers)
         except grpc.RpcError as error:
             return _rpc_failure(error)
-        except Exception as error:  # of the channel or of our headers, not of the message
+        except Exception as error:  # the channel or our headers failed, not the message
             return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
         return _accepted(answer, rejected)
 
@@ -157,7 +156,7 @@ def _rpc_failure(error: Any) -> Outcome:
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
-    """The delay that a RetryInfo asks for; None without one."""
+    """Return the delay that a RetryInfo requests; None without one."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -170,7 +169,7 @@ def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
             for detail in Status.FromString(details).details:
                 if detail.Unpack(retry):
                     return float(retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9)
-    except Exception:  # not what it claims to be: as if it were absent
+    except Exception:  # a malformed RetryInfo is ignored
         return None
     return None
 
@@ -219,14 +218,14 @@ def _http_post(destination: Destination) -> Post:
             except requests.ConnectionError as error:
                 if isinstance(error, requests.Timeout):
                     raise
-                return attempt(body)  # an idle connection may have been closed meanwhile
+                return attempt(body)  # the idle connection may have been closed
         except (requests.ConnectionError, requests.Timeout, OSError) as error:
             if isinstance(error, ValueError):  # requests: a malformed URL or header
                 return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
             if "BadStatusLine" in str(error):
                 return Outcome(Verdict.UNREACHABLE, NOT_HTTP)
             return Outcome(Verdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}"))
-        except Exception as error:  # of the connection or of our headers, not of the message
+        except Exception as error:  # the connection or our headers failed, not the message
             return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
 
     return post
@@ -251,7 +250,7 @@ def _http_failure(status: int, headers: Mapping[str, str], phrase: str) -> Outco
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Seconds, or until a date. Source: RFC 9110, "Retry-After"."""
+    """Return the seconds until a delay or date. Source: RFC 9110, "Retry-After"."""
     try:
         seconds = float(text)
     except ValueError:
@@ -265,7 +264,7 @@ def _retry_after_s(text: str) -> float | None:
 def _parsed(response: Any, content: bytes) -> Any:
     try:
         return response.FromString(content)
-    except Exception:  # not OTLP, but the status was a success
+    except Exception:  # the body is not OTLP, but the status is a success
         return response()
 
 
@@ -276,7 +275,7 @@ def _accepted(answer: Any, rejected: str) -> Outcome:
 
 
 def _line(text: str) -> str:
-    """One printable line of bounded length: these are another program's words."""
+    """Return one printable line of bounded length; the text comes from another program."""
     return "".join(c if c.isprintable() else " " for c in text[:REASON_CHARS]).strip()
 
 

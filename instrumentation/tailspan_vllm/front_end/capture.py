@@ -1,8 +1,8 @@
-"""From hooks to requests: what one front-end process notes of those in its care.
+"""Captures the requests of one front-end process.
 
-A request is told when both sides of it have ended, its exchange with the client and its
-flight through the engine, whichever ends last. All of this runs on the server's event loop:
-it notes instants and copies, and leaves the rest to `telling.py` on the sending thread.
+A request is reported when both its HTTP exchange and its flight through the engine have ended.
+All of this runs on the server's event loop, so it only copies values and reads the clock;
+`record_builder.py` does the rest on the reading thread.
 """
 
 import os
@@ -15,39 +15,39 @@ from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.request.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import Outcome
-from tailspan_vllm.request.record_builder import Teller
+from tailspan_vllm.request.record_builder import RecordBuilder
 from tailspan_vllm.request.text_limits import bounded_id, bounded_text
 from tailspan_vllm.settings import Settings, settings_from
 
 
 class Capture:
-    """The process's view of requests. Called on the server's event loop; never blocks."""
+    """The requests of this process. Called on the server's event loop; never blocks."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.sender = Sender(settings)
         self.engines: dict[int, EngineState] = {}
         self.sees_engine = True
-        """Whether this vLLM let us listen to its front end's half of the engine."""
+        """Whether the hooks inside vLLM's front end are installed."""
         self.wanted_headers = WANTED | {settings.tenant_header}
-        self._tell = Teller(self.engines, settings.tenant_header)
+        self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
-        self._left: list[Flight] = []
-        self._silent: dict[int, Exchange] = {}
-        """Exchanges that are over, and of whose requests the engine has yet to speak."""
+        self._removed: list[Flight] = []
+        self._unsettled: dict[int, Exchange] = {}
+        """Exchanges that have ended, with requests whose end the engine has not reported."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges with a request on which a hook failed."""
         self.sender.observe(
             self.engines,
             self.give_up_on_all,
             lambda: self.in_flight if self.sees_engine else None,
-            self._tell.in_flight,
+            self._records.in_flight,
         )
 
     # --- the engine's side ----------------------------------------------------------------
 
     def flight_began(self, trace_headers: Any) -> Flight:
-        """A request passes the engine's front door, in the task that serves its exchange."""
+        """Begin the flight of a request that enters the engine, in its exchange's task."""
         exchange = current.get()
         traceparent = None
         if exchange is None and trace_headers:
@@ -70,19 +70,19 @@ class Capture:
             return
         self.in_flight.remove_all(exchange.flights)
         exchange.flights.clear()
-        if self._silent.pop(id(exchange), None) is None:
+        if self._unsettled.pop(id(exchange), None) is None:
             self._lost[id(exchange)] = exchange
         else:
             self._send_edge(exchange, sees_engine=False)
 
     def flight_ended(self, flight: Flight, state: Any, outcome: Outcome) -> None:
-        """The engine is done with a request, or has given it up."""
+        """Record that the engine has finished or aborted a request."""
         if flight.ended is not None:
             return
         self.in_flight.remove(flight)
         flight.ended = time.monotonic()
         flight.outcome = outcome
-        flight.left = None
+        flight.removed_state = None
         flight.facts = facts_of(state)
         exchange = flight.exchange
         if exchange is None:
@@ -92,20 +92,20 @@ class Capture:
             del exchange.flights[flight]
             self._send(flight)
 
-    def flight_left(self, flight: Flight, state: Any) -> None:
-        """It is struck from the books; vLLM says why right afterwards, or never."""
-        flight.left = state
-        for earlier in self._left:
+    def flight_removed(self, flight: Flight, state: Any) -> None:
+        """Record that vLLM removed a request; it may report the reason right afterwards."""
+        flight.removed_state = state
+        for earlier in self._removed:
             if earlier.open:
-                self.flight_ended(earlier, earlier.left, "error")
-        self._left.clear()
+                self.flight_ended(earlier, earlier.removed_state, "error")
+        self._removed.clear()
         if flight.exchange is None:
-            self._left.append(flight)
+            self._removed.append(flight)
 
     # --- the HTTP side --------------------------------------------------------------------
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """The last byte was written, or the client has gone."""
+        """Record that the last byte was written, or that the client has left."""
         exchange.end()
         self.in_flight.remove_all(exchange.flights)
         if exchange.method != "POST":
@@ -118,42 +118,42 @@ class Capture:
             if not flight.open:
                 del exchange.flights[flight]
                 self._send(flight)
-            elif flight.left is not None:
-                self.flight_ended(flight, flight.left, "error")
+            elif flight.removed_state is not None:
+                self.flight_ended(flight, flight.removed_state, "error")
         if exchange.flights:
-            self._silent[id(exchange)] = exchange
+            self._unsettled[id(exchange)] = exchange
 
     def give_up_on(self, exchange: Exchange) -> None:
-        """The engine never said how these requests ended: it died, or an error overtook it."""
-        self._silent.pop(id(exchange), None)
+        """Report requests whose end the engine did not report: it died, or an error came first."""
+        self._unsettled.pop(id(exchange), None)
         flights, exchange.flights = exchange.flights, {}
         for flight in flights:
             flight.ended = time.monotonic()
             self._send(flight)
 
     def give_up_on_all(self) -> None:
-        """The process ends; what the engine has not said by now it will not say."""
-        for exchange in list(self._silent.values()):
+        """Report all such requests, because the process ends."""
+        for exchange in list(self._unsettled.values()):
             self.give_up_on(exchange)
 
     def _send_edge(self, exchange: Exchange, *, sees_engine: bool) -> None:
         if exchange.path not in OPERATIONS:
             return
-        tell = partial(self._tell.unseen, exchange, sees_engine)
+        build_record = partial(self._records.edge_only, exchange, sees_engine)
         if exchange.unauthenticated:
-            self.sender.submit(tell, "unauthenticated")
+            self.sender.submit(build_record, "unauthenticated")
         elif exchange.refused_before_engine:
-            self.sender.submit(tell, "refused")
+            self.sender.submit(build_record, "refused")
         else:
-            self.sender.submit(tell)
+            self.sender.submit(build_record)
 
     def _send(self, flight: Flight) -> None:
-        self.sender.submit(partial(self._tell.flight, flight))
+        self.sender.submit(partial(self._records.flight, flight))
 
 
 def facts_of(state: Any) -> Facts:
-    """What is told of a request, out of vLLM's `RequestState`."""
-    # The id in the answer. Before 0.14 the engine used that itself, with a child's prefixed.
+    """Copy the reported values out of vLLM's `RequestState`."""
+    # The id in the answer. Before 0.14 the engine used that id itself, prefixed for a child.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -179,7 +179,7 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """The one capture of this process, made on first use: after vLLM has forked, never before."""
+    """Return the capture of this process. It is created on first use, after vLLM has forked."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

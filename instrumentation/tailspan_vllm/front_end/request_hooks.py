@@ -1,6 +1,6 @@
-"""Where we listen inside vLLM's front end. Private names: checked before use, each on its own.
+"""The hooks inside vLLM's front end. They use private names, each checked before use.
 
-All of it runs once per request or once per scheduling event, none of it per step or token.
+Each hook runs once per request or per scheduling event, never per step or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """
@@ -16,7 +16,7 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Attribute that ties a `RequestState`, and its stats, to its flight."""
+"""Attribute of a `RequestState` and of its stats: the flight."""
 
 OPEN = "_tailspan_open"
 """Attribute of an `OutputProcessor`: the states of its unfinished requests, by id."""
@@ -33,8 +33,8 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 _NOT_MISSED = {
-    "_finish_request",  # before 0.15 nothing needs it
-    "record_admission_rejection",  # before 0.32 nothing was refused so
+    "_finish_request",  # not needed before 0.15
+    "record_admission_rejection",  # does not exist before 0.32
 }
 
 _READ_OF_STATE = ("request_id", "lora_name", "prompt_len", "num_cached_tokens", "stats")
@@ -46,7 +46,7 @@ _READ_OF_STATS = (
     "last_token_ts",
     "num_generation_tokens",
 )
-"""What `capture.py` reads at the end of a request; checked when the first request begins."""
+"""Attributes that `capture.py` reads at the end of a request; checked at the first request."""
 
 Wrap = Callable[[Any, Capture, Hooks], Any]
 
@@ -54,7 +54,7 @@ Wrap = Callable[[Any, Capture, Hooks], Any]
 def install(capture: Capture) -> list[str]:
     """Wrap the front end's methods.
 
-    Returns: the names of hooks for which this vLLM has no place.
+    Returns: the hooks that do not fit this vLLM.
     """
     try:
         from vllm.v1.engine.output_processor import OutputProcessor
@@ -63,10 +63,10 @@ def install(capture: Capture) -> list[str]:
     except ImportError as error:
         capture.sees_engine = False
         return [str(error)]
-    return watch(capture, OutputProcessor, IterationStats, StatLoggerManager)
+    return install_on(capture, OutputProcessor, IterationStats, StatLoggerManager)
 
 
-def watch(
+def install_on(
     capture: Capture, output_processor: Any, iteration_stats: Any, stat_logger_manager: Any
 ) -> list[str]:
     """Wrap the methods of these classes. See `install`."""
@@ -163,7 +163,7 @@ def _finish(original: Any, capture: Capture, hooks: Hooks) -> Any:
         _open(args[0]).pop(state.request_id, None)
         flight: Flight | None = getattr(state, FLIGHT, None)
         if flight is not None:
-            capture.flight_left(flight, state)
+            capture.flight_removed(flight, state)
 
     return hooks.around(original, "finish_request", before=before)
 

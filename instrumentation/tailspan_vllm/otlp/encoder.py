@@ -1,8 +1,7 @@
-"""Spans and metrics as OTLP messages, at a tenth of what OpenTelemetry's own encoders cost.
+"""Encodes spans and metrics as OTLP messages, at a tenth of the cost of OpenTelemetry's encoders.
 
-The bytes that protobuf would make are written directly (`wire.py`); they are those of the
-messages that the SDK's encoders would have returned, but for the order of attributes (tests
-compare the two).
+`protobuf.py` writes the bytes directly. They equal the messages of the SDK's encoders except for
+the order of attributes; tests compare the two.
 
 Source: opentelemetry-proto trace/v1/trace.proto, metrics/v1/metrics.proto.
 """
@@ -25,10 +24,10 @@ _POINT_TIME = Struct("<1sQ").pack
 _DOUBLE_POINT = Struct("<1sd").pack
 _INTEGER_POINT = Struct("<1sq").pack
 
-# A field's tag: its number, and how long it is (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
+# A field's tag is its number and its wire type (VARINT 0, 64 BIT 1, LENGTH 2, 32 BIT 5).
 _ATTRIBUTE_OF_SPAN, _EVENT, _STATUS, _FLAGS = b"\x4a", b"\x5a", b"\x7a", b"\x85\x01"
 _KINDS = {0: 1, 1: 2, 2: 3, 3: 4, 4: 5}
-"""OpenTelemetry's span kinds in the API, and in the protocol."""
+"""OpenTelemetry's span kinds: the API's value to the protocol's."""
 
 _HAS_REMOTE, _REMOTE = 0x100, 0x200
 _TOO_LARGE = 2**63
@@ -37,26 +36,26 @@ _event_forms: dict[tuple[str, ...], Form] = {}
 
 
 def _events(names: Sequence[str], times: Sequence[int]) -> bytes:
-    """Events that have a name and a time."""
-    kept = tuple(names)
-    form = _event_forms.get(kept)
+    """Encode events that have a name and a time."""
+    key = tuple(names)
+    form = _event_forms.get(key)
     if form is None:
         befores = []
         for name in names:
-            told = field(b"\x12", text(name))
-            befores.append(_EVENT + varint(len(told) + 9) + told + b"\x09")
+            encoded = field(b"\x12", text(name))
+            befores.append(_EVENT + varint(len(encoded) + 9) + encoded + b"\x09")
         form = Form(befores, "Q")
         if len(_event_forms) < 256:
-            _event_forms[kept] = form
+            _event_forms[key] = form
     return form.filled(times)
 
 
 def encode_span(span: ReadableSpan) -> bytes:
-    """One span, its events bare, as a field of its scope."""
+    """Encode a span, whose events have no attributes, as a field of its scope."""
     context, parent, status, events = span.context, span.parent, span.status, span.events
     assert context is not None
     code = status.status_code.value
-    told = (
+    encoded = (
         _IDS(b"\x0a\x10", context.trace_id.to_bytes(16, "big"), b"\x12\x08", context.span_id),
         b"" if parent is None else _PARENT(b"\x22\x08", parent.span_id),
         field(b"\x2a", text(span.name)),
@@ -72,13 +71,13 @@ def encode_span(span: ReadableSpan) -> bytes:
         _FLAGS
         + _FIXED32(_HAS_REMOTE | (_REMOTE if parent is not None and parent.is_remote else 0)),
     )
-    return field(b"\x12", b"".join(told))
+    return field(b"\x12", b"".join(encoded))
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
     """Return a trace export of spans that share one resource and one scope.
 
-    Raises: ValueError where there are none.
+    Raises: ValueError: `spans` is empty.
     """
     if not spans:
         raise ValueError("no spans to encode")
@@ -94,16 +93,16 @@ def export_of(resource: Resource, scope: InstrumentationScope, spans: Iterable[b
 
 def _point(point: NumberDataPoint, labels: dict[int, bytes], since_start: bool) -> bytes:
     # Most points of an export share one mapping of attributes.
-    told = labels.get(id(point.attributes))
-    if told is None:
-        told = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
+    encoded = labels.get(id(point.attributes))
+    if encoded is None:
+        encoded = labels[id(point.attributes)] = attributes(b"\x3a", point.attributes or {})
     if since_start:
-        told += _POINT_TIME(b"\x11", point.start_time_unix_nano)
-    told += _POINT_TIME(b"\x19", point.time_unix_nano)
+        encoded += _POINT_TIME(b"\x11", point.start_time_unix_nano)
+    encoded += _POINT_TIME(b"\x19", point.time_unix_nano)
     value = point.value
     if type(value) is int and -_TOO_LARGE <= value < _TOO_LARGE:
-        return field(b"\x0a", told + _INTEGER_POINT(b"\x31", value))
-    return field(b"\x0a", told + _DOUBLE_POINT(b"\x21", value))
+        return field(b"\x0a", encoded + _INTEGER_POINT(b"\x31", value))
+    return field(b"\x0a", encoded + _DOUBLE_POINT(b"\x21", value))
 
 
 def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
@@ -111,16 +110,18 @@ def _metric(metric: Metric, labels: dict[int, bytes]) -> bytes:
     if isinstance(data, Sum):
         points = b"".join(_point(point, labels, True) for point in data.data_points)
         kind = b"\x10" + SHORT[data.aggregation_temporality] + b"\x18\x01"
-        told = field(b"\x3a", points + kind)
+        encoded = field(b"\x3a", points + kind)
     else:
         assert isinstance(data, Gauge)
-        told = field(b"\x2a", b"".join(_point(point, labels, False) for point in data.data_points))
+        encoded = field(
+            b"\x2a", b"".join(_point(point, labels, False) for point in data.data_points)
+        )
     about = field(b"\x0a", text(metric.name)) + field(b"\x1a", text(metric.unit or ""))
-    return field(b"\x12", about + told)
+    return field(b"\x12", about + encoded)
 
 
 def encode_numbers(data: MetricsData) -> bytes:
-    """A metrics export of gauges and monotonic sums of one resource and one scope."""
+    """Encode a metrics export of gauges and monotonic sums of one resource and one scope."""
     ((of_resource,),) = (data.resource_metrics,)
     ((of_scope,),) = (of_resource.scope_metrics,)
     labels: dict[int, bytes] = {}
@@ -129,6 +130,6 @@ def encode_numbers(data: MetricsData) -> bytes:
 
 
 def _export(resource: Resource, scope: InstrumentationScope, scoped: bytes) -> bytes:
-    told = field(b"\x0a", attributes(b"\x0a", resource.attributes))
+    encoded = field(b"\x0a", attributes(b"\x0a", resource.attributes))
     named = field(b"\x0a", field(b"\x0a", text(scope.name)))
-    return field(b"\x0a", told + field(b"\x12", named + scoped))
+    return field(b"\x0a", encoded + field(b"\x12", named + scoped))

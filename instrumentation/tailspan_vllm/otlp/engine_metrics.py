@@ -1,7 +1,6 @@
 """Engine samples as OpenTelemetry metrics.
 
-Pure. A gauge holds at its instant. A sum is cumulative since the engine's start, so a lost
-export costs resolution and no count.
+Pure. Sums are cumulative since the engine's start, so a lost export costs resolution, not counts.
 """
 
 from collections.abc import Iterable
@@ -26,11 +25,11 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
-    """One export: every gauge and total of every sample, each metric once.
+    """Return one export with every gauge and total of every sample, each metric once.
 
     Args:
-        samples: in the order of time.
-        resource: who reports.
+        samples: in order of time.
+        resource: the process that reports.
     """
     gauges: dict[str, list[NumberDataPoint]] = {}
     totals: dict[str, list[NumberDataPoint]] = {}
@@ -53,9 +52,9 @@ def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
             (names.SPANS_DROPPED, names.DROP_REASON, state.drops),
         ):
             for key, count in counts.items():
-                told = {**attributes, label: key}
+                labelled = {**attributes, label: key}
                 totals.setdefault(name, []).append(
-                    NumberDataPoint(told, state.started_unix_ns, at_unix_ns, count)
+                    NumberDataPoint(labelled, state.started_unix_ns, at_unix_ns, count)
                 )
     metrics = [
         Metric(name, None, names.UNITS[name], Gauge(points)) for name, points in gauges.items()

@@ -1,7 +1,7 @@
 """Engine starts and requests in flight as OpenTelemetry events: log records with an event name.
 
-Written as the protocol's own message: the SDK's classes for log records are not stable and
-differ between versions.
+Built from the protocol's own messages, because the SDK's classes for log records are not stable
+and differ between versions.
 
 Source: OpenTelemetry logs data model, "Events"; opentelemetry-proto logs/v1/logs.proto.
 """
@@ -24,12 +24,12 @@ from tailspan_vllm.request.record_builder import age_s
 from tailspan_vllm.request.text_limits import bounded_text
 
 _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
-"""Before opentelemetry-proto 1.5 an event's name was an attribute."""
+"""Whether the protocol has a field for it. Before opentelemetry-proto 1.5 it was an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStart:
-    """An engine runs with these arguments from `at_unix_ns` on."""
+    """An engine runs with these arguments since `at_unix_ns`."""
 
     engine: int
     at_unix_ns: int
@@ -42,7 +42,7 @@ class EngineStart:
 
 
 def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
-    """The start of an engine as it stands."""
+    """Return the start event of an engine in its current state."""
     return EngineStart(
         engine=state.engine,
         at_unix_ns=at_unix_ns,
@@ -56,14 +56,14 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
 
 
 def message_of(starts: Sequence[EngineStart], resource: Resource) -> ExportLogsServiceRequest:
-    """One export of these events."""
+    """Return one export of engine starts."""
     return _message(map(_record_of, starts), resource)
 
 
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """One export of requests that had not ended at the instant that is noted as their end."""
+    """Return one export of requests in flight, whose `delivered` is the instant of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 
@@ -111,7 +111,7 @@ def _record_of(start: EngineStart) -> LogRecord:
         names.CONFIG: start.config,
         names.DEVICE: start.machine.device,
         names.GPUS: start.machine.gpus,
-        # A change of configuration loads nothing.
+        # If only the configuration changed, nothing was loaded.
         names.LOADING: start.machine.loading_s
         if start.at_unix_ns == start.started_unix_ns
         else None,

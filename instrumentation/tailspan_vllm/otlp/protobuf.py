@@ -1,8 +1,8 @@
-"""OTLP's common pieces as bytes: what protobuf would make of them, at a fraction of the cost.
+"""Writes the parts that all OTLP messages share as protobuf bytes, without protobuf's objects.
 
-The SDK builds a Python object for every attribute; a span of ours has forty. Most of their
-bytes are the same from one span to the next: of a number only its eight bytes are new, so the
-numbers of a span are written in one go, by a form that is kept for each set of names.
+The SDK builds a Python object for every attribute, about forty per span. Most of their bytes are
+the same in every span; a number changes only eight bytes. All numbers of a span are therefore
+packed at once into a `Form`, which is cached for each set of names.
 
 Source: opentelemetry-proto common/v1/common.proto; protobuf "Encoding".
 """
@@ -15,15 +15,15 @@ from typing import Any
 _DOUBLE = Struct("<d").pack
 
 SHORT = tuple(bytes((value,)) for value in range(0x80))
-"""The varints of one byte."""
+"""All varints of one byte."""
 
 _names: dict[str, bytes] = {}
 _repeated: dict[bytes, dict[tuple[str, str | int], bytes]] = {}
-"""Whole attributes by tag, then key and value; emptied when full: some values come but once."""
+"""Encoded attributes by tag, key and value; cleared when full, as some values occur only once."""
 
 
 def varint(value: int) -> bytes:
-    """A non-negative integer, seven bits a byte."""
+    """Encode a non-negative integer, seven bits a byte."""
     if value < 0x80:
         return SHORT[value]
     out = bytearray()
@@ -35,17 +35,17 @@ def varint(value: int) -> bytes:
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """A field of a length of its own: a text, or a message."""
+    """Encode a field with a length: a text or a message."""
     return tag + varint(len(content)) + content
 
 
 def text(value: str) -> bytes:
-    """UTF-8; half a character becomes a question mark."""
+    """Encode as UTF-8; a lone surrogate becomes a question mark."""
     return value.encode("utf-8", "replace")
 
 
 def any_value(value: Any) -> bytes:
-    """An `AnyValue`; what is no value of OTLP's is told as text."""
+    """Encode an `AnyValue`; a value of an unsupported type is converted to text."""
     kind = type(value)
     if kind is float:
         return b"\x21" + _DOUBLE(value)
@@ -59,7 +59,7 @@ def any_value(value: Any) -> bytes:
         return field(b"\x0a", text(str(value)))
     if isinstance(value, Sequence):
         return field(b"\x2a", b"".join(field(b"\x0a", any_value(each)) for each in value))
-    # A number of numpy's, say: one strange value must not keep back the batch it stands in.
+    # Such as a numpy number: one unusual value must not make the whole batch fail.
     if isinstance(value, Integral):
         return any_value(int(value))
     if isinstance(value, Real):
@@ -77,11 +77,11 @@ def _name(key: str) -> bytes:
 
 
 class Form:
-    """Fields that differ from one span to the next in eight bytes each.
+    """Fields of which only eight bytes each change.
 
     Args:
-        befores: what stands before each of the eight bytes.
-        kind: what they are to `struct`: `d`, a double, or `Q`, a time.
+        befores: the bytes before each of the eight.
+        kind: the `struct` format of the eight: `d`, a double, or `Q`, a time.
     """
 
     __slots__ = ("_blank", "_pack")
@@ -91,7 +91,7 @@ class Form:
         self._blank: list[bytes | float] = [part for before in befores for part in (before, 0)]
 
     def filled(self, values: Sequence[float]) -> bytes:
-        """The fields' bytes, with these values."""
+        """Return the fields' bytes with these values."""
         parts = self._blank.copy()
         parts[1::2] = values
         return self._pack(*parts)
@@ -101,9 +101,9 @@ _number_forms: dict[tuple[bytes, tuple[str, ...]], Form] = {}
 
 
 def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
-    """Attributes whose values are doubles."""
-    kept = (tag, tuple(keys))
-    form = _number_forms.get(kept)
+    """Encode attributes whose values are doubles."""
+    form_key = (tag, tuple(keys))
+    form = _number_forms.get(form_key)
     if form is None:
         befores = []
         for key in keys:
@@ -111,15 +111,15 @@ def _numbers(tag: bytes, keys: Sequence[str], values: Sequence[float]) -> bytes:
             befores.append(tag + varint(len(name) + 11) + name + b"\x12\x09\x21")
         form = Form(befores, "d")
         if len(_number_forms) < 256:
-            _number_forms[kept] = form
+            _number_forms[form_key] = form
     return form.filled(values)
 
 
 def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
-    """Each attribute as a field of this tag; those that are doubles last."""
+    """Encode each attribute as a field with this tag; doubles last."""
     keys: list[str] = []
     numbers: list[float] = []
-    told: list[bytes] = []
+    encoded: list[bytes] = []
     repeated = _repeated.setdefault(tag, {})
     for key, value in given.items():
         kind = type(value)
@@ -127,22 +127,22 @@ def attributes(tag: bytes, given: Mapping[str, Any]) -> bytes:
             keys.append(key)
             numbers.append(value)
         elif kind is str or kind is int:
-            # Most labels and small counts have been told before.
+            # Most labels and small counts repeat.
             pair = repeated.get((key, value))
             if pair is None:
                 pair = _pair(tag, key, value)
                 if len(repeated) >= 4096:
                     repeated.clear()
                 repeated[key, value] = pair
-            told.append(pair)
+            encoded.append(pair)
         else:
-            told.append(_pair(tag, key, value))
+            encoded.append(_pair(tag, key, value))
     if keys:
-        told.append(_numbers(tag, keys, numbers))
-    return b"".join(told)
+        encoded.append(_numbers(tag, keys, numbers))
+    return b"".join(encoded)
 
 
 def _pair(tag: bytes, key: str, value: Any) -> bytes:
-    told = any_value(value)
-    pair = _name(key) + b"\x12" + varint(len(told)) + told
+    encoded = any_value(value)
+    pair = _name(key) + b"\x12" + varint(len(encoded)) + encoded
     return tag + varint(len(pair)) + pair

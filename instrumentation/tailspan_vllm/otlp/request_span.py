@@ -1,10 +1,9 @@
-"""One request as one OpenTelemetry span: record in, span out.
+"""A request's record as an OpenTelemetry span.
 
-Pure but for the random ids. Runs on the sending thread, never on the server's event loop.
-The span is built whole, as it was: OpenTelemetry's tracer times a span while it happens,
-and ours is told afterwards. What the encoders read of the SDK's `ReadableSpan` is all there
-is of it: the SDK's own classes check and lock what nobody will change any more, and cost
-more than everything else that is done to tell of a request.
+Pure except for the random ids. Runs on the reading thread, never on the server's event loop.
+OpenTelemetry's tracer creates a span while the operation runs; these are created afterwards. They
+have only the attributes of `ReadableSpan` that encoders read. The SDK's own classes validate and
+lock every value, which costs more than the rest of a request's reporting.
 """
 
 import random
@@ -40,7 +39,7 @@ class _Instant:
 
 
 class _Context:
-    """Which span of which trace."""
+    """Ids and flags of a span."""
 
     __slots__ = ("is_remote", "span_id", "trace_flags", "trace_id")
     trace_state = _NO_STATE
@@ -93,12 +92,12 @@ class _Span:
         self.end_time = _wall_ns(record, record.delivered)
 
     def get_span_context(self) -> _Context:
-        """As the SDK's encoder asks for it."""
+        """Return the context; the SDK's encoder calls this."""
         return self.context
 
 
 def span_of(record: RequestRecord, resource: Resource) -> ReadableSpan:
-    """The span of one ended request, its instants as events and its phases as attributes."""
+    """Return a request's span, with instants as events and phases as attributes."""
     return cast("ReadableSpan", _Span(record, resource))
 
 
@@ -141,24 +140,24 @@ _PHASES: Final = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, name
 
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
-    told: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
+    attributes: dict[str, Any] = {names.PROVIDER_NAME: names.PROVIDER_VLLM}
     for name, value in zip(_AS_RECORDED, _recorded(record), strict=True):
         if value is not None:
-            told[name] = value
+            attributes[name] = value
     finished = record.outcome in ("stop", "length")
     if finished:
-        told[names.FINISH_REASONS] = (record.outcome,)
+        attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
-        _tell_phases(told, record)
-    # An answer was begun only where a token was made: an error's body has no TTFT.
+        _add_phases(attributes, record)
+    # Without a token there was no answer: an error's body has no TTFT.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:
-        told[names.TTFT] = first_seen - record.received
-    return told
+        attributes[names.TTFT] = first_seen - record.received
+    return attributes
 
 
-def _tell_phases(told: dict[str, Any], record: RequestRecord) -> None:
+def _add_phases(attributes: dict[str, Any], record: RequestRecord) -> None:
     split = phases.split(
         record.received,
         record.queued,
@@ -169,16 +168,16 @@ def _tell_phases(told: dict[str, Any], record: RequestRecord) -> None:
     )
     for name, phase_s in zip(_PHASES, split, strict=True):
         if phase_s is not None:
-            told[name] = phase_s
+            attributes[name] = phase_s
     if record.queued is not None and record.handed is not None:
-        told[names.HANDOFF] = record.queued - record.handed
+        attributes[names.HANDOFF] = record.queued - record.handed
     for part_names, parts, phase_s in (
         (names.QUEUE_PARTS, record.queue_parts, split.queue_s),
         (names.PREFILL_PARTS, record.prefill_parts, split.prefill_s),
         (names.DECODE_PARTS, record.decode_parts, split.decode_s),
     ):
         if parts is not None and phase_s is not None:
-            told.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
+            attributes.update(zip(part_names, parts.scaled_to(phase_s), strict=True))
 
 
 def _events(record: RequestRecord) -> list[Event]:
@@ -192,5 +191,5 @@ def _events(record: RequestRecord) -> list[Event]:
         *((names.PREEMPTION, at) for at in record.preempted_at),
         *((names.RESUMPTION, at) for at in record.resumed_at),
     ]
-    told = [_Instant(name, _wall_ns(record, at)) for name, at in instants if at is not None]
-    return cast("list[Event]", told)
+    attributes = [_Instant(name, _wall_ns(record, at)) for name, at in instants if at is not None]
+    return cast("list[Event]", attributes)

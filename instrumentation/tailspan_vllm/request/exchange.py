@@ -1,8 +1,8 @@
-"""A call under way: its HTTP side, and the engine requests made for it.
+"""An HTTP request in progress (`Exchange`) and the engine requests made for it (`Flight`).
 
-An `Exchange` may carry several flights (`n > 1`, several prompts) or none (refused before the
-engine); a `Flight` may have no exchange (an offline `LLM`). Both only record
-values; `telling.py` builds the request's record from them later, on another thread.
+An exchange may have several flights (`n > 1`, several prompts) or none (refused before the
+engine); a flight may have no exchange (an offline `LLM`). Both only store values;
+`record_builder.py` builds the request's record from them later, on another thread.
 """
 
 import random
@@ -34,10 +34,10 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 
 
 class Exchange:
-    """One HTTP request, its response, and the engine requests made for it.
+    """An HTTP request, its response, and the engine requests made for it.
 
-    It keeps a few of the client's headers and the path, cut to a limit. It releases the rest of
-    the ASGI scope when the response has ended.
+    It keeps a few headers and the path, cut to a limit, and releases the rest of the ASGI scope
+    when the response has ended.
     """
 
     __slots__ = (
@@ -64,30 +64,30 @@ class Exchange:
         self.method: str | None = scope.get("method")
         root: str = scope.get("root_path", "")
         self.path = scope.get("path", "").removeprefix(root)[:TEXT_LIMIT]
-        """Without the prefix that a proxy added."""
+        """The path without the prefix that a proxy added."""
         self.headers: dict[bytes, bytes] = {}
-        """The wanted ones; of several with one name the first."""
+        """The wanted headers; if a name occurs several times, the first value."""
         for key, value in scope.get("headers", ()):
             if key in wanted and key not in self.headers:
                 self.headers[key] = bytes(value[:TEXT_LIMIT])
         self.status: int | None = None
-        """The HTTP status of the answer; None before any."""
+        """The HTTP status of the answer; None before the answer begins."""
         self.streamed: bool | None = None
-        """Whether the answer is a stream of events; None before any answer."""
+        """Whether the answer is an event stream; None before the answer begins."""
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.disconnected = False
         self.entered_engine = False
         self.refused: str | None = None
-        """The limit for which the front end turned it away, where there was one."""
+        """The admission limit for which the front end refused the request; None otherwise."""
         self.flights: dict[Flight, None] = {}
-        """Those of which nothing has been told yet, in their order. A client chooses how many:
-        each is taken out in constant time."""
+        """Flights that are not reported yet, in order of arrival. A client chooses how many; a
+        dictionary removes each in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 
     def answered(self, message: MutableMapping[str, Any]) -> None:
-        """Note the ASGI message with which the answer begins."""
+        """Record the ASGI message that begins the answer."""
         self.status = message["status"]
         self.streamed = False
         for key, value in message.get("headers", ()):
@@ -96,38 +96,38 @@ class Exchange:
                 return
 
     def end(self) -> None:
-        """Keep the route that the router found, and release the ASGI scope."""
+        """Keep the route, and release the ASGI scope."""
         if self._scope is not None:
             self._route = _template(self._scope)
             self._scope = None
 
     def header(self, name: bytes) -> str | None:
-        """The value of a wanted request header, or None."""
+        """Return the value of a wanted request header, or None."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     @property
     def unauthenticated(self) -> bool:
-        """Whether the server turned the client away because it does not know it."""
+        """Whether the server answered 401 or 403."""
         return self.status in (401, 403)
 
     @property
     def refused_before_engine(self) -> bool:
-        """Whether it was turned away, or left, before the engine had any of it."""
+        """Whether the request was refused, or its client left, before it reached the engine."""
         if self.entered_engine:
             return False
         return self.status is None or self.status >= 400 or self.refused is not None
 
     @property
     def route(self) -> str:
-        """The route's template where the router told it: bounded, unlike paths."""
+        """The template of the route if the router set it, else the path. Templates are few."""
         scope = self._scope
         template = self._route if scope is None else _template(scope)
         return bounded_text(template or self.path)
 
     @property
     def operation(self) -> str:
-        """The GenAI operation that the path stands for."""
+        """The GenAI operation of this path."""
         return OPERATIONS.get(self.path, "generate_content")
 
 
@@ -137,11 +137,11 @@ def _template(scope: Scope) -> str | None:
 
 
 class Facts(NamedTuple):
-    """What vLLM's own state of a request said at its end. Copied: the state itself holds the
-    prompt and the answer, and would be kept alive.
+    """Values of vLLM's own state of a request at its end. They are copied, because the state
+    itself refers to the prompt and the answer.
 
-    Instants: the arrival on the wall clock, the others on the engine's monotonic clock; 0 where
-    not reached. All None where vLLM keeps no statistics.
+    The arrival is on the wall clock; the other instants are on the engine's monotonic clock, 0 if
+    not reached. All are None if vLLM keeps no statistics.
     """
 
     request_id: str
@@ -158,19 +158,19 @@ class Facts(NamedTuple):
 
 
 class Flight:
-    """One engine request between the engine's front door and its end."""
+    """One engine request, from its arrival at the engine to its end."""
 
     __slots__ = (
         "added",
         "ended",
         "exchange",
         "facts",
-        "left",
         "load",
         "lora",
         "outcome",
         "preempted_at",
         "prompt_tokens",
+        "removed_state",
         "reported_at",
         "resumed_at",
         "span_id",
@@ -182,37 +182,37 @@ class Flight:
     def __init__(self, exchange: Exchange | None, traceparent: str | None, load: Any) -> None:
         self.exchange = exchange
         self.traceparent = traceparent
-        """Of a request that came by no HTTP."""
+        """Of a request that did not arrive over HTTP; None otherwise."""
         self.added = time.monotonic()
         self.trace_id, self.span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
-        """Of its span; a trace that the client began goes before."""
+        """Ids of its span. A trace that the client began takes precedence."""
         self.lora: str | None = None
         self.prompt_tokens: int | None = None
         self.streamed: bool | None = None
-        """Whether a stream was asked for."""
+        """Whether the client asked for a stream."""
         self.reported_at: float | None = None
-        """When it was last reported in flight, on the monotonic clock."""
+        """When it was last reported in flight, on the monotonic clock; None if never."""
         self.load = load
-        """The engine's load when the request arrived, as `enginestats.load_of` reads it."""
+        """The engine's load when the request arrived, as `step_statistics.load_of` reads it."""
         self.preempted_at: list[float] = []
         self.resumed_at: list[float] = []
         self.ended: float | None = None
         self.outcome: Outcome = "error"
         self.facts: Facts | None = None
-        self.left: Any = None
-        """The state with which it was struck from the engine's books, until it is said why."""
+        self.removed_state: Any = None
+        """The state with which vLLM removed the request, until vLLM reports the outcome."""
 
     def asked(self, state: Any) -> None:
-        """Copy what vLLM's state of the request says of it from the start."""
+        """Copy the request's parameters from vLLM's state of it."""
         self.lora, self.prompt_tokens = state.lora_name, state.prompt_len
         kind = getattr(getattr(state, "output_kind", None), "name", None)
         self.streamed = None if kind is None else kind == "DELTA"
 
     @property
     def open(self) -> bool:
-        """Whether the engine has yet to say how this request ended."""
+        """Whether the engine has not yet reported how this request ended."""
         return self.ended is None
 
 
 current: ContextVar[Exchange | None] = ContextVar("tailspan_exchange", default=None)
-"""The exchange that the running task serves; it follows the task into the engine's front door."""
+"""The exchange that the current task serves, readable where the request enters the engine."""

@@ -1,14 +1,14 @@
-"""What a stretch of a request's time consists of, as it lived it. The parts sum to it."""
+"""The parts of a queue, prefill or decode phase. The parts sum to the phase."""
 
 from typing import NamedTuple
 
 
 class Parts(NamedTuple):
-    """Seconds of a phase by what they were spent on.
+    """Seconds of a prefill or decode phase, by what they were spent on.
 
     own: what the steps would have taken for this request alone.
-    others_prefill, others_decode: what co-scheduled work of others added.
-    preempted: evicted, waiting to come back, and computing again what was lost.
+    others_prefill, others_decode: what co-scheduled work of other requests added.
+    preempted: evicted, waiting to resume, and recomputing what was lost.
     stall: step time that no scheduled work explains.
     """
 
@@ -19,10 +19,10 @@ class Parts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "Parts":
-        """The same shares of another total.
+        """Return parts in the same proportion that sum to another total.
 
-        The engine's and the front end's reading of one phase differ by microseconds; told
-        with the front end's phase, the parts must sum to that.
+        The engine and the front end measure a phase with a difference of microseconds. The front
+        end's phase is reported, so the parts must sum to it.
         """
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
@@ -39,14 +39,14 @@ class Parts(NamedTuple):
 
 
 class QueueParts(NamedTuple):
-    """Seconds in the queue by what stood in the way.
+    """Seconds in the queue, by the reason.
 
-    seats: the batch was at its limit of requests.
-    kv: there were no free blocks for it.
-    budget: the step's tokens were spent on others.
-    held: it was not eligible itself, whatever room there was: its adapter, its cache or its
-        grammar was not there yet, or the engine was paused.
-    step: nothing; it waited for the step under way to end.
+    seats: the batch had its maximum number of requests.
+    kv: there were not enough free KV-cache blocks.
+    budget: other requests used up the step's token budget.
+    held: the request itself was not eligible: its adapter, its cache or its grammar was not
+        ready, or the engine was paused.
+    step: none of these; it waited for the current step to end.
     """
 
     seats: float
@@ -56,7 +56,7 @@ class QueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "QueueParts":
-        """The same shares of another total, for the reason that `Parts` has."""
+        """Return parts in the same proportion that sum to another total. See `Parts`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:

@@ -1,8 +1,7 @@
-"""The partition of a request's life into phases that sum to its end-to-end time.
+"""Splits a request's end-to-end time into phases that sum to it.
 
-Pure. Instants in, durations out. A phase begins at its own instant and ends at the next
-one reached; the phase in which a request ended early runs to `delivered`, and the phases
-after it are None: they never began, which is not the same as taking no time.
+Pure. A phase begins at its own instant and ends at the next one reached. The phase in which a
+request ended early runs to `delivered`; the phases after it never began and are None, not 0.
 """
 
 from typing import NamedTuple
@@ -28,7 +27,7 @@ def split(
 ) -> Phases:
     """Split received→delivered at the instants that were reached.
 
-    Args: readings of one clock, in seconds, non-decreasing where not None.
+    Args: readings of one clock, in seconds; those that are not None are non-decreasing.
     Returns: phases whose sum is delivered − received.
     """
     starts = [received]

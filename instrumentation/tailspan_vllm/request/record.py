@@ -1,11 +1,11 @@
-"""What is known of one request when it has ended: the wire's own noun.
+"""The record of one request that has ended.
 
-`RequestRecord` is filled by the hooks of a real server and by the simulator alike, and
-`spans.py` turns it into an OpenTelemetry span, so the two cannot drift apart.
+The hooks of a real server and the simulator both fill a `RequestRecord`, and
+`otlp/request_span.py` encodes it, so the two cannot diverge.
 
-One clock per interval: every instant is a reading of one monotonic clock, in seconds.
-`wall_offset_ns` (wall clock minus that monotonic clock, taken once per request) places
-them on the calendar; no duration is ever taken across the two.
+All instants of a record are readings of one monotonic clock, in seconds. `wall_offset_ns`, the
+wall clock minus that clock, is read once per request and converts them to wall-clock time.
+Durations are differences of monotonic readings only.
 """
 
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from tailspan_vllm.request.parts import Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""`http`: received and delivered were seen at the HTTP edge. `engine`: the HTTP layer was
-unseen, so received = arrived and delivered = the front end's last look at the request. `edge`:
-only the HTTP edge was seen, this vLLM's inside being unknown to us; how an answer that was
-given in full ended is then not known either, and told as `stop`."""
+"""What was observed. `http`: received and delivered at the HTTP edge. `engine`: no HTTP edge, so
+received = arrived, and delivered = when the front end last processed the request. `edge`: only
+the HTTP edge, because this vLLM's internals are not supported; the outcome of a complete answer
+is then unknown and reported as `stop`."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request, finished or refused. Instants in monotonic seconds; None = not reached."""
+    """One request, finished or refused. Instants in monotonic seconds; None: not reached."""
 
     received: float
     delivered: float
@@ -33,7 +33,7 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """When the front end handed it to the engine, which notes it (`queued`) between two steps."""
+    """When the front end handed it to the engine, which records `queued` between two steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -43,12 +43,12 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The engine's own id, by which its account is joined; it does not leave the process."""
+    """The engine's own id, which joins the request to its account. Not exported."""
     awaits_account: bool = False
-    """Whether the engine may have something to tell of it; likewise."""
-    left_unseen: bool = False
-    """Its client left before the front end saw anything of it in the engine: how far it had come
-    by then is in its account."""
+    """Whether the engine may send an account of it. Not exported."""
+    left_early: bool = False
+    """Whether its client left before the front end received any progress from the engine. The
+    account then contains how far the request had come."""
     model: str | None = None
     lora: str | None = None
     route: str | None = None

@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-Code on the event loop only copies and appends. Work that can wait is done here, for many
-requests in a row, where it takes a third of the time.
+Code on the event loop only copies values. The rest is done here, for many requests in a row,
+which takes a third of the time.
 """
 
 import re
@@ -15,10 +15,10 @@ from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
 PREEMPTIONS_KEPT = 256
-"""Preemptions of one request that its span lists with their instants: 20 kB. `preemptions` counts
-all of them."""
+"""Preemptions of one request that its span lists with their instants: 20 kB. `preemptions` is the
+total."""
 
-Tell = Callable[[], RequestRecord]
+BuildRecord = Callable[[], RequestRecord]
 """Builds the record of a request that has ended."""
 
 _NO_SUCH_MODEL = 404
@@ -27,11 +27,11 @@ _NO_SUCH_MODEL = 404
 _TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
-class Teller:
+class RecordBuilder:
     """Builds records.
 
     Args:
-        engines: the engines' states by number; read when a record is made.
+        engines: the engines' states by number; read when a record is built.
         tenant_header: the request header that names the tenant.
     """
 
@@ -40,11 +40,11 @@ class Teller:
         self._tenant_header = tenant_header
 
     def flight(self, flight: Flight) -> RequestRecord:
-        """Return the record of a request that the engine has finished or given up."""
+        """Return the record of a request that the engine has finished or abandoned."""
         facts, exchange = flight.facts, flight.exchange
         if facts is None:
-            assert exchange is not None  # else nobody would have missed it
-            return self._silent(exchange, flight)
+            assert exchange is not None  # only a request of an exchange is given up on
+            return self._engine_silent(exchange, flight)
         if exchange is not None:
             record = self._exchange(exchange, flight.outcome)
         else:
@@ -62,18 +62,18 @@ class Teller:
         record.running_at_arrival = load.running
         record.kv_usage_at_arrival = load.kv_usage
         if facts.arrival_time is None:
-            # Nothing was measured here; the engine's account may still come.
+            # vLLM keeps no statistics; the engine's account may still come.
             record.arrived = max(record.received, flight.added)
             record.awaits_account = True
         else:
-            _tell_instants(record, flight, facts, facts.arrival_time)
-            record.left_unseen = record.scheduled is None and record.outcome == "abort"
-            record.awaits_account = record.scheduled is not None or record.left_unseen
+            _set_instants(record, flight, facts, facts.arrival_time)
+            record.left_early = record.scheduled is None and record.outcome == "abort"
+            record.awaits_account = record.scheduled is not None or record.left_early
         return record
 
     def in_flight(self, flight: Flight, now: float) -> RequestRecord:
-        """Return what is known of a request that has not ended, delivered as of now."""
-        assert flight.exchange is not None  # nobody waits for one without
+        """Return the record of a request that has not ended, delivered as of now."""
+        assert flight.exchange is not None  # requests without HTTP are not reported in flight
         record = self._exchange(flight.exchange, "abort")
         _identify(record, flight)
         record.delivered = now
@@ -83,12 +83,17 @@ class Teller:
         record.prompt_tokens = flight.prompt_tokens
         return record
 
-    def unseen(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
-        """A request of which the engine never heard, or of which we never hear from it."""
+    def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
+        """Return the record of a request that did not reach the engine, or was not captured there.
+
+        Args:
+            exchange: the HTTP request.
+            sees_engine: False if the engine may have served it without being observed.
+        """
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
-            pass  # in the midst of a stream even: its status was sent before
+            pass  # even after a stream has begun: its status was sent before the refusal
         elif status is None or (exchange.disconnected and status < 400):
             outcome = "abort"
         elif status < 400 and not sees_engine:
@@ -103,11 +108,11 @@ class Teller:
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:
-            # It asked for another one; what a client makes up is no label.
+            # The client asked for another model; an arbitrary name must not become a label.
             record.model = None
         return record
 
-    def _silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
+    def _engine_silent(self, exchange: Exchange, flight: Flight) -> RequestRecord:
         record = self._exchange(exchange, "error")
         _identify(record, flight)
         record.error_type = "engine_silent"
@@ -115,7 +120,7 @@ class Teller:
         return record
 
     def _exchange(self, exchange: Exchange, outcome: Outcome) -> RequestRecord:
-        """A record of what the HTTP side knows."""
+        """Return a record of what the HTTP edge measured."""
         state = next(iter(self._engines.values()), None)
         record = RequestRecord(
             received=exchange.received,
@@ -137,7 +142,7 @@ class Teller:
         return record
 
     def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
-        """A record of a request that came by no HTTP."""
+        """Return a record of a request that did not arrive over HTTP."""
         state = next(iter(self._engines.values()), None)
         ended = flight.ended or flight.added
         wall_offset_ns = time.time_ns() - round(time.monotonic() * 1e9)
@@ -159,24 +164,22 @@ class Teller:
 
 
 def _identify(record: RequestRecord, flight: Flight) -> None:
-    """Give a record the ids that the reports of its flight have, and what they said."""
+    """Set the ids under which a request was reported in flight, and the age it had then."""
     record.span_id = flight.span_id
     if record.trace_id is None:
         record.trace_id = flight.trace_id
-    if record.streamed is None:  # left before any answer
+    if record.streamed is None:  # the client left before any answer
         record.streamed = flight.streamed
     if flight.reported_at is not None:
         record.reported_in_flight_s = age_s(record, flight.reported_at)
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return how old a request was at an instant: exact to the nanosecond, as instants are sent."""
+    """Return a request's age at an instant, in seconds, exact to the nanosecond as it is sent."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
-def _tell_instants(
-    record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float
-) -> None:
+def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
     # The front end's wall-clock arrival, as a reading of the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)
@@ -184,8 +187,8 @@ def _tell_instants(
     record.handed = max(record.received, flight.added)
     if not facts.queued:
         return
-    # The engine's monotonic clock is this process's own on one machine. From another
-    # machine its readings make no sense here: then the last thing heard anchors them.
+    # On one machine the engine's monotonic clock is this process's own. From another machine its
+    # readings are not comparable; then the end of the request anchors them.
     ended = flight.ended or record.delivered
     latest = facts.last_token or facts.scheduled or facts.queued
     same_clock = flight.added - 1.0 <= facts.queued and latest <= ended
@@ -206,7 +209,7 @@ def _reached(instant: float | None, shift: float) -> float | None:
 
 
 def _join_trace(record: RequestRecord, traceparent: str | None) -> None:
-    """Make the record a child of a W3C traceparent; leave it a root where there is none."""
+    """Make the record a child of a W3C traceparent, if there is a valid one."""
     match = _TRACEPARENT.match(traceparent or "")
     if match is None:
         return

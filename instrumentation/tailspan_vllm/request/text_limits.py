@@ -1,4 +1,4 @@
-"""Limits on the text that a client chooses, applied where it enters.
+"""Limits on the text that a client chooses, applied where it enters the process.
 
 Both functions return at most 256 characters that can be encoded as UTF-8, and return their
 own results unchanged.
@@ -7,7 +7,7 @@ own results unchanged.
 from hashlib import blake2b
 
 TEXT_LIMIT = 256
-"""Characters kept of any text that a client can choose. The README states this limit."""
+"""Maximum length of any text that a client can choose. The README states this limit."""
 
 _DIGEST_BYTES = 12
 """96 bits: no client can find two ids with the same digest (about 2**48 attempts)."""

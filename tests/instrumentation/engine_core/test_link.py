@@ -23,7 +23,7 @@ from tailspan_vllm.engine_core.link import (
 )
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
-    Settled,
+    RequestAccount,
     decode,
     encode_account,
     encode_identity,
@@ -34,7 +34,7 @@ from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.account_join import EngineJoin
+from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
 from tailspan_vllm.request.parts import Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
@@ -69,9 +69,9 @@ def engine(token: str) -> Iterator[EngineEnd]:
 
 
 @pytest.fixture
-def join(token: str, engine: EngineEnd) -> Iterator[EngineJoin]:
+def join(token: str, engine: EngineEnd) -> Iterator[AccountJoin]:
     """A front end that has found the engine."""
-    with closing(EngineJoin(token)) as front:
+    with closing(AccountJoin(token)) as front:
         front.read()
         yield front
 
@@ -110,13 +110,15 @@ def test_every_front_end_hears_of_requests_and_one_of_totals(token: str, engine:
         engine.put(encode_account(3, "a", ACCOUNT))
         engine.put(encode_account(3, "b", ACCOUNT))
         engine.flush()
-        engine.tell_one(encode_sample({"engine": 0}))
+        engine.send_to_one(encode_sample({"engine": 0}))
         assert sorted(len(front.read()) for front in (one, other)) == [2, 3]
 
 
 def ids_read(front: FrontEnd) -> list[str]:
     """The ids of the accounts that have come."""
-    return [told.request_id for told in map(decode, front.read()) if isinstance(told, Settled)]
+    return [
+        told.request_id for told in map(decode, front.read()) if isinstance(told, RequestAccount)
+    ]
 
 
 def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
@@ -178,7 +180,9 @@ def test_what_a_front_end_loses_is_counted_message_by_message(
 
 
 @pytest.mark.parametrize("length", [300_000, 40_000, 257])
-def test_a_long_id_is_shortened_and_joins(engine: EngineEnd, join: EngineJoin, length: int) -> None:
+def test_a_long_id_is_shortened_and_joins(
+    engine: EngineEnd, join: AccountJoin, length: int
+) -> None:
     """The front end shortens it in the same way; everybody else's accounts arrive, too."""
     long = "\udcff" + "x" * length
     for request_id in ("before", long, "after"):
@@ -198,7 +202,7 @@ def test_a_message_that_cannot_be_sent_is_dropped_and_counted(
         front.discover()
         engine.put(b"A" + b"x" * MESSAGE_BYTES)
         engine.put(encode_account(3, "a", ACCOUNT))
-        engine.tell_one(b"S" + b"x" * MESSAGE_BYTES)
+        engine.send_to_one(b"S" + b"x" * MESSAGE_BYTES)
         engine.flush()
         assert ids_read(front) == ["a"]
         assert engine.dropped == 2
@@ -235,7 +239,7 @@ def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd
             leaves.close()
             for number in range(2000):
                 engine.put(encode_account(3, f"{number}", ACCOUNT))
-            engine.tell_one(encode_sample({"engine": 0}))
+            engine.send_to_one(encode_sample({"engine": 0}))
             engine.flush()
             assert len(engine._fronts) == 1
             flush_and_read(engine, stays)
@@ -276,7 +280,7 @@ def test_another_users_process_is_refused_at_either_end(
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
         engine.flush()
-        engine.tell_one(encode_sample({"engine": 0}))
+        engine.send_to_one(encode_sample({"engine": 0}))
         assert (other.read(), len(engine._fronts)) == ([], 1)
         assert not other.connected
         assert guard.failures["link.refused"] == before + 1
@@ -331,7 +335,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("message", MALFORMED, ids=lambda each: repr(each[:40]))
 def test_a_malformed_message_is_counted_and_those_beside_it_are_read(
-    engine: EngineEnd, join: EngineJoin, message: bytes
+    engine: EngineEnd, join: AccountJoin, message: bytes
 ) -> None:
     """Whatever its bytes are, decoding raises ValueError and nothing else."""
     with pytest.raises(ValueError, match=r"malformed|unknown|codec|Expecting"):
@@ -376,7 +380,7 @@ def test_a_front_end_outlives_its_engine(token: str, engine: EngineEnd) -> None:
 
 
 def test_a_record_waits_for_its_account_and_takes_it_once(
-    engine: EngineEnd, join: EngineJoin
+    engine: EngineEnd, join: AccountJoin
 ) -> None:
     """The two halves meet by the engine's request id."""
     record = a_record("a")
@@ -401,14 +405,14 @@ def test_a_record_waits_for_its_account_and_takes_it_once(
 )
 def test_who_left_unseen_had_come_as_far_as_its_engine_says(
     engine: EngineEnd,
-    join: EngineJoin,
+    join: AccountJoin,
     left: float,
     told: tuple[float | None, float | None, float | None],
 ) -> None:
     """Until its client left, though the engine heard of that later, and went on with it."""
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, left
-    record.outcome, record.scheduled, record.left_unseen = "abort", None, True
+    record.outcome, record.scheduled, record.left_early = "abort", None, True
     assert not join.apply(record)
     engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
@@ -421,12 +425,12 @@ def test_who_left_unseen_had_come_as_far_as_its_engine_says(
 
 
 def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
-    engine: EngineEnd, join: EngineJoin
+    engine: EngineEnd, join: AccountJoin
 ) -> None:
     """Its life is not the front end's: most of it was the queue."""
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, 99.75
-    record.outcome, record.scheduled, record.left_unseen = "abort", None, True
+    record.outcome, record.scheduled, record.left_early = "abort", None, True
     engine.put(encode_account(3, "a", Account(waited=ACCOUNT.waited)))
     engine.flush()
     join.read()
@@ -438,31 +442,31 @@ def test_who_gave_up_in_the_queue_has_its_wait_and_no_bill(
 
 def test_without_an_engine_to_ask_nothing_waits(token: str) -> None:
     """Engines on another machine have no link; their requests are told at once."""
-    assert EngineJoin(token).apply(a_record("a"))
-    assert EngineJoin(None).apply(a_record("a"))
+    assert AccountJoin(token).apply(a_record("a"))
+    assert AccountJoin(None).apply(a_record("a"))
 
 
 def test_the_longest_step_is_told_for_its_own_interval_only(
-    engine: EngineEnd, join: EngineJoin
+    engine: EngineEnd, join: AccountJoin
 ) -> None:
     """A gauge of an interval must not linger."""
     state = EngineState(0, 0)
     sample = {"engine": 0, "totals": {STEPS: 3}, "gauges": {LONGEST_STEP: 0.5}}
-    engine.tell_one(encode_sample(sample))
+    engine.send_to_one(encode_sample(sample))
     join.read()
-    join.tell(state)
+    join.add_sample(state)
     assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (3, 0.5)
-    join.tell(state)
+    join.add_sample(state)
     assert (state.totals[STEPS], state.gauges.get(LONGEST_STEP)) == (3, None)
 
 
-def test_the_longest_step_of_several_samples_is_kept(engine: EngineEnd, join: EngineJoin) -> None:
+def test_the_longest_step_of_several_samples_is_kept(engine: EngineEnd, join: AccountJoin) -> None:
     """An engine that becomes idle sends more samples than are reported."""
     for steps, gauges in enumerate(({LONGEST_STEP: 0.5}, {LONGEST_STEP: 0.1}, {})):
-        engine.tell_one(encode_sample({"engine": 0, "totals": {STEPS: steps}, "gauges": gauges}))
+        engine.send_to_one(encode_sample({"engine": 0, "totals": {STEPS: steps}, "gauges": gauges}))
     join.read()
     state = EngineState(0, 0)
-    join.tell(state)
+    join.add_sample(state)
     assert (state.totals[STEPS], state.gauges[LONGEST_STEP]) == (2, 0.5)
 
 
@@ -499,7 +503,7 @@ def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
     engine.put(encode_account(0, "a", ACCOUNT))
     first, unscheduled = a_record("a"), a_record("b")
     unscheduled.awaits_account = False
-    with closing(EngineJoin(token)) as front:
+    with closing(AccountJoin(token)) as front:
         front.read()
         engine.flush()
         front.read()
@@ -520,14 +524,14 @@ def test_a_record_of_a_front_end_that_knows_no_model_gets_its_engines(
 def test_an_engine_without_a_stat_logger_tells_how_it_stands(token: str, engine: EngineEnd) -> None:
     """With every sample anew; one that has a stat logger is not told twice."""
     engine.greeting = encode_identity(IDENTITY)
-    with closing(EngineJoin(token)) as front:
+    with closing(AccountJoin(token)) as front:
         front.read()
         engine.flush()
         front.read()
         (state,) = front.unclaimed({})
         for running in (3, 5):
             sample = {"engine": 0, "state": {RUNNING: running}, "totals": {}, "gauges": {}}
-            engine.tell_one(encode_sample(sample))
+            engine.send_to_one(encode_sample(sample))
             front.read()
-            front.tell(state)
+            front.add_sample(state)
             assert state.gauges[RUNNING] == running

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_core.link import EngineEnd
-from tailspan_vllm.engine_core.link_messages import Settled, decode
+from tailspan_vllm.engine_core.link_messages import RequestAccount, decode
 from tailspan_vllm.engine_core.observer import (
     CATCH_UP_S,
     STEPS_UNDER_WAY,
@@ -31,7 +31,7 @@ class Front(EngineEnd):
         """Keep it."""
         self.told.append(decode(message))
 
-    def tell_one(self, message: bytes) -> None:
+    def send_to_one(self, message: bytes) -> None:
         """Keep it, too."""
         self.told.append(decode(message))
 
@@ -42,7 +42,9 @@ class Front(EngineEnd):
     @property
     def accounts(self) -> dict[str, Account]:
         """What was settled, by request."""
-        return {told.request_id: told.account for told in self.told if isinstance(told, Settled)}
+        return {
+            told.request_id: told.account for told in self.told if isinstance(told, RequestAccount)
+        }
 
 
 class Waiting(list[Any]):
@@ -458,7 +460,7 @@ def test_steps_whose_ends_are_not_seen_are_not_kept(server: Server) -> None:
     )
     for _ in range(STEPS_UNDER_WAY):
         server.observer.scheduled(server.scheduler, output, server.now)
-    with pytest.raises(RuntimeError, match="ends were not seen"):
+    with pytest.raises(RuntimeError, match="ends of 1024 scheduled steps were not seen"):
         server.observer.scheduled(server.scheduler, output, server.now)
     server.observer.lose_track()
     assert not server.observer._planned

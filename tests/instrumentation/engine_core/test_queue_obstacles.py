@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailspan_vllm.engine_core.queue_obstacles import Watch
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Obstacle
 
 
@@ -41,7 +41,7 @@ def scheduler(*waiting: Any, running: int = 1, free_blocks: int = 1000, **more: 
 
 def obstacle(of: Any, tokens: int = 10, preempted: bool = False) -> Obstacle | None:
     """What is told after a step of so many tokens."""
-    watch = Watch(of)
+    watch = QueueObstacles(of)
     output = SimpleNamespace(total_num_scheduled_tokens=tokens)
     return watch.obstacle(output, watch.held(), preempted)
 
@@ -88,9 +88,9 @@ def test_those_held_back_are_told_apart_in_every_version() -> None:
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
     for seen in (newer, older):
-        assert Watch(seen).held() == {"held"}
+        assert QueueObstacles(seen).held() == {"held"}
         assert obstacle(seen) is Obstacle.SEATS
-    assert Watch(scheduler(held)).held() == set()
+    assert QueueObstacles(scheduler(held)).held() == set()
 
 
 def test_where_all_are_held_nothing_else_stands_in_the_way() -> None:

@@ -11,9 +11,9 @@ from tailspan_vllm import guard
 from tailspan_vllm.engine_core import link_messages, observer
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.observer import EngineObserver
-from tailspan_vllm.engine_core.queue_obstacles import Watch
+from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Queue
-from tailspan_vllm.engine_core.scheduler_hooks import watch
+from tailspan_vllm.engine_core.scheduler_hooks import install_on
 from tailspan_vllm.engine_core.step_billing import Billing
 from tailspan_vllm.engine_core.step_ledger import Ledger
 from tailspan_vllm.engine_core.step_model import StepModel
@@ -24,7 +24,7 @@ from tests.instrumentation import fake_vllm as fake
 OURS = [
     each
     for owner in (
-        *(EngineObserver, Ledger, Billing, StepModel, Queue, Watch, EngineEnd),
+        *(EngineObserver, Ledger, Billing, StepModel, Queue, QueueObstacles, EngineEnd),
         *(observer, link_messages),
     )
     for each in fake.functions_of(owner)
@@ -38,7 +38,7 @@ class Engine:
         self.calls = calls or fake.Calls()
         self.cls = cls or fake.scheduler_class(self.calls)
         self.observers: list[EngineObserver] = []
-        self.missing = watch(self.cls, self._observer)
+        self.missing = install_on(self.cls, self._observer)
         self.scheduler = self.cls()
         self.now = time.monotonic()
 
@@ -295,7 +295,7 @@ def test_without_a_method_that_it_needs_nothing_is_wrapped(name: str) -> None:
         cls = fake.scheduler_class(fake.Calls())
         setattr(cls, name, replacement)
         as_they_were = dict(vars(cls))
-        (missing,) = watch(cls, lambda: pytest.fail("nobody is to be asked"))
+        (missing,) = install_on(cls, lambda: pytest.fail("nobody is to be asked"))
         assert f"Scheduler.{name}" in missing
         assert dict(vars(cls)) == as_they_were
 

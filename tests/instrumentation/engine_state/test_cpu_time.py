@@ -22,8 +22,8 @@ def tell(proc: Path, stat: str, core: str) -> None:
 
 def test_totals_count_since_the_first_look(tmp_path: Path) -> None:
     """Idle and waiting for disks is not busy; guests are in the user's time already."""
-    mine_s = iter((5.0, 7.5))
-    seen = Processors(tmp_path, mine_s=lambda: next(mine_s))
+    own_cpu_s = iter((5.0, 7.5))
+    seen = Processors(tmp_path, own_cpu_s=lambda: next(own_cpu_s))
     tell(tmp_path, "cpu  1000 10 100 5000 70 1 2 30 8 0", CORE.format(user=300, system=40))
     first = seen.host() | seen.core(77)
     assert first == dict.fromkeys(

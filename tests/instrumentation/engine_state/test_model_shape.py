@@ -4,7 +4,7 @@ from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
-from tailspan_vllm.engine_state.model_shape import shape_told
+from tailspan_vllm.engine_state.model_shape import shape_of
 
 
 def a_config(text: dict[str, Any], **changes: Any) -> SimpleNamespace:
@@ -21,7 +21,7 @@ def a_config(text: dict[str, Any], **changes: Any) -> SimpleNamespace:
 
 def test_numbers_kinds_and_ranks_are_told() -> None:
     """Under the keys they have; what is unset is absent."""
-    told = shape_told(
+    told = shape_of(
         a_config(
             {
                 "architectures": ["LlamaForCausalLM"],
@@ -46,7 +46,7 @@ def test_numbers_kinds_and_ranks_are_told() -> None:
 
 def test_lists_are_told_by_how_often_each_value_occurs() -> None:
     """A layer's kind, layer by layer, would be a hundred attributes."""
-    told = shape_told(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
+    told = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
     assert told["layer_types.sliding_attention"] == 5
     assert told["layer_types.full_attention"] == 1
 
@@ -58,14 +58,14 @@ def test_of_a_model_of_several_media_the_decoder_is_told() -> None:
         hidden_size=1,
         quantization_config={"quant_method": "fp8"},
     )
-    told = shape_told(a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9)))
+    told = shape_of(a_config({}, hf_config=whole, hf_text_config=SimpleNamespace(hidden_size=9)))
     assert told["hidden_size"] == 9
     assert told["quantization_config.quant_method"] == "fp8"
 
 
 def test_quantisation_is_told_without_names_of_modules() -> None:
     """Its widths and groups, wherever they lie."""
-    told = shape_told(
+    told = shape_of(
         a_config(
             {
                 "quantization_config": {
@@ -90,7 +90,7 @@ def test_quantisation_is_told_without_names_of_modules() -> None:
 
 def test_no_path_is_told() -> None:
     """Not where a kind is expected either."""
-    told = shape_told(
+    told = shape_of(
         a_config(
             {"model_type": "/home/ada/model", "_name_or_path": "ada/private", "n_inner": "a b"}
         )
@@ -107,4 +107,4 @@ def test_an_enum_is_told_by_its_name() -> None:
 
     config = a_config({})
     config.cache_config.cache_dtype = Kind.AUTO
-    assert shape_told(config)["cache_dtype"] == "AUTO"
+    assert shape_of(config)["cache_dtype"] == "AUTO"

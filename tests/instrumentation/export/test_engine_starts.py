@@ -6,7 +6,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.engine_starts import Starts
+from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.outbox import FIRST_PAUSE_S, Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 
@@ -34,7 +34,7 @@ def a_state(config: str | None = "c0ffee00", **changes: Any) -> EngineState:
 def test_a_start_is_told_once_where_it_arrives() -> None:
     """Second for second nothing more is said."""
     collector = Collector()
-    starts = Starts(collector)
+    starts = EngineStarts(collector)
     for second in range(5):
         starts.send([a_state(arguments={"scheduler.max_num_seqs": 4})], RESOURCE, float(second))
     ((record,),) = collector.told
@@ -46,7 +46,7 @@ def test_a_start_is_told_once_where_it_arrives() -> None:
 def test_it_is_told_again_until_it_arrives_at_growing_intervals() -> None:
     """A backend that takes no events is not asked each second for ever."""
     collector = Collector(Verdict.UNREACHABLE, Verdict.UNREACHABLE)
-    starts = Starts(collector, backoff=Backoff(jitter=lambda: 1.0))
+    starts = EngineStarts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
         starts.send([a_state()], RESOURCE, now)
     assert len(collector.told) == 3
@@ -56,7 +56,7 @@ def test_it_is_told_again_until_it_arrives_at_growing_intervals() -> None:
 def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() -> None:
     """What a collector refuses once it refuses for ever."""
     collector = Collector(Verdict.REFUSED)
-    starts = Starts(collector)
+    starts = EngineStarts(collector)
     for second in range(3):
         starts.send([a_state(), a_state(engine=1)], RESOURCE, float(second))
     assert len(collector.told) == 2
@@ -65,9 +65,9 @@ def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() ->
 def test_after_an_outage_it_is_told_again_and_is_the_same() -> None:
     """The collector that comes back may be another, with an empty database."""
     collector = Collector()
-    starts = Starts(collector)
+    starts = EngineStarts(collector)
     starts.send([a_state()], RESOURCE, 0.0)
-    starts.tell_again()
+    starts.resend()
     starts.send([a_state()], RESOURCE, 1.0)
     first, second = collector.told
     assert first[0] == second[0]
@@ -76,7 +76,7 @@ def test_after_an_outage_it_is_told_again_and_is_the_same() -> None:
 def test_another_configuration_is_another_start() -> None:
     """Dated when it was noticed; a restart is dated by itself."""
     collector = Collector()
-    starts = Starts(collector, clock_unix_ns=lambda: 2 * 10**18)
+    starts = EngineStarts(collector, clock_unix_ns=lambda: 2 * 10**18)
     starts.send([a_state()], RESOURCE, 0.0)
     starts.send([a_state("decade00")], RESOURCE, 1.0)
     starts.send([a_state("decade00", started_unix_ns=3 * 10**18)], RESOURCE, 2.0)
@@ -87,5 +87,5 @@ def test_another_configuration_is_another_start() -> None:
 def test_an_engine_that_nobody_could_describe_is_not_told() -> None:
     """Its configuration is unknown, and an event without one says nothing."""
     collector = Collector()
-    Starts(collector).send([a_state(None)], RESOURCE, 0.0)
+    EngineStarts(collector).send([a_state(None)], RESOURCE, 0.0)
     assert not collector.told

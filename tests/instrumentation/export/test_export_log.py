@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tailspan_vllm.export.export_log import REPEAT_S, Reports
+from tailspan_vllm.export.export_log import REPEAT_S, ExportLog
 from tailspan_vllm.export.transport import Outcome, Verdict
 from tailspan_vllm.settings import settings_from
 
@@ -13,13 +13,13 @@ AWAY = Outcome(Verdict.UNREACHABLE, "ConnectionError: refused")
 
 
 class Log:
-    """Reports on a logger that keeps its lines."""
+    """ExportLog on a logger that keeps its lines."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture, **environ: str) -> None:
         caplog.set_level(logging.INFO)
         self._caplog = caplog
         self.now = 0.0
-        self.reports = Reports(
+        self.reports = ExportLog(
             settings_from({**HERE, **environ}), logging.getLogger("said"), lambda: self.now
         )
 

@@ -10,18 +10,23 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.export.in_flight_reports import MOST, REFUSED_PAUSE_S, REPORT_S, InFlightReports
+from tailspan_vllm.export.in_flight_reports import (
+    MAX_REQUESTS,
+    REFUSED_PAUSE_S,
+    REPORT_S,
+    InFlightReports,
+)
 from tailspan_vllm.export.outbox import Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.exchange import Exchange, Flight
 from tailspan_vllm.request.in_flight import InFlight
-from tailspan_vllm.request.record_builder import Teller
+from tailspan_vllm.request.record_builder import RecordBuilder
 
 from collector.normalise.log_events import normalise_events
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1", names.CLOUD_REGION: "here"})
-TELLER = Teller({}, b"x-tenant-id")
+TELLER = RecordBuilder({}, b"x-tenant-id")
 STATE = SimpleNamespace(
     lora_name="adapter", prompt_len=20, output_kind=SimpleNamespace(name="DELTA")
 )
@@ -170,17 +175,17 @@ def test_a_request_that_ends_while_it_is_reported_is_left_out() -> None:
 def test_a_hundred_thousand_requests_make_no_larger_report() -> None:
     """The oldest thousand, and nothing of them is kept once they have ended."""
     collector = Collector()
-    oldest = [a_flight(60) for _ in range(MOST)]
+    oldest = [a_flight(60) for _ in range(MAX_REQUESTS)]
     rest = a_flight(30)
     assert rest.exchange is not None
     several = in_flight(*oldest, *(Flight(rest.exchange, None, None) for _ in range(100_000)))
     collector.send(several)
-    assert len(collector.told()) == MOST
+    assert len(collector.told()) == MAX_REQUESTS
     assert {each.span_id for each in collector.told()} == {f"{f.span_id:016x}" for f in oldest}
     assert len(collector.messages[0].SerializeToString()) < 2**20
     several.remove_all(oldest)
     collector.send(several, REPORT_S)
-    assert len(collector.told()) == MOST
+    assert len(collector.told()) == MAX_REQUESTS
     assert not collector.reports._before
 
 

@@ -9,7 +9,7 @@ from tailspan_vllm.export.outbox import (
     LONGEST_PAUSE_S,
     LONGEST_REQUESTED_PAUSE_S,
     Backoff,
-    Outlet,
+    Outbox,
 )
 from tailspan_vllm.export.transport import Outcome, Verdict
 
@@ -26,7 +26,7 @@ class Setting:
         self.accepted: list[str] = []
         self.dropped: Counter[str] = Counter()
         self.noted: list[Outcome] = []
-        self.outlet = Outlet[str](
+        self.outlet = Outbox[str](
             self._post,
             _encode,
             batch_limit,

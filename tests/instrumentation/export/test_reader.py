@@ -12,9 +12,9 @@ from tailspan_vllm.engine_core.link_messages import encode_account
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export import reader
-from tailspan_vllm.export.account_join import EngineJoin
+from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.reader import Reader
-from tailspan_vllm.export.span_queue import Backlog, Drops
+from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.parts import Parts
@@ -52,9 +52,9 @@ class Waiting:
 
     def __init__(self, **changes: Any) -> None:
         self.drops = Drops()
-        self.reader = Reader(EngineJoin(_token()), self.drops)
+        self.reader = Reader(AccountJoin(_token()), self.drops)
         READERS.append(self.reader)
-        self.backlog = Backlog(10, self.drops)
+        self.backlog = SpanQueue(10, self.drops)
         self.changes = changes
         self.backlog.submit(self._record)
 

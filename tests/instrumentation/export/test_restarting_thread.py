@@ -5,7 +5,7 @@ import threading
 import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.export import restarting_thread
-from tailspan_vllm.export.restarting_thread import KeptThread
+from tailspan_vllm.export.restarting_thread import RestartingThread
 
 PATIENCE_S = 20
 
@@ -24,7 +24,7 @@ def test_a_thread_that_fails_comes_back_after_a_growing_pause(
         if len(runs) < 3:
             raise failure("boom")
 
-    kept = KeptThread("kept", run, threading.Event())
+    kept = RestartingThread("kept", run, threading.Event())
     kept.ensure()
     kept.join(PATIENCE_S)
     assert (len(runs), kept.alive, guard.failures["kept"]) == (3, False, 2)
@@ -38,7 +38,7 @@ def test_a_pause_ends_with_the_program() -> None:
         failed.set()
         raise ValueError
 
-    kept = KeptThread("kept", run, stop)
+    kept = RestartingThread("kept", run, stop)
     kept.ensure()
     assert failed.wait(PATIENCE_S)
     stop.set()
@@ -51,7 +51,7 @@ def test_a_pause_ends_with_the_program() -> None:
 def test_what_has_ended_is_started_at_most_once_a_second() -> None:
     """Asked for with every request."""
     now, runs = 0.0, list[None]()
-    kept = KeptThread("kept", lambda: runs.append(None), threading.Event(), clock=lambda: now)
+    kept = RestartingThread("kept", lambda: runs.append(None), threading.Event(), clock=lambda: now)
     for _ in range(3):
         kept.ensure()
         kept.join(PATIENCE_S)

@@ -15,17 +15,17 @@ import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export import sender as sender_module
-from tailspan_vllm.export.exporter import Exports
+from tailspan_vllm.export.exporter import Exporter
 from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.request.record import RequestRecord
-from tailspan_vllm.request.record_builder import Teller
+from tailspan_vllm.request.record_builder import RecordBuilder
 from tailspan_vllm.settings import settings_from
 
 from collector.server import Collector
 from collector.testing import MemorySink, running
 from rig.ports import free_port
 
-TELL = Teller({}, b"x-tenant-id").in_flight
+TELL = RecordBuilder({}, b"x-tenant-id").in_flight
 
 
 def a_record(number: int) -> RequestRecord:
@@ -338,15 +338,15 @@ def test_a_thread_that_ends_is_started_again(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever ended it; what waited meanwhile is sent."""
-    original, calls = Exports.send_spans, list[None]()
+    original, calls = Exporter.send_spans, list[None]()
 
-    def fails_at_first(self: Exports, *given: Any) -> None:
+    def fails_at_first(self: Exporter, *given: Any) -> None:
         calls.append(None)
         if len(calls) == 1:
             raise SystemExit
         original(self, *given)
 
-    monkeypatch.setattr(Exports, "send_spans", fails_at_first)
+    monkeypatch.setattr(Exporter, "send_spans", fails_at_first)
     monkeypatch.setattr(guard, "failures", guard.failures.__class__())
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")

@@ -1,7 +1,7 @@
 """What waits is bounded in number and bytes, and what does not fit is counted by reason."""
 
 import pytest
-from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Allowance, Backlog, Drops
+from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Allowance, Drops, SpanQueue
 from tailspan_vllm.request.record import RequestRecord
 
 
@@ -12,7 +12,7 @@ def _tell() -> RequestRecord:
 def test_requests_are_bounded_in_whatever_state() -> None:
     """Ended, waiting for an account, or encoded."""
     drops = Drops()
-    backlog = Backlog(3, drops)
+    backlog = SpanQueue(3, drops)
     backlog.add(b"span")
     backlog.records.append((0.0, None))  # type: ignore[arg-type]  # any record
     backlog.submit(_tell)
@@ -24,7 +24,7 @@ def test_requests_are_bounded_in_whatever_state() -> None:
 def test_encoded_spans_are_bounded_in_bytes() -> None:
     """What is taken out makes room again; one that is too large never gets in."""
     drops = Drops()
-    backlog = Backlog(100, drops, byte_limit=10)
+    backlog = SpanQueue(100, drops, byte_limit=10)
     for _ in range(3):
         backlog.add(b"12345")
     assert len(backlog.spans) == 2

@@ -176,7 +176,7 @@ def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -
     try:
         flight, state = server.capture.flight_began(None), a_state()
         state.flight = state.stats.flight = flight
-        server.capture.flight_left(flight, state)
+        server.capture.flight_removed(flight, state)
         server.capture.flight_ended(flight, state, "stop")
         answered(exchange)
         server.capture.exchange_ended(exchange)

@@ -10,7 +10,7 @@ from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.front_end import request_hooks
 from tailspan_vllm.front_end.capture import Capture
-from tailspan_vllm.front_end.request_hooks import OPEN, watch
+from tailspan_vllm.front_end.request_hooks import OPEN, install_on
 from tailspan_vllm.request.exchange import Exchange, current
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import settings_from
@@ -21,7 +21,7 @@ OURS = [
     each
     for owner in (Capture, Sender, request_hooks, capture_module)
     for each in fake.functions_of(owner)
-    if each[1] not in ("install", "watch", "process_capture")
+    if each[1] not in ("install", "install_on", "process_capture")
 ]
 WRAPS = ("_add_request", "_finish", "_finished", "_abort_requests", "_events", "_refused")
 
@@ -42,7 +42,7 @@ class Server:
         processor = processor or fake.output_processor_class(self.calls)
         stats = fake.iteration_stats_class(self.calls)
         manager = fake.stat_logger_manager_class(self.calls)
-        self.missing = watch(self.capture, processor, stats, manager)
+        self.missing = install_on(self.capture, processor, stats, manager)
         self.processor, self.stats, self.manager = processor(), stats(), manager()
 
     @property

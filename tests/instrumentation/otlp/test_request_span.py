@@ -84,7 +84,7 @@ def test_what_is_encoded_is_valid_otlp() -> None:
     (resource_spans,) = encode_spans([span]).resource_spans
     assert resource_spans.scope_spans[0].scope.name == names.SCOPE
     state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
-    data = metrics_of([Sample(2, state.standing({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
+    data = metrics_of([Sample(2, state.snapshot({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
     (resource_metrics,) = encode_metrics(data).resource_metrics
     told = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
     assert told == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
@@ -97,7 +97,7 @@ def test_samples_of_several_instants_go_out_together() -> None:
     for at in (1, 2, 3):
         state.gauges[names.WAITING] = at
         state.add(names.STEPS, 10)
-        samples.append(Sample(at, state.standing({}, {"send": at})))
+        samples.append(Sample(at, state.snapshot({}, {"send": at})))
     (entry,) = encode_metrics(metrics_of(samples, RESOURCE)).resource_metrics
     waiting, steps, failures = entry.scope_metrics[0].metrics
     points = [(point.time_unix_nano, point.as_int) for point in waiting.gauge.data_points]
