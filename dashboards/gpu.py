@@ -15,8 +15,8 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import GPUS, SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_TOTALS, ROOFLINES
-from exporters.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
+from exporters.definitions.engine_series import ENGINE_TOTALS, ROOFLINES
+from exporters.definitions.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
 
 _LEGEND: Final = "{{replica}} {{gpu}}"
 
