@@ -9,11 +9,11 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.thresholds import thresholds
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, Verdict
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
+from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import LABELS
 from store.evidence import Evidence, evidence
 from store.incidents import IncidentRow, read_overlapping
 from store.queries import Window

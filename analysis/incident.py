@@ -151,7 +151,10 @@ def growth(told: Explanation) -> float:
 
 def _hurt(told: Explanation) -> float:
     """By how much the share of requests rose that broke a threshold of this latency."""
-    return max((each.baseline_kept - each.kept for each in told.attained), default=0.0)
+    return max(
+        (each.baseline_attained_ratio - each.attained_ratio for each in told.attainments),
+        default=0.0,
+    )
 
 
 def _equals(goodput: Goodput) -> dict[str, str | None]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks._diagnosis_draws import drawn
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, Verdict
+from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Metric, Question
 from simulator import dataset
 from simulator.faults import INJECTIONS

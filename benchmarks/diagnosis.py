@@ -36,10 +36,10 @@ from benchmarks._diagnosis_everyone import (
 from benchmarks._diagnosis_everyone import table as everyone_table
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question
-from diagnosis.requests import Requests
 from simulator import dataset
 from simulator.fault import CAUSES
 from simulator.faults import INJECTIONS, world_of

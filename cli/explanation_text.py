@@ -10,10 +10,10 @@ from alerts import durations
 from analysis.explaining import Answer
 from analysis.words import NAMES
 from cli import text, times
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Evidence
 from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.latency.attainment import Attainment
 
 _MOST_HITS = 6
 _SHOWN_S = 5e-5
@@ -24,9 +24,9 @@ def of_answer(answer: Answer) -> Iterator[str]:
     """The lines of an answer."""
     told = answer.told
     yield _sentence(answer)
-    for each in told.judged:
+    for each in told.deciding:
         yield _attained(each)
-    if told.grew_but_kept:
+    if told.grew_within_objectives:
         yield "The tail grew all the same: --by-size explains that."
     if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
@@ -45,7 +45,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if told.dimensions:
         yield ""
         yield from _dimensions(told)
-    for doubt in told.doubts:
+    for doubt in told.contradictions:
         yield f"Note: {doubt}"
 
 
@@ -69,8 +69,9 @@ def _baseline(answer: Answer) -> str:
 def _attained(each: Attainment) -> str:
     said = "fell" if each.fell else "missed" if each.missed else "held"
     return (
-        f"Objective {each.slo} {said}: {_percent(each.kept)} of {text.count(each.requests)}"
-        f" requests within {text.seconds(each.threshold_s)}, before {_percent(each.baseline_kept)};"
+        f"Objective {each.slo} {said}: {_percent(each.attained_ratio)} of"
+        f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
+        f" {_percent(each.baseline_attained_ratio)};"
         f" {_percent(1.0 - each.budget)} is the target."
     )
 
@@ -93,7 +94,7 @@ def _still_slow(answer: Answer) -> str | None:
     if worst is None:
         return None
     return (
-        f"Still slow: {_percent(1.0 - worst.kept)} of requests take longer than"
+        f"Still slow: {_percent(1.0 - worst.attained_ratio)} of requests take longer than"
         f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Evidence, Lever
+from diagnosis.claim import Evidence, Lever
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Question
 
 UNCHANGED: Final = 0.1
@@ -54,7 +54,7 @@ class PartGrowth:
 
 
 @dataclass(frozen=True, slots=True)
-class HardHit:
+class RiskRatio:
     """Requests of one kind that are slow more often than the others."""
 
     dimension: str
@@ -86,11 +86,11 @@ class Explanation:
     causes: Sequence[Cause] = ()
     unexplained: float | None = None
     parts: Sequence[PartGrowth] = ()
-    dimensions: Sequence[HardHit] = ()
+    dimensions: Sequence[RiskRatio] = ()
     dimensions_tested: int = 0
-    attained: Sequence[Attainment] = ()
+    attainments: Sequence[Attainment] = ()
     """How the objectives on this latency were kept, before and now."""
-    doubts: Sequence[str] = ()
+    contradictions: Sequence[str] = ()
     """What the data says against itself, in sentences."""
 
     @property
@@ -106,19 +106,19 @@ class Explanation:
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property
-    def judged(self) -> Sequence[Attainment]:
+    def deciding(self) -> Sequence[Attainment]:
         """The attainments of the objectives that decide whether somebody was hurt."""
-        return [each for each in self.attained if each.judges]
+        return [each for each in self.attainments if each.decides]
 
     @property
-    def grew_but_kept(self) -> bool:
+    def grew_within_objectives(self) -> bool:
         """Whether the slow requests' mean grew, and the objectives say that nobody was hurt."""
-        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.judged)
+        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
         """The judging objective with the largest share of slow requests among those that the
         window misses; None where it misses none."""
-        missed = (each for each in self.judged if each.missed)
+        missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -6,9 +6,9 @@ Pure.
 from dataclasses import asdict
 from typing import Any, Final
 
-from diagnosis.attainment import Attainment
 from diagnosis.explanation import Cause, Explanation
-from diagnosis.parts import PHASE
+from diagnosis.latency.attainment import Attainment
+from diagnosis.latency.parts import PHASE
 from diagnosis.question import Span
 
 PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit")
@@ -34,7 +34,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
-        "objectives": [_objective(each) for each in explanation.attained],
+        "objectives": [_objective(each) for each in explanation.attainments],
         "causes": [_cause(cause) for cause in explanation.causes],
         "unexplained_share": explanation.unexplained,
         "phases": _phases(explanation),
@@ -50,7 +50,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         ],
         "dimensions": [asdict(hit) for hit in explanation.dimensions],
         "dimensions_tested": explanation.dimensions_tested,
-        "doubts": list(explanation.doubts),
+        "doubts": list(explanation.contradictions),
     }
 
 
@@ -64,10 +64,10 @@ def _objective(each: Attainment) -> dict[str, Any]:
         "threshold_s": each.threshold_s,
         "target_ratio": 1.0 - each.budget,
         "baseline_requests": each.baseline_requests,
-        "baseline_kept_ratio": each.baseline_kept if each.baseline_requests else None,
+        "baseline_kept_ratio": each.baseline_attained_ratio if each.baseline_requests else None,
         "requests": each.requests,
-        "kept_ratio": each.kept if each.requests else None,
-        "fell": each.fell if each.judges else None,
+        "kept_ratio": each.attained_ratio if each.requests else None,
+        "fell": each.fell if each.decides else None,
     }
 
 

@@ -19,13 +19,13 @@ from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explaining import joined, windows_of
 from analysis.incident import OneVerdict, one_verdict
 from analysis.thresholds import metrics_of, thresholds
-from diagnosis.arrow import requests_of, servers_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
-from diagnosis.parts import asked_s
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from store.evidence import Evidence
 from store.incidents import IncidentRow
 from store.queries import Window, newest_unix_ns
@@ -138,7 +138,7 @@ class Material:
         whole = self.whole
         grid = distribution(
             self.requests.received_unix_ns,
-            asked_s(self.requests, self._question(metric)),
+            selected_latency_s(self.requests, self._question(metric)),
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
@@ -147,7 +147,7 @@ class Material:
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """When the slowest of the window by one latency were received, slowest first."""
         inside = self._inside
-        values = asked_s(inside, self._question(METRICS[latency]))
+        values = selected_latency_s(inside, self._question(METRICS[latency]))
         known = np.flatnonzero(np.isfinite(values))
         if known.size > SLOWEST:
             known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]

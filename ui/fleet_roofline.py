@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from diagnosis.arrow import samples_of
-from diagnosis.servers import Samples
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
 from roofline.peakfile import ENVIRONMENT_KEY

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from diagnosis.account import Account, account
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.one_request.account import Account, account
 from store.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.named import named, oldest_request_unix_ns
 from store.neighbours import neighbours, place_of

@@ -123,7 +123,7 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := why_wording.attained(told):
         st.html(attained)
-    if told.grew_but_kept:
+    if told.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
     still = why_wording.still_slow(told, found.incidents, zone)
     if still and told.verdict is not Verdict.INCIDENT:
@@ -140,7 +140,7 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
             _growth(told)
     else:
         _details(told)
-    if told.doubts:
+    if told.contradictions:
         st.html(why_wording.doubts(told))
 
 

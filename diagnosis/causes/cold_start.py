@@ -4,18 +4,18 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
-from diagnosis.causes.queueing import shared_with_traffic, waiting
-from diagnosis.causes.restarts import (
+from diagnosis.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.restarts import (
     around_starts,
-    away_from_starts,
     deploys,
-    lasting,
+    growth_without_starts,
+    new_config_stays_slow,
     restarts,
 )
-from diagnosis.requests import FloatArray
+from diagnosis.evidence.waits import shared_with_traffic, wait_weights
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 
 ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue before it is warm, and its first shapes are slow"
@@ -33,7 +33,7 @@ _FULLER: Final = 1.1
 def detect(case: Case) -> Claim | None:
     """Claims all but the workload's own growth of the requests received around a start."""
     started = restarts(case)
-    if lasting(case):  # a deploy's own restart is the deploy's
+    if new_config_stays_slow(case):  # a deploy's own restart is the deploy's
         brought = deploys(case)
         started = [start for start in started if start not in brought]
     if not started:
@@ -42,7 +42,7 @@ def detect(case: Case) -> Claim | None:
     if fresh.mean() < 0.2:
         return None
     felt = max(started, key=lambda start: int(around_starts(case, [start]).sum()))
-    anyway = away_from_starts(case, started)
+    anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _fuller(case):
         # An empty cache is full again before as many run as usual: there are fewer blocks.
@@ -51,7 +51,7 @@ def detect(case: Case) -> Claim | None:
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
-    for term, share in waiting(case, blame.AWAY).items():
+    for term, share in wait_weights(case, drivers.AWAY).items():
         # The others' adapters and links have its share to carry, too.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return Claim(

@@ -5,13 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.causes.cold_start import TERMS
-from diagnosis.causes.queueing import shared_with_traffic, waiting
-from diagnosis.causes.restarts import around_starts, deploys, lasting, new_configs
-from diagnosis.requests import FloatArray
+from diagnosis.claim import ROOT, Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.restarts import around_starts, deploys, new_config_stays_slow, new_configs
+from diagnosis.evidence.waits import shared_with_traffic, wait_weights
+from diagnosis.growth.case import Case
+from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import Difference, differences
 
 ID = "config_change"
@@ -35,7 +35,7 @@ _BEARING: Final = (
 def detect(case: Case) -> Claim | None:
     """Claims all but the workload's own growth of the requests that bear a new configuration."""
     configs = new_configs(case)
-    if not configs or not lasting(case):
+    if not configs or not new_config_stays_slow(case):
         return None
     new = case.slow.label("config").is_any(configs)
     if not new.any():
@@ -51,14 +51,14 @@ def detect(case: Case) -> Claim | None:
     # Past its own restart it is not to blame for what the traffic brought, nor for what none of
     # the changed arguments bears on.
     warm = deployed & ~restarted
-    others = [*blame.TRAFFIC]
+    others = [*drivers.TRAFFIC]
     if changed and not any(_bears(difference, _OF_CACHE) for difference in changed):
-        others.append(blame.MISSES)
+        others.append(drivers.MISSES)
     for term, by_traffic in shared_with_traffic(case).items():
         if term in weights:
             weights[term] = np.where(restarted, 1.0 - by_traffic, weights[term])
-    beside = blame.beside(case, _log_of_fewer_seats(case, changed))
-    for term, share in waiting(case, *others).items():
+    beside = drivers.demand_share(case, _log_of_fewer_seats(case, changed))
+    for term, share in wait_weights(case, *others).items():
         if term in weights:
             weights[term] = np.where(warm, 1.0 - share * beside, weights[term])
     for terms, parts in _BEARING:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.held_back import adapters_load
-from diagnosis.causes.machine import steady_surplus
-from diagnosis.causes.queueing import OF_SEATS, waiting
-from diagnosis.causes.stalls import stalled_while_queued_s
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import adapters_are_loading
+from diagnosis.evidence.slow_machines import steady_surplus
+from diagnosis.evidence.stalls import stalled_while_queued_s
+from diagnosis.evidence.waits import OF_SEATS, wait_weights
+from diagnosis.growth.case import Case
 
 ID = "engine_stall"
 SUMMARY = "the engine stood still: all its requests wait at the same instant, whatever their work"
@@ -16,10 +16,10 @@ SUMMARY = "the engine stood still: all its requests wait at the same instant, wh
 
 def detect(case: Case) -> Claim | None:
     """Claims step time that no work explains, and waiting during it."""
-    if steady_surplus(case) or adapters_load(case):
+    if steady_surplus(case) or adapters_are_loading(case):
         return None
     standing = stalled_while_queued_s(case)
-    seats = waiting(case, blame.STALL)
+    seats = wait_weights(case, drivers.STALL)
     places = {term: seats.get(term, 0.0) for term in OF_SEATS}
     met = case.grown_s("prefill_stall", "decode_stall") > 0 or (standing > 0).any()
     if not met and not any(np.max(share) > 0 for share in places.values()):

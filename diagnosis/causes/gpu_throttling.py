@@ -1,9 +1,9 @@
 """The GPU lowers its clock (heat, power): prefill and decode slow down alike."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.hardware import gpu_mean, gpu_share_with
-from diagnosis.causes.machine import showing, slowed_at
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_share_with
+from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.growth.case import Case
 
 ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down alike"
@@ -14,14 +14,14 @@ _CLOCK = 0.95
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where clocks or throttle reasons say so."""
-    times = showing(case, _shows)
+    times = slow_replicas_showing(case, _shows)
     if not times:
         return None
     replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times),
+        weights=weights_of_slow_replicas(case, times),
         evidence=[
             Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence("SM clock, Hz", *gpu_mean(where, "sm_clock_hz")),

@@ -1,9 +1,9 @@
 """The KV cache is full: requests wait for blocks although the batch has places."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.growth.case import Case
 
 ID = "kv_cache_exhausted"
 SUMMARY = "the KV cache is full: requests wait for blocks although the batch has places"
@@ -13,7 +13,7 @@ def detect(case: Case) -> Claim | None:
     """Claims the queue for blocks."""
     if case.grown_s("queue_kv") <= 0:
         return None
-    own = blame.for_blocks(case)[blame.BLOCKS]
+    own = drivers.for_blocks(case)[drivers.BLOCKS]
     return Claim(
         cause=ID,
         weights={"queue_kv": own},

@@ -1,10 +1,10 @@
 """More requests than the servers have places for: a queue for every size of request."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "load_exceeds_capacity"
 SUMMARY = "more requests than the servers have places for: a queue for every size of request"
@@ -14,7 +14,7 @@ def detect(case: Case) -> Claim | None:
     """Claims the queue that the rate's growth is to blame for."""
     weights = {
         term: share
-        for term, share in waiting(case, blame.LOAD).items()
+        for term, share in wait_weights(case, drivers.LOAD).items()
         if not term.startswith("decode_")  # that is decode_batch_growth's
     }
     if not weights:

@@ -1,9 +1,9 @@
 """The answers became longer: each token is as quick as before, there are more of them."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.queueing import OF_BATCH, waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.waits import OF_BATCH, wait_weights
+from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "longer_outputs"
@@ -14,10 +14,10 @@ def detect(case: Case) -> Claim | None:
     """Claims the time of the additional tokens, and the places they keep."""
     if not case.workload.outputs_grew:
         return None
-    weights = {**waiting(case, blame.OUTPUTS), "decode_longer": 1.0}
+    weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.question.metric is Metric.E2E:
         # Longer answers run together; per token that is decode_batch_growth's.
-        weights |= dict.fromkeys(OF_BATCH, blame.for_seats(case).get(blame.OUTPUTS, 0.0))
+        weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,
         weights=weights,
@@ -26,7 +26,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("output tokens, longest of a hundred", *case.quantiles("output_tokens", 0.99)),
             Evidence(
                 "output tokens, mean over the slow requests",
-                *case.of_usual_and_slow("output_tokens"),
+                *case.slow_means("output_tokens"),
             ),
         ],
         levers=[

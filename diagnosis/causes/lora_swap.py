@@ -1,10 +1,10 @@
 """Requests for rare adapters wait until theirs is loaded in another's place."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence
-from diagnosis.causes.held_back import adapters_load, for_adapter
-from diagnosis.causes.levers import lever
+from diagnosis.claim import Claim, Evidence
+from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import adapters_are_loading, waits_for_adapter
+from diagnosis.evidence.levers import lever
+from diagnosis.growth.case import Case
 
 ID = "lora_swap"
 SUMMARY = "requests for rare adapters wait until theirs is loaded in another's place"
@@ -12,8 +12,8 @@ SUMMARY = "requests for rare adapters wait until theirs is loaded in another's p
 
 def detect(case: Case) -> Claim | None:
     """Claims the time held back of requests that need an adapter."""
-    adapter = for_adapter(case)
-    loading = adapters_load(case)
+    adapter = waits_for_adapter(case)
+    loading = adapters_are_loading(case)
     if not adapter.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
     # An adapter is loaded between two steps, in which everybody stands still.
@@ -22,7 +22,7 @@ def detect(case: Case) -> Claim | None:
         cause=ID,
         weights={
             **still,
-            "queue_held": adapter * blame.for_adapters(case).get(blame.ADAPTERS, 1.0),
+            "queue_held": adapter * drivers.for_adapters(case).get(drivers.ADAPTERS, 1.0),
         },
         evidence=[
             Evidence("requests deferred, mean", *case.mean("deferred")),

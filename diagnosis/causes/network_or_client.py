@@ -1,7 +1,7 @@
 """The answer is ready, and the client or the network takes it slowly."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.growth.case import Case
 from diagnosis.question import Metric
 
 ID = "network_or_client"
@@ -24,7 +24,7 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             Evidence(
                 "seconds from last token to last byte, mean over the slow requests",
-                *case.of_usual_and_slow("delivery_s"),
+                *case.slow_means("delivery_s"),
             ),
         ],
         levers=[

@@ -1,9 +1,9 @@
 """Someone else works on the same GPU or the same CPUs, whose clocks are as ever."""
 
-from diagnosis.case import Case
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.hardware import foreign_cpus, gpu_mean
-from diagnosis.causes.machine import showing, slowed_at
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence.gpus_and_hosts import foreign_cpus, gpu_mean
+from diagnosis.evidence.slow_machines import slow_replicas_showing, weights_of_slow_replicas
+from diagnosis.growth.case import Case
 
 ID = "noisy_neighbour"
 SUMMARY = "someone else works on the same GPU or the same CPUs, whose clocks are as ever"
@@ -14,14 +14,14 @@ _FOREIGN_CPUS = 0.3
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower pace, where another process, a busy host or stolen time says so."""
-    times = showing(case, _shows)
+    times = slow_replicas_showing(case, _shows)
     if not times:
         return None
     replicas = list(times)
     where = case.at(replicas[0]) if len(replicas) == 1 else case
     return Claim(
         cause=ID,
-        weights=slowed_at(case, times),
+        weights=weights_of_slow_replicas(case, times),
         evidence=[
             Evidence("times longer for the same work", 1.0, max(times.values())),
             Evidence("processes of others on the GPU", *gpu_mean(where, "foreign_processes")),

@@ -1,10 +1,10 @@
 """Running requests lose their blocks to others and are computed again."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import OF_BLOCKS, waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import OF_BLOCKS, wait_weights
+from diagnosis.growth.case import Case
 
 ID = "preemption"
 SUMMARY = "running requests lose their blocks to others and are computed again"
@@ -12,7 +12,7 @@ SUMMARY = "running requests lose their blocks to others and are computed again"
 
 def detect(case: Case) -> Claim | None:
     """Claims the time spent evicted and computing again, and the wait for the evicted's places."""
-    seats = waiting(case, blame.PREEMPTION)
+    seats = wait_weights(case, drivers.PREEMPTION)
     if case.grown_s("prefill_preempted", "decode_preempted") <= 0:
         # Who waits for the place of an evicted one is not evicted himself; who waits for blocks
         # waits for the memory that both lack.

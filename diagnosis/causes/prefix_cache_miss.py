@@ -1,10 +1,10 @@
 """Prompts of the same length are found less in the prefix cache and are computed instead."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever_if
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever_if
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "prefix_cache_miss"
 SUMMARY = "prompts of the same length are found less in the prefix cache and are computed instead"
@@ -16,7 +16,7 @@ def detect(case: Case) -> Claim | None:
         return None
     return Claim(
         cause=ID,
-        weights={**waiting(case, blame.MISSES), "prefill_uncached": 1.0},
+        weights={**wait_weights(case, drivers.MISSES), "prefill_uncached": 1.0},
         evidence=[
             Evidence(
                 "prompt tokens found in the cache, ratio",

@@ -28,7 +28,7 @@ from diagnosis.causes import (
     spec_decode_rejection,
     tenant_flood,
 )
-from diagnosis.causes.claim import Detector
+from diagnosis.claim import Detector
 
 _MODULES = (
     load_exceeds_capacity,

@@ -1,10 +1,10 @@
 """Fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer."""
 
-from diagnosis.case import Case
-from diagnosis.causes import blame
-from diagnosis.causes.claim import Claim, Evidence, Lever
-from diagnosis.causes.levers import lever
-from diagnosis.causes.queueing import waiting
+from diagnosis.claim import Claim, Evidence, Lever
+from diagnosis.evidence import drivers
+from diagnosis.evidence.levers import lever
+from diagnosis.evidence.waits import wait_weights
+from diagnosis.growth.case import Case
 
 ID = "spec_decode_rejection"
 SUMMARY = "fewer drafted tokens are accepted: a step gives fewer tokens, and each takes longer"
@@ -12,16 +12,16 @@ SUMMARY = "fewer drafted tokens are accepted: a step gives fewer tokens, and eac
 
 def detect(case: Case) -> Claim | None:
     """Claims the slower tokens as far as prefill keeps its pace, and who waits for their places."""
-    share = blame.drafts_share(case)
+    share = drivers.drafts_share(case)
     if not share:
         return None
-    prefill, decode = case.pace
+    prefill, decode = case.slowdowns
     # As many more steps for the same tokens meet as much more of the others' work in them.
     beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,
         weights={
-            **waiting(case, blame.DRAFTS),
+            **wait_weights(case, drivers.DRAFTS),
             "decode_own": share,
             "decode_others_decode": max(share, beyond),
             "decode_others_prefill": beyond,

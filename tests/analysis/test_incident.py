@@ -5,9 +5,9 @@ from typing import Any
 
 from alerts.objectives import Objective
 from analysis.incident import incident_at, one_verdict, questions_of
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Lever
+from diagnosis.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.incidents import IncidentRow
 from tests.analysis.test_thresholds import objective
@@ -31,7 +31,7 @@ def told(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explan
         "baseline_s": 0.1,
         "now_s": 1.0,
         "causes": causes,
-        "attained": [Attainment("chat", 0.5, 0.01, 1_000, 5, 1_000, slow, 9.0)],
+        "attainments": [Attainment("chat", 0.5, 0.01, 1_000, 5, 1_000, slow, 9.0)],
     }
     return Explanation(**{**known, **changes})
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from alerts.openslo import load
 from analysis.incident import incident_verdict
-from diagnosis.causes.claim import Evidence, Lever
+from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question
 from server import likely_cause

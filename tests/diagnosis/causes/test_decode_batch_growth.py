@@ -1,9 +1,9 @@
 import pytest
 
-from diagnosis.arrow import servers_of
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
-from diagnosis.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.requests import Requests
+from diagnosis.inputs.requests import Requests
 from tests.diagnosis.making import (
     ALPHA_S,
     asked,

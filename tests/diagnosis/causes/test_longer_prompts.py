@@ -1,7 +1,7 @@
 import pytest
 
+from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
-from diagnosis.requests import Requests
 from tests.diagnosis.making import asked, evidence, later, quiet, shares, slower_where, working
 
 

@@ -1,5 +1,5 @@
-from diagnosis.arrow import servers_of
-from diagnosis.servers import Servers
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.servers import Servers
 from tests.diagnosis.making import (
     REPLICAS,
     asked,

@@ -1,0 +1,48 @@
+"""Levers with the value in force and the one to try, where the server's start told it.
+
+Pure.
+"""
+
+from typing import Final
+
+from diagnosis.claim import Lever
+from diagnosis.growth.case import Case
+from telemetry.starts import Argument, read
+
+ARGUMENT_OF: Final = {
+    "--max-num-seqs": "scheduler.max_num_seqs",
+    "--max-num-batched-tokens": "scheduler.max_num_batched_tokens",
+    "--max-model-len": "model.max_model_len",
+    "--gpu-memory-utilization": "cache.gpu_memory_utilization",
+    "--enable-prefix-caching": "cache.enable_prefix_caching",
+    "--max-loras": "lora.max_loras",
+    "--max-cpu-loras": "lora.max_cpu_loras",
+    "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
+}
+"""The argument that a flag sets, as the engine's start names it."""
+
+
+def in_force(case: Case, flag: str) -> Argument | None:
+    """The value now in force at the slow requests' servers; None where nobody told it."""
+    starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
+    for start in starts:
+        if start.at_unix_ns < case.question.window.to_unix_ns and (
+            not case.slow_replicas or start.replica in case.slow_replicas
+        ):
+            return read(start.arguments).get(ARGUMENT_OF[flag])
+    return None
+
+
+def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
+    """A lever on a flag: "512 → 1024" where the value is known, the flag alone where not."""
+    value = in_force(case, flag)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return Lever(action, flag)
+    if factor is None:
+        return Lever(f"{action} (now {value})", flag)
+    return Lever(f"{action} ({value} → {max(1, round(value * factor))})", flag)
+
+
+def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
+    """The lever only where the flag's value is known to be this."""
+    return [Lever(action, flag)] if in_force(case, flag) == value else []
