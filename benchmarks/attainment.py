@@ -40,7 +40,7 @@ from diagnosis.question import Metric, Question, Span
 from simulator import capacity, dataset
 from simulator.engine_config import EngineConfig
 from simulator.fleet_config import FleetConfig
-from simulator.lengths import ANSWERS, PROMPTS
+from simulator.token_lengths import ANSWERS, PROMPTS
 from simulator.trace import TraceRow, read_trace
 from simulator.workload import Workload
 

@@ -24,8 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._diagnosis_baselines import alerted, by_phase, by_score, tail_s
-from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
-from benchmarks._diagnosis_everyone import (
+from benchmarks._diagnosis_by_group import (
     OTHER,
     QUIET,
     SAME,
@@ -33,7 +32,8 @@ from benchmarks._diagnosis_everyone import (
     asked_by_everyone,
     compared,
 )
-from benchmarks._diagnosis_everyone import table as everyone_table
+from benchmarks._diagnosis_by_group import table as everyone_table
+from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import Result, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain

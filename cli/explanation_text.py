@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alerts import durations
-from analysis.explaining import Answer
-from analysis.words import NAMES
+from analysis.cause_sentences import NAMES
+from analysis.explain import Answer
 from cli import text, times
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Evidence
@@ -22,7 +22,7 @@ _SHOWN_S = 5e-5
 
 def of_answer(answer: Answer) -> Iterator[str]:
     """The lines of an answer."""
-    told = answer.told
+    told = answer.explanation
     yield _sentence(answer)
     for each in told.deciding:
         yield _attained(each)
@@ -57,7 +57,7 @@ def compared_with(answer: Answer) -> str:
 
 
 def _baseline(answer: Answer) -> str:
-    span = answer.told.question.baseline
+    span = answer.explanation.question.baseline
     if answer.before is not None:
         began = times.moment(answer.before.began_unix_s * 10**9)
         return f"the time before incident {answer.before.slo} (began {began} UTC)"
@@ -90,7 +90,7 @@ def _still_slow(answer: Answer) -> str | None:
             return f"Still slow: incident {row.slo} ({row.severity}) since {began}."
         ended = f"{times.moment(row.ended_unix_s * 10**9)} UTC"
         return f"Incident {row.slo} ({row.severity}) lasted from {began} to {ended}."
-    worst = answer.told.worst_missed
+    worst = answer.explanation.worst_missed
     if worst is None:
         return None
     return (
@@ -100,7 +100,7 @@ def _still_slow(answer: Answer) -> str | None:
 
 
 def _sentence(answer: Answer) -> str:
-    told = answer.told
+    told = answer.explanation
     name = NAMES[told.question.metric.value]
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (

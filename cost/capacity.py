@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from telemetry.accounts import FloatArray, IntArray
 
-LEAST_JUDGED: Final = 100
+MIN_REQUESTS: Final = 100
 """The least number of requests to judge by. With fewer, a rate that meets an objective is luck."""
 BAND_REQUESTS: Final = 2_500
 """Requests from which the rate of a band is measured: its standard error is 1/√2500 = 2 %."""
@@ -40,7 +40,7 @@ by 20 % seemed to meet its objective in 14 of 80 simulations; with six, in none 
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ObjectiveCounts:
     """The counts of one objective, in stretches of equal length."""
 
     target: float
@@ -51,7 +51,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SustainableRate:
     """The highest rate at which the objectives were met."""
 
     requests: int
@@ -62,10 +62,12 @@ class Kept:
     @property
     def known(self) -> bool:
         """Whether enough requests were counted to judge by."""
-        return self.requests >= LEAST_JUDGED
+        return self.requests >= MIN_REQUESTS
 
 
-def kept_rate(objectives: Sequence[Judged], length_s: float, seed: int = 0) -> Kept:
+def sustainable_rate(
+    objectives: Sequence[ObjectiveCounts], length_s: float, seed: int = 0
+) -> SustainableRate:
     """Return the highest rate of requests at which all objectives were met.
 
     Args:
@@ -74,11 +76,11 @@ def kept_rate(objectives: Sequence[Judged], length_s: float, seed: int = 0) -> K
         seed: of the thinning; the same one gives the same answer.
     """
     if not objectives:
-        return Kept(0, None)
+        return SustainableRate(0, None)
     every = max((each.every for each in objectives), key=lambda each: int(each.sum()))
     requests = int(every.sum())
-    if requests < LEAST_JUDGED:
-        return Kept(requests, None)
+    if requests < MIN_REQUESTS:
+        return SustainableRate(requests, None)
     ordering = np.random.default_rng(seed).binomial(every, 0.5)
     there = np.flatnonzero(every > 0)
     order = there[np.argsort(-ordering[there], kind="stable")]
@@ -88,11 +90,11 @@ def kept_rate(objectives: Sequence[Judged], length_s: float, seed: int = 0) -> K
     for each in objectives:
         kept &= _kept(each, order, band)
     if not kept.any():
-        return Kept(requests, None)
+        return SustainableRate(requests, None)
     best = int(np.argmax(kept))
     # The other half of the requests was used to order them.
     rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
-    return Kept(requests, rps)
+    return SustainableRate(requests, rps)
 
 
 def _bands(measured: IntArray) -> IntArray:
@@ -109,7 +111,7 @@ def _bands(measured: IntArray) -> IntArray:
     return band
 
 
-def _kept(judged: Judged, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
+def _kept(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
     """(bands,) whether the objective was kept in each, from the highest rate to the lowest."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]

@@ -21,7 +21,7 @@ import numpy as np
 
 from cost.bill import Bill
 from cost.prices import PriceList
-from cost.seen import Seen
+from cost.uptime import Uptime
 from telemetry.accounts import GAP_S, Accounts, GpuStretches
 
 MINUTE_S: Final = 60
@@ -54,10 +54,10 @@ class Energy:
         return self.joules / J_PER_KWH
 
 
-def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Energy]:
+def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
     """By replica; one whose GPUs do not tell is not in it, nor is a stretch under a minute."""
     drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
-    busy = _busy(accounts, times)
+    busy = _busy(accounts, uptime)
     found = {}
     for replica, buckets in drawn.items():
         joules = sum(j for j, _ in buckets.values())
@@ -78,13 +78,13 @@ def energy(accounts: Accounts, prices: PriceList, times: Seen) -> dict[str, Ener
             joules=joules,
             idle_j=idle_j,
             seen_s=seen_s,
-            co2_g=co2_g(joules, prices, _region(replica, accounts, times)),
+            co2_g=co2_g(joules, prices, _region(replica, accounts, uptime)),
             fitted=fitted,
         )
     return found
 
 
-def together(several: Iterable[Energy]) -> Energy | None:
+def total_energy(several: Iterable[Energy]) -> Energy | None:
     """Of all replicas; None of none."""
     known = list(several)
     if not known:
@@ -99,14 +99,14 @@ def together(several: Iterable[Energy]) -> Energy | None:
     )
 
 
-class Drawn(NamedTuple):
+class GroupEnergy(NamedTuple):
     """What requests that share labels drew."""
 
     joules: float
     co2_g: float | None
 
 
-def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
+def energy_by_group(bill: Bill, energies: Mapping[str, Energy]) -> list[GroupEnergy | None]:
     """What each group of a bill drew of its replicas' busy energy, by what it cost of their busy
     time; None where none of its replicas tells, or has a price.
 
@@ -123,7 +123,7 @@ def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
     for group in bill.groups:
         for replica, usd in group.usd_of.items():
             paid_usd[replica] += usd
-    found: list[Drawn | None] = []
+    found: list[GroupEnergy | None] = []
     for group in bill.groups:
         drawn = None
         for replica, usd in group.usd_of.items():
@@ -133,17 +133,17 @@ def of_groups(bill: Bill, energies: Mapping[str, Energy]) -> list[Drawn | None]:
                 continue
             share = usd / whole_usd * (1 - energy.idle_j / energy.joules)
             grams = None if energy.co2_g is None else energy.co2_g * share
-            drawn = _both(drawn, Drawn(energy.joules * share, grams))
+            drawn = _both(drawn, GroupEnergy(energy.joules * share, grams))
         found.append(drawn)
     return found
 
 
-def _both(one: Drawn | None, other: Drawn) -> Drawn:
+def _both(one: GroupEnergy | None, other: GroupEnergy) -> GroupEnergy:
     if one is None:
         return other
     known = one.co2_g is not None and other.co2_g is not None
     grams = (one.co2_g or 0.0) + (other.co2_g or 0.0)
-    return Drawn(one.joules + other.joules, grams if known else None)
+    return GroupEnergy(one.joules + other.joules, grams if known else None)
 
 
 def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
@@ -154,9 +154,9 @@ def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
     return joules / J_PER_KWH * prices.pue.ratio * carbon.g_per_kwh
 
 
-def _region(replica: str, accounts: Accounts, times: Seen) -> str | None:
+def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
     told = [each.region for each in accounts.starts if each.replica == replica and each.region]
-    return told[-1] if told else times.regions.get(replica)
+    return told[-1] if told else uptime.regions.get(replica)
 
 
 def _by_bucket(
@@ -186,12 +186,12 @@ def _by_bucket(
     return found
 
 
-def _busy(accounts: Accounts, times: Seen) -> Mapping[str, dict[int, float]]:
+def _busy(accounts: Accounts, uptime: Uptime) -> Mapping[str, dict[int, float]]:
     """The busy share by replica and bucket, of the time seen; of several engines their mean."""
     told = accounts.engines
     grown = told.last["busy_s_total"] - told.first["busy_s_total"]
     engines = defaultdict(set)
-    for (replica, number), _ in times.hours:
+    for (replica, number), _ in uptime.hours:
         engines[replica].add(number)
     sums: dict[tuple[str, int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for place, which in enumerate(told.which.tolist()):

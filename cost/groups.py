@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cost.bill_lines import Key, RequestPricing
 from cost.charges import is_lost, tokens
-from cost.lines import Key, Paying
 from cost.weights import BY_PRICE, Weights
 from telemetry.accounts import Cells
 from telemetry.requests import PricedBy
@@ -53,7 +53,10 @@ class Group:
 
 
 def groups_of(
-    cells: Cells, by: tuple[str, ...], paying: Mapping[Key, Paying], weights: Mapping[Key, Weights]
+    cells: Cells,
+    by: tuple[str, ...],
+    request_pricing: Mapping[Key, RequestPricing],
+    weights: Mapping[Key, Weights],
 ) -> list[Group]:
     """Cells by the labels asked by, the dearest first; in order of the labels where an hour is
     among them.
@@ -76,7 +79,15 @@ def groups_of(
         mine = groups.setdefault(name, Group(name))
         key = (labels[replica_at], hour)
         weigh = weights.get(key, BY_PRICE)
-        _add(mine, place, cells, labels[replica_at], paying.get(key), weigh, to_split[name, key])
+        _add(
+            mine,
+            place,
+            cells,
+            labels[replica_at],
+            request_pricing.get(key),
+            weigh,
+            to_split[name, key],
+        )
     for (name, key), each in to_split.items():
         in_usd = each.usd * each.in_share(weights.get(key, BY_PRICE))
         groups[name].in_usd += in_usd
@@ -112,7 +123,7 @@ def _add(
     place: int,
     cells: Cells,
     replica: str | None,
-    how: Paying | None,
+    how: RequestPricing | None,
     weigh: Weights,
     split: _Split,
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cost.capacity import Kept
+from cost.capacity import SustainableRate
 from cost.prices import ManagedModel, PriceList
 from telemetry.accounts import Cells
 from telemetry.requests import Outcome
@@ -57,16 +57,16 @@ class BreakEven:
     rps: float
     requests_per_month: float
     tokens_per_month: float
-    kept: Kept
+    sustainable: SustainableRate
     """The highest rate at which the objectives were kept."""
 
     @property
     def reachable(self) -> bool | None:
         """Whether the objectives have been kept at such a rate; None where too few requests were
         counted to know."""
-        if not self.kept.known:
+        if not self.sustainable.known:
             return None
-        return self.kept.rps is not None and self.rps <= self.kept.rps
+        return self.sustainable.rps is not None and self.rps <= self.sustainable.rps
 
 
 class NoManagedPrice(Exception):  # noqa: N818 -- it says what is the case
@@ -128,13 +128,15 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
     )
 
 
-def break_even(usd_per_hour: float, compared: Sequence[Comparison], kept: Kept) -> BreakEven | None:
+def break_even(
+    usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
+) -> BreakEven | None:
     """The volume at which the engines cost what the API would; None where nothing compares.
 
     Args:
         usd_per_hour: of all engines, busy or not.
         compared: of all the traffic that they serve.
-        kept: at which rate the objectives were kept.
+        sustainable: at which rate the objectives were kept.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)
@@ -146,5 +148,5 @@ def break_even(usd_per_hour: float, compared: Sequence[Comparison], kept: Kept) 
         rps=rps,
         requests_per_month=rps * MONTH_S,
         tokens_per_month=rps * MONTH_S * tokens / requests,
-        kept=kept,
+        sustainable=sustainable,
     )

@@ -49,7 +49,7 @@ class Pricing:
         self._usd_per_s: dict[tuple[str | None, int | None], float | None] = {}
         """Worked out once; emptied by news."""
 
-    def hear(
+    def update(
         self,
         starts: Iterable[EngineStart] = (),
         samples: Iterable[EngineSample] = (),
@@ -57,9 +57,9 @@ class Pricing:
     ) -> None:
         """Take note of engines and their GPUs."""
         with self._lock:
-            self._hear(starts, samples, gpus)
+            self._update(starts, samples, gpus)
 
-    def _hear(
+    def _update(
         self,
         starts: Iterable[EngineStart],
         samples: Iterable[EngineSample],

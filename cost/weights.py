@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cost.seen import Hour, Seen
+from cost.uptime import Hour, Uptime
 from telemetry.accounts import Cells
 
 Key = tuple[str | None, int]
@@ -86,7 +86,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     return Weights(prefill_s / prompt, 0.0, decode_s / output, fitted=True, in_share=in_share)
 
 
-def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
+def by_replica_hour(uptime: Uptime, cells: Cells) -> dict[Key, Weights]:
     """Return the weights of each replica for each hour in which it received requests."""
     place = list(cells.by).index("replica")
     sums: dict[Key, list[float]] = defaultdict(lambda: [0.0] * 4)
@@ -98,7 +98,7 @@ def by_replica_hour(times: Seen, cells: Cells) -> dict[Key, Weights]:
         for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
             mine[kind] += float(cells.sums[name][index])
     hours: dict[Key, list[Hour]] = defaultdict(list)
-    for ((replica, _), at), hour in times.hours.items():
+    for ((replica, _), at), hour in uptime.hours.items():
         hours[replica, at].append(hour)
     return {
         key: fitted(hours[key], requests, prompt - cached, output) or BY_PRICE

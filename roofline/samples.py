@@ -87,7 +87,7 @@ class Rises:
         rise = self._each(name)
         return self._summed(rise, np.isfinite(rise))
 
-    def made_of(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
+    def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
         """(w,) what is made of the rises of several totals from sample to sample, summed; NaN
         where no sample of the window tells them all."""
         rises = [self._each(name) for name in names]

@@ -7,7 +7,7 @@ kind or a pattern does.
 from typing import Final
 
 from roofline.config import Config
-from roofline.unknown import UnknownShapeError
+from roofline.errors import UnknownShapeError
 
 _FULL: Final = frozenset({"full_attention", "attention", "global_attention"})
 _SLIDING: Final = frozenset({"sliding_attention", "chunked_attention", "local_attention"})

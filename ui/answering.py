@@ -16,8 +16,8 @@ from alerts.groups import base
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from analysis.baseline import Baseline, usual_baseline, within
-from analysis.explaining import joined, windows_of
-from analysis.incident import OneVerdict, one_verdict
+from analysis.explain import joined_evidence, windows_of
+from analysis.incident import IncidentVerdict, leading_verdict
 from analysis.thresholds import metrics_of, thresholds
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
@@ -96,7 +96,7 @@ class Material:
         """
         return self._explained(METRICS[latency], () if by_size else self.objectives)
 
-    def verdict(self, incident: IncidentRow) -> OneVerdict | None:
+    def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
         """Return what is said of an incident, in one sentence for all latencies of its objective.
 
         That objective alone decides, as for `tailspan explain --incident`.
@@ -105,7 +105,7 @@ class Material:
         if objective is None or not isinstance(objective.indicator, Goodput):
             return None
         asked = metrics_of(objective.indicator)
-        return one_verdict([self._explained(metric, [objective]) for metric in asked])
+        return leading_verdict([self._explained(metric, [objective]) for metric in asked])
 
     def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
         key = metric, tuple(each.name for each in objectives)
@@ -208,7 +208,7 @@ def read(
 def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
     kept = kept_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
-    return joined([kept.read(each, {}) for each in windows_of(question)])
+    return joined_evidence([kept.read(each, {}) for each in windows_of(question)])
 
 
 def _question(

@@ -10,7 +10,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.baseline import within
-from analysis.explaining import known_incidents
+from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.errors import StoreError

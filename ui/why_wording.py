@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.incident import OneVerdict
+from analysis.incident import IncidentVerdict
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
@@ -71,7 +71,7 @@ def _previous(told: Explanation) -> str:
     return "the time compared with"
 
 
-def incident(row: IncidentRow, verdict: OneVerdict | None, zone: tzinfo) -> str:
+def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
     """The incident that the range lies in, with its verdict: the command and the alert use the
     same words."""
     name = wording.for_html(row.slo, 63)

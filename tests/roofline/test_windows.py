@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofline.asked import Model
 from roofline.chunks import Chunks
+from roofline.modelled import ModelSource
 from roofline.peaks import device_named
-from roofline.reading import shape_of
 from roofline.samples import Columns
+from roofline.shape_from_config import shape_of
 from roofline.verdict import Finding, Verdict
 from roofline.windows import Window, windows_of
 from roofline.wording import findings, sentence
@@ -58,16 +58,16 @@ def gpus(seconds: int = 120, **values: float) -> Columns:
     )
 
 
-def first(engine: Columns, seen: Columns | None = None, **changes: Any) -> Window:
+def first(engine: Columns, measured: Columns | None = None, **changes: Any) -> Window:
     """The first of the engine's windows."""
     given: dict[str, Any] = {"shape": SHAPE, "device": H100, **changes}
-    return windows_of(engine, gpus=seen, **given)[0]
+    return windows_of(engine, gpus=measured, **given)[0]
 
 
 def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     """49.4 GB in 16 ms is 92 % of 3.35 TB/s; the matrix units have little to do."""
     window = first(an_engine(), gpus(sm_active_ratio=0.95, tensor_active_ratio=0.05))
-    assert window.model is Model.SHAPE
+    assert window.model is ModelSource.SHAPE
     assert window.terms is not None
     assert window.terms.step_s == pytest.approx(0.016)
     assert window.terms.memory_s == pytest.approx(0.01474, rel=1e-3)
@@ -160,9 +160,9 @@ def test_measured_against_modelled() -> None:
 
 def test_a_measured_share_is_of_the_devices_peak() -> None:
     """DCGM tells the share alone; without the device it is not turned into bytes."""
-    seen = gpus(dram_bandwidth_ratio=0.8)
-    assert first(an_engine(), seen).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
-    assert first(an_engine(), seen, device=None).measured_bytes_per_s is None
+    measured = gpus(dram_bandwidth_ratio=0.8)
+    assert first(an_engine(), measured).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
+    assert first(an_engine(), measured, device=None).measured_bytes_per_s is None
 
 
 def test_more_than_the_bus_can_move_says_that_something_told_is_wrong() -> None:
@@ -214,10 +214,10 @@ def test_vllms_own_model_stands_in_for_an_unknown_shape() -> None:
         "modelled_write_bytes_total": np.arange(121) * 0.1e12,
     }
     window = first(an_engine(**told), shape=None)
-    assert window.model is Model.VLLM
+    assert window.model is ModelSource.VLLM
     assert window.mbu == pytest.approx(3.0 / 3.35)
     assert window.verdict is Verdict.MEMORY_BOUND
-    assert first(an_engine(**told)).model is Model.SHAPE
+    assert first(an_engine(**told)).model is ModelSource.SHAPE
 
 
 def test_without_shape_and_without_vllms_model_nothing_is_modelled() -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select, true
 
 from cost.energy import energy
 from cost.pricefile import parse_prices
-from cost.seen import Hour, seen
+from cost.uptime import Hour, uptime_of
 from store import dialects, stretch_rollups
 from store.accounts import accounts
 from store.forgetting import forget_simulated
@@ -116,7 +116,7 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 def told(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
     """All that a bill makes of samples: hours of engines, what GPUs drew, names."""
     found = accounts(engine, window)
-    times = seen(found.engines, found.from_unix_ns, found.to_unix_ns)
+    times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
     return (
         {key: _of(hour) for key, hour in times.hours.items()},

@@ -59,7 +59,7 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Uptime:
     """Of each engine its hours, by their start in unix seconds; and where it is."""
 
     hours: dict[tuple[Engine, int], Hour]
@@ -73,12 +73,12 @@ class Seen:
     """Busy time that samples report beyond the time that passed."""
 
 
-def seen(
+def uptime_of(
     told: EngineStretches,
     from_unix_ns: int,
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
-) -> Seen:
+) -> Uptime:
     """What was seen of each engine in a window.
 
     Args:
@@ -126,7 +126,7 @@ def seen(
             mine = hours.setdefault((engine, hour), Hour())
             mine.wall_s += length_ns / _NS * int(servers[which])
             mine.loading_s += length_ns / _NS if is_loading[which] else 0.0
-    return Seen(
+    return Uptime(
         hours,
         regions,
         gaps_ns / _NS,

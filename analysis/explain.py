@@ -28,7 +28,7 @@ class Answer:
     """An explanation, the incidents that its window overlaps, and why it was compared with what
     it was compared with."""
 
-    told: Explanation
+    explanation: Explanation
     incidents: tuple[IncidentRow, ...] = ()
     before: IncidentRow | None = None
     """The incident before which the baseline lies; None where it was given, or lies just before
@@ -37,7 +37,7 @@ class Answer:
     """Whether the baseline is the stretch just before the window."""
 
 
-def answered(
+def explain_window(
     engine: Engine,
     metric: Metric,
     window: Span,
@@ -57,14 +57,21 @@ def answered(
     """
     known = known_incidents(engine, window)
     against = Baseline(baseline) if baseline is not None else usual_baseline(window, known)
-    told = explained(engine, Question(metric, window, against.span, where), objectives)
-    if against.before is not None and told.verdict is Verdict.INSUFFICIENT_DATA:
+    explanation = explain_question(
+        engine, Question(metric, window, against.span, where), objectives
+    )
+    if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
         # What was before the incident is no longer kept, or nobody listened yet.
-        nearer = explained(engine, replace(told.question, baseline=window.before), objectives)
+        nearer = explain_question(
+            engine, replace(explanation.question, baseline=window.before), objectives
+        )
         if nearer.verdict is not Verdict.INSUFFICIENT_DATA:
-            told, against = nearer, Baseline(window.before)
+            explanation, against = nearer, Baseline(window.before)
     return Answer(
-        told, within(window, known), against.before, told.question.baseline == window.before
+        explanation,
+        within(window, known),
+        against.before,
+        explanation.question.baseline == window.before,
     )
 
 
@@ -74,13 +81,13 @@ def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
 
-def explained(
+def explain_question(
     engine: Engine, question: Question, objectives: Sequence[Objective] = ()
 ) -> Explanation:
     """Read what a question needs, and answer it."""
     beside = [label for label in question.where if label not in LABELS]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *beside]))
-    found = joined([evidence(engine, each, columns, {}) for each in windows_of(question)])
+    found = joined_evidence([evidence(engine, each, columns, {}) for each in windows_of(question)])
     servers = servers_of(found.engines, found.gpus, found.starts)
     return explain(
         requests_of(found.requests, beside),
@@ -100,7 +107,7 @@ def windows_of(question: Question) -> list[Window]:
     return [Window(each.from_unix_ns, each.to_unix_ns) for each in ordered]
 
 
-def joined(found: Sequence[Evidence]) -> Evidence:
+def joined_evidence(found: Sequence[Evidence]) -> Evidence:
     """What was read of several stretches, in the order of time, as one."""
     if len(found) == 1:
         return found[0]

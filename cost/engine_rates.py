@@ -6,12 +6,12 @@ Pure. An hour has one price: that of what its engine ran on as it ended.
 from collections import defaultdict
 
 from cost.prices import PriceList, Rate
-from cost.seen import HOUR_S, Engine, Seen
+from cost.uptime import HOUR_S, Engine, Uptime
 from telemetry.accounts import Accounts
 from telemetry.starts import EngineStart
 
 
-class Tariff:
+class EngineRates:
     """The price of each engine of some accounts.
 
     Args:
@@ -20,9 +20,9 @@ class Tariff:
         times: the engines that were seen, and where they are.
     """
 
-    def __init__(self, accounts: Accounts, prices: PriceList, times: Seen) -> None:
+    def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
         self._prices = prices
-        self._times = times
+        self._uptime = uptime
         self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
         for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
@@ -30,7 +30,7 @@ class Tariff:
         for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
             self._gpus[replica].append(model)
         self._engines: dict[str, set[int]] = defaultdict(set)
-        for replica, number in (*(each for each, _ in times.hours), *self._starts):
+        for replica, number in (*(each for each, _ in uptime.hours), *self._starts):
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
@@ -53,7 +53,7 @@ class Tariff:
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None
-        region = region or self._times.regions.get(engine[0])
+        region = region or self._uptime.regions.get(engine[0])
         return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
 
     def engines(self, replica: str | None) -> list[Engine]:
@@ -63,7 +63,7 @@ class Tariff:
     def latest(self) -> dict[str, list[Rate]]:
         """Of each replica that was seen, the rate of each engine in its last hour."""
         last: dict[Engine, int] = {}
-        for engine, hour in self._times.hours:
+        for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))
         found: dict[str, list[Rate]] = {}
         for engine, hour in sorted(last.items()):

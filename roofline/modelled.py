@@ -18,7 +18,7 @@ from roofline.shape import ModelShape
 from roofline.work import work_of
 
 
-class Model(StrEnum):
+class ModelSource(StrEnum):
     """Whose model the bytes and FLOPs are."""
 
     SHAPE = "shape"
@@ -28,10 +28,10 @@ class Model(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Modelled:
     """Of one window: what was asked of a GPU."""
 
-    model: Model
+    model: ModelSource
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float
@@ -41,10 +41,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class AllAsked:
+class ModelledWindows:
     """Of all windows: (w,) each, NaN where unknown."""
 
-    model: Model
+    model: ModelSource
     weight_bytes: FloatArray
     kv_bytes: FloatArray
     bytes: FloatArray
@@ -52,11 +52,11 @@ class AllAsked:
     flops: FloatArray
     compute_s: FloatArray
 
-    def at(self, row: int) -> Asked | None:
+    def at(self, row: int) -> Modelled | None:
         """Of one window; None where it is not known."""
         if not np.isfinite(self.bytes[row]):
             return None
-        return Asked(
+        return Modelled(
             self.model,
             known(self.weight_bytes[row]),
             known(self.kv_bytes[row]),
@@ -67,17 +67,17 @@ class AllAsked:
         )
 
 
-def asked_by_shape(
+def modelled_by_shape(
     rises: Rises,
     steps: FloatArray,
     shape: ModelShape | None,
     device: Device | None,
     chunks: Chunks | None = None,
-) -> AllAsked:
+) -> ModelledWindows:
     """By this part's model; the arithmetic's time is NaN where a peak is not known."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
-        return AllAsked(Model.SHAPE, *(unknown,) * 6)
+        return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
     work = work_of(shape, _load(rises, steps, chunks))
     precision = shape.precision
     linear = device and device.flops_in(precision.linear_math, precision.plain_math)
@@ -86,8 +86,8 @@ def asked_by_shape(
         compute_s = work.linear_flops / linear + work.plain_flops / plain
     else:
         compute_s = np.full(steps.shape, np.nan)
-    return AllAsked(
-        Model.SHAPE,
+    return ModelledWindows(
+        ModelSource.SHAPE,
         work.weight_bytes + work.table_bytes,
         work.kv_read_bytes + work.kv_write_bytes,
         work.bytes,
@@ -100,7 +100,7 @@ def asked_by_shape(
 def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
     context = None
     if chunks is not None:
-        context = rises.made_of(
+        context = rises.combined(
             ("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total",
              "decodes_total"),
             partial(read_back, chunks=chunks),
@@ -116,7 +116,9 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
     )
 
 
-def asked_by_vllm(rises: Rises, shape: ModelShape | None, device: Device | None) -> AllAsked:
+def modelled_by_vllm(
+    rises: Rises, shape: ModelShape | None, device: Device | None
+) -> ModelledWindows:
     """By vLLM's; its FLOPs are all taken for those of the model's dtype, or of 16 bits."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
@@ -125,7 +127,7 @@ def asked_by_vllm(rises: Rises, shape: ModelShape | None, device: Device | None)
     math = shape.precision.plain_math if shape else "bf16"
     peak = device.flops_in(math, "fp16") if device else None
     compute_s = flops / peak if peak else unknown
-    return AllAsked(Model.VLLM, unknown, unknown, *(moved,) * 2, flops, compute_s)
+    return ModelledWindows(ModelSource.VLLM, unknown, unknown, *(moved,) * 2, flops, compute_s)
 
 
 def known(value: float) -> float | None:

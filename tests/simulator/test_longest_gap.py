@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.gaps import LongestSince
+from simulator.longest_gap import LongestSince
 
 
 @given(st.lists(st.floats(0.001, 1.0), max_size=60), st.integers(-1, 61))

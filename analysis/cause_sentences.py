@@ -14,19 +14,20 @@ NAMES: Final = {
 }
 
 
-def first_cause(told: Explanation) -> str | None:
+def first_cause_sentence(explanation: Explanation) -> str | None:
     """The first cause, with its share and the first thing to try; None where there is none."""
-    if not told.causes:
+    if not explanation.causes:
         return None
-    first = told.causes[0]
-    said = f"{first.share:.0%} of the growth of {NAMES[told.question.metric.value]}: {what(first)}."
+    first = explanation.causes[0]
+    latency = NAMES[explanation.question.metric.value]
+    said = f"{first.share:.0%} of the growth of {latency}: {cause_text(first)}."
     if first.levers:
         lever = first.levers[0]
         said += f" Try: {lever.action}{f', {lever.flag}' if lever.flag else ''}."
     return said
 
 
-def what(cause: Cause) -> str:
+def cause_text(cause: Cause) -> str:
     """What a cause is, and where it is or who drives it."""
     where = ", ".join(f"{key} {value}" for key, value in cause.where.items())
     return f"{SUMMARIES[cause.id]}{f' ({where})' if where else ''}"

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from roofline.config import Config, text_part
+from roofline.errors import UnknownShapeError
 from roofline.precision import precision_of
 from roofline.shape import Experts, Latent, ModelShape, Parallel
 from roofline.sliding import sliding_layers
-from roofline.unknown import UnknownShapeError
 
-_ELSEWHERE: Final = {
+_NOT_MODELLED: Final = {
     "mamba_d_state": "state-space layers",
     "ssm_cfg": "state-space layers",
     "ssm_state_size": "state-space layers",
@@ -94,7 +94,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         UnknownShapeError: a key is missing, or tells of something not modelled; it is named.
     """
     model = Config(text_part(config))
-    for key, what in _ELSEWHERE.items():
+    for key, what in _NOT_MODELLED.items():
         value = model.get(key)
         if value is not None and value is not False and value not in (0, [], {}):
             raise UnknownShapeError(key, f"{what}: not modelled")

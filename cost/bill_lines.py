@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cost.charges import is_lost, tokens
-from cost.seen import Seen
-from cost.tariff import Tariff
+from cost.engine_rates import EngineRates
+from cost.uptime import Uptime
 from cost.weights import BY_PRICE, Weights
 from telemetry.accounts import Cells
 from telemetry.requests import PricedBy
@@ -41,7 +41,7 @@ class Line:
     """For the time from the start of a process until its engine was ready."""
 
 
-def added(lines: Iterable[Line]) -> Line:
+def sum_lines(lines: Iterable[Line]) -> Line:
     """Several lines as one; replica "" and the first hour. At least one line."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
@@ -69,7 +69,7 @@ Key = tuple[str | None, int]
 """Replica and hour."""
 
 
-class Paying(NamedTuple):
+class RequestPricing(NamedTuple):
     """How the requests of a replica and hour are priced."""
 
     line: Line | None
@@ -81,23 +81,23 @@ class Paying(NamedTuple):
 
 def line_of(
     key: Key,
-    times: Seen,
+    uptime: Uptime,
     places: Sequence[int],
     cells: Cells,
-    tariff: Tariff,
+    engine_rates: EngineRates,
     weights: Mapping[Key, Weights],
     *,
     gone: bool,
-) -> Paying | None:
+) -> RequestPricing | None:
     """A replica's line of an hour; None where it has no price.
 
     `gone` says that of its engines' time nothing is known, or not all.
     """
     replica, hour = key
     rated = [
-        (rate, None if gone else times.hours.get((engine, hour)))
-        for engine in tariff.engines(replica)
-        if (rate := tariff.rate(engine, hour)) is not None
+        (rate, None if gone else uptime.hours.get((engine, hour)))
+        for engine in engine_rates.engines(replica)
+        if (rate := engine_rates.rate(engine, hour)) is not None
     ]
     if not rated or replica is None:
         return None
@@ -164,7 +164,7 @@ def line_of(
         unbilled_usd=unbilled_usd,
         priced_by=method,
     )
-    return Paying(line, usd_per_s, usd_per_weight)
+    return RequestPricing(line, usd_per_s, usd_per_weight)
 
 
 def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from analysis.explaining import joined, windows_of
+from analysis.explain import joined_evidence, windows_of
 from diagnosis.question import Metric, Question, Span
 from store.evidence import Evidence
 from store.queries import Window
@@ -43,7 +43,7 @@ def test_what_was_read_apart_is_joined() -> None:
         samples = pa.table({"at_unix_ns": [at], "replica": ["r0"]})
         return Evidence(requests, samples, samples, [start], samples_every_s=at)
 
-    found = joined([part(1, "acme"), part(2, "globex")])
+    found = joined_evidence([part(1, "acme"), part(2, "globex")])
     assert found.requests["received_unix_ns"].to_pylist() == [1, 2]
     assert found.requests["tenant"].to_pylist() == ["acme", "globex"]
     assert found.starts == [start]

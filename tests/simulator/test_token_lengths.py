@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.lengths import ANSWERS, PROMPTS, Lengths
+from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
 
 
 @pytest.mark.parametrize(

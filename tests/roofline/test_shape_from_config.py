@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tailspan_vllm import modelshape
 
 from roofline.config import text_part
-from roofline.reading import read_shape, shape_of
-from roofline.unknown import UnknownShapeError
+from roofline.errors import UnknownShapeError
+from roofline.shape_from_config import read_shape, shape_of
 from tests.roofline import configs
 
 every_config = pytest.mark.parametrize("config", configs.ALL, ids=lambda config: config.__name__)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.bill import bill
-from cost.seen import seen
+from cost.uptime import uptime_of
 from telemetry.accounts import COEFFICIENTS, WORK, Count, EngineStretches
 from tests.cost.making import NS, PRICES, accounts, busy, cells, engine_stretches, start, steady
 
@@ -62,7 +62,7 @@ def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> N
 
 def test_api_servers_of_one_engine_add_no_time() -> None:
     """One of them sends the totals of the engine's steps, the others send none."""
-    told = seen(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
+    told = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
     (hour,) = told.hours.values()
     assert hour.wall_s == pytest.approx(600)
     assert hour.busy_s == pytest.approx(300)
@@ -71,7 +71,7 @@ def test_api_servers_of_one_engine_add_no_time() -> None:
 def test_a_server_that_starts_again_is_one_server() -> None:
     """With a pause of half a minute, whatever its process id."""
     for process in (1, 2):
-        told = seen(
+        told = uptime_of(
             stretches(server(1, 0, 500, 0.5), server(process, 530, 1_000, 0.5)), 0, HOUR_S * NS
         )
         (hour,) = told.hours.values()
@@ -86,11 +86,11 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
     engines = stretches((Count("r", 0, 1, 0), told))
-    found = seen(engines, 25 * NS, 60 * NS)
+    found = uptime_of(engines, 25 * NS, 60 * NS)
     (hour,) = found.hours.values()
     assert hour.wall_s == pytest.approx(35)
     assert hour.busy_s == pytest.approx(5)
-    whole = seen(engines, 0, 60 * NS)
+    whole = uptime_of(engines, 0, 60 * NS)
     assert sum(each.busy_s or 0.0 for each in whole.hours.values()) == pytest.approx(10)
     assert whole.contradicted_s == 0
 
@@ -107,7 +107,7 @@ def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
     assert found.total.idle_usd >= 0
     assert found.total.busy_s is not None
     assert found.total.busy_s <= found.total.wall_s
-    assert found.seen.contradicted_s > 1_000
+    assert found.uptime.contradicted_s > 1_000
 
 
 senders = st.lists(
@@ -228,7 +228,7 @@ def test_a_sender_that_starts_anew_with_each_sample_is_added_up_in_linear_time()
         for place in range(number)
     ]
     begun = time.monotonic()
-    found = seen(stretches(*told), 0, HOUR_S * NS)
+    found = uptime_of(stretches(*told), 0, HOUR_S * NS)
     assert time.monotonic() - begun < 60
     ((_, hour),) = found.hours.items()
     assert (hour.busy_s or 0.0) <= hour.wall_s
@@ -239,7 +239,7 @@ def test_first_samples_without_a_total_lose_no_busy_time() -> None:
     """A server samples before its engine has written for the first time."""
     count = Count("r", 0, 1, 0)
     told = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
-    found = seen(stretches((count, told)), 0, HOUR_S * NS)
+    found = uptime_of(stretches((count, told)), 0, HOUR_S * NS)
     ((_, hour),) = found.hours.items()
     assert hour.busy_s == pytest.approx(6.1)
     assert found.contradicted_s == 0

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks._diagnosis_by_group import OTHER, QUIET, SAME, asked_by_everyone, compared, table
 from benchmarks._diagnosis_draws import SINGLE
-from benchmarks._diagnosis_everyone import OTHER, QUIET, SAME, asked_by_everyone, compared, table
 
 FAULTS = ("tenant_flood", "load_exceeds_capacity", "kv_cache_exhausted", "long_prompt_blocking")
 
