@@ -14,8 +14,8 @@ from diagnosis.explanation import Explanation, Verdict
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
 from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
-from store.evidence import Evidence, evidence
-from store.incidents import IncidentRow, read_overlapping
+from store.alerting.incidents import IncidentRow, read_overlapping
+from store.columns.evidence import Evidence, evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
 

@@ -24,7 +24,7 @@ from analysis.incident import (
 from cli import times
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric
-from store.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents
 
 SHOWN = 5
 """Incidents that an error names, the newest first."""

@@ -26,8 +26,8 @@ from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
-from store.evidence import Evidence
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
+from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
 from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told

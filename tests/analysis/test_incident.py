@@ -9,7 +9,7 @@ from diagnosis.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from tests.analysis.test_thresholds import objective
 
 S = 10**9
