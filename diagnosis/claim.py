@@ -1,8 +1,8 @@
-"""What a detector says: which share of which terms is its cause's doing, and why.
+"""A detector's claim: which share of which terms its cause explains, with evidence and levers.
 
 Pure. Several detectors may claim the same seconds; `divide_terms` divides them, so that no second
-is explained twice. Claims of a lower tier come first: a cause that brought the others about
-(a restart, a changed configuration) takes its own, and the rest divide what remains.
+is explained twice. Claims of a lower tier come first: a root cause (a restart, a changed
+configuration) takes its share, and the other causes divide the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A number that speaks for the cause, with its unit in words; None is unknown."""
+    """A measurement that supports the cause, with its unit in words. None is unknown."""
 
     what: str
     baseline: float | None
@@ -30,7 +30,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lever:
-    """What to do, in an operator's words, and the flag that does it, if one does."""
+    """What to do, in an operator's words, and the flag that does it, if there is one."""
 
     action: str
     flag: str | None = None
@@ -38,8 +38,11 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A cause's claim. `weights`: by term, the share in [0, 1] of its excess, for all slow
-    requests or for each ((n,))."""
+    """One cause's claim.
+
+    `weights` gives, by term, the share in [0, 1] of its excess: one number for all slow requests,
+    or an array with one number for each.
+    """
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -50,12 +53,15 @@ class Claim:
 
 
 Detector = Callable[[Case], Claim | None]
-"""None: nothing of this cause is to be seen."""
+"""Returns None if the case shows no sign of the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
     """(len(claims), number, len(TERMS)) the share of each slow request's terms that each claim
-    gets; over the claims they sum to at most 1."""
+    gets.
+
+    The shares of all claims sum to at most 1.
+    """
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

@@ -1,6 +1,6 @@
-"""Why did this latency grow? The whole way from columns to an explanation.
+"""Explain why a latency grew: from columns to an explanation.
 
-Pure. No clock, no socket, no SQL; the same columns give the same answer.
+Pure. No clock, no socket, no SQL. The same columns give the same answer.
 """
 
 from collections.abc import Sequence
@@ -40,18 +40,19 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Where no objective judges, the slow requests' mean has grown where even its interval's low end
-is above this, times the baseline's."""
+"""Without a deciding objective, the slow requests' mean has grown if the low end of its interval
+exceeds the baseline's by this factor."""
 
 CHANCE: Final = 0.01
-"""Narrower than the intervals shown: a verdict is asked for more often than an interval is read."""
+"""Error probability of a verdict. It is below that of the displayed intervals, because verdicts are
+computed more often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Times as many requests beyond where the baseline's tail begins."""
+"""Required ratio of requests beyond the start of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
-"""Times the slowest of the baseline: as many requests as make a tail beyond that are no chance,
-though all of them were in one minute, which draws of minutes often leave out."""
+"""Multiple of the baseline's slowest request. As many requests as form a tail beyond it are no
+chance, even if all were in one minute, which resampled minutes often miss."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 
@@ -62,12 +63,11 @@ MIN_GROWTH_S: Final = {
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
 }
-"""A growth that nobody can feel is none."""
+"""A smaller growth is imperceptible and does not count."""
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
-"""A cause is named where it alone would have been a growth worth telling; at a share between
-these two at least."""
+"""A cause is named if it alone would count as growth. The minimum share lies between these two."""
 
 
 def explain(
@@ -76,15 +76,16 @@ def explain(
     question: Question,
     thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
-    """Explain a latency's growth from one stretch of time to another.
+    """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: everybody's, at least those of window and baseline; others are left out. Whom
-            the question asks about decides whose latency is explained, not by what.
-        servers: what the servers reported in both, and their starts before.
-        question: which latency, of whom, window and baseline.
-        thresholds: what objectives ask of this latency. Where they can judge, they decide
-            whether there is an incident; else the size of the growth does.
+        requests: of all clients, at least those of window and baseline; others are ignored. The
+            question's filter selects whose latency is explained, not which evidence is used.
+        servers: samples of both ranges, and starts before them.
+        question: which latency, of which requests, window and baseline.
+        thresholds: those that objectives set for this latency. If one of them can decide, it
+            decides
+            whether there is an incident; otherwise the size of the growth does.
     """
     window, baseline = question.window, question.baseline
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
@@ -103,7 +104,7 @@ def explain(
             attainments=attainments,
         )
     answer = _explained(question, servers, now, before, tails, share, attainments)
-    # Those of the baseline too: some of them may have waited into the window.
+    # Includes the baseline's requests: some of them may have waited into the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -123,8 +124,8 @@ def _explained(
 ) -> Explanation:
     slow, usual = tails
     judging = [each for each in attainments if each.decides]
-    hurt = any(each.fell for each in judging)
-    if hurt:
+    objective_missed = any(each.fell for each in judging)
+    if objective_missed:
         share = _share_that_grew(tails, share, question.metric)
     drawn = resampled_blocks(slow.block_count), resampled_blocks(usual.block_count, seed=1)
     means_now = tail_means(slow, share, drawn[0])
@@ -132,7 +133,7 @@ def _explained(
     now_s, baseline_s = _tail_mean_s(slow, share), _tail_mean_s(usual, share)
     case = case_of(question, servers, now, before, tails, share, fit_own_work(before))
     larger = now_s - baseline_s > _min_growth_s(baseline_s, question.metric)
-    grown = hurt or (
+    grown = objective_missed or (
         not judging
         and larger
         and (
@@ -144,7 +145,7 @@ def _explained(
     causes: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # more requests were slow, by nothing that their means show
+        unexplained = 1.0  # more requests are slow, but their mean did not grow
     if grown and larger:
         causes, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -183,9 +184,10 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 
 
 def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
-    """How much to look at where an objective was broken by more requests: the tail, or as much
-    more of them as it takes to see the growth. Few outliers of the baseline may be slower than
-    all that broke it since."""
+    """Return the tail share at which the growth is visible, if an objective was broken more often.
+
+    A few outliers of the baseline may be slower than all requests that broke the objective since.
+    """
     longest = max(len(each) for each in tails)
     widest = 1.0 if longest <= FULLY_SORTED_UP_TO else FULLY_SORTED_UP_TO / longest
     for wider in (*SHARES, 1.0):
@@ -199,9 +201,11 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 def _many_more(
     slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
 ) -> bool:
-    """Whether surely more requests are as slow as the baseline's slow ones, its slower quarter or
-    its slower half. A few outliers in the baseline leave its tail's mean uncertain; these they do
-    not move."""
+    """Return whether clearly more requests are as slow as the baseline's tail, slower quarter or
+    half.
+
+    A few outliers make the mean of the baseline's tail uncertain. They do not move these quantiles.
+    """
     levels = {share: MORE_SLOW_RATIO}
     if len(usual) <= FULLY_SORTED_UP_TO:
         levels = {**BODY_GROWTH_RATIOS, **levels}
@@ -214,8 +218,10 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
-    """(n,) the requests slower than the baseline's tail begins; the slowest tenth at most, for
-    where all are hit it is the hardest hit that tell something."""
+    """(n,) the requests slower than the start of the baseline's tail, at most the slowest tenth.
+
+    If all requests are slow, the slowest ones show where it is worst.
+    """
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
     hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True
@@ -231,7 +237,7 @@ def _parts(case: Case) -> list[PartGrowth]:
 
 
 def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
-    """The causes worth naming, largest first, and what no claim takes."""
+    """Return the causes worth naming, largest first, and the share that no claim takes."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
@@ -239,8 +245,8 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
     whole_s = float(terms[:, grew].sum(axis=1).mean())
     if not whole_s > 0:
         return [], 1.0
-    # What a claim takes of each slow request's terms that grew, over their whole. A request's own
-    # term may have shrunk where the mean grew: a claim on the others could exceed the mean.
+    # Each claim's seconds of the terms that grew, as a share of their sum. A single request's term
+    # may have shrunk although the mean grew, so the other claims could exceed the mean.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
@@ -259,14 +265,14 @@ def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], float]:
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """The causes with those that they hide, which take their shares of theirs alike."""
+    """Return the causes with the masked ones added; all other shares shrink in proportion."""
     found = []
     for each in masked:
-        told = Evidence(
-            "slow requests' mean with it alone, s", baseline_s, baseline_s + each.alone_s
+        alone = Evidence(
+            "slow requests' mean with this cause alone, s", baseline_s, baseline_s + each.alone_s
         )
         cause = _cause(each.claim, each.share)
-        found.append(replace(cause, evidence=(told, *cause.evidence)))
+        found.append(replace(cause, evidence=(alone, *cause.evidence)))
     left = 1.0 - sum(cause.share for cause in found)
     if not found or left <= 0:
         return list(causes), unexplained

@@ -1,4 +1,4 @@
-"""An explanation as JSON: the shape that others read.
+"""Serialise an explanation as JSON. The keys are published.
 
 Pure.
 """
@@ -15,7 +15,7 @@ PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery", "unsplit"
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """The explanation's JSON object; instants are unix seconds, unknown is null."""
+    """Return the explanation's JSON object. Instants are unix seconds; unknown is null."""
     question = explanation.question
     return {
         "verdict": explanation.verdict.value,
@@ -30,7 +30,8 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # Its interval covered the growth in 7 % to 71 % of redrawn simulations of three faults.
+        # No interval: it contained the true growth in 7 % to 71 % of redrawn simulations of three
+        # faults.
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,
@@ -75,7 +76,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # No interval of a share is known to cover it; the keys stay for who reads them.
+        # No interval of a share has a measured coverage; the keys stay for their readers.
         "share_low": None,
         "share_high": None,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -1,4 +1,4 @@
-"""The API server's own work (parsing, templates, tokenising) holds requests up."""
+"""The API server's own work (parsing, templates, tokenising) delays requests."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -7,11 +7,11 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 ID = "frontend_cpu"
-SUMMARY = "the API server's own work (parsing, templates, tokenising) holds requests up"
+SUMMARY = "the API server's own work (parsing, templates, tokenising) delays requests"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time before the engine, and the writing of answers where it grew with it."""
+    """Claim the time before the engine, and the writing of answers if it grew as well."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:
@@ -38,5 +38,5 @@ def detect(case: Case) -> Claim | None:
                 *case.slow_means("frontend_s"),
             ),
         ],
-        levers=[Lever("more API servers before the same engine", "--api-server-count 2")],
+        levers=[Lever("run more API servers per engine", "--api-server-count 2")],
     )

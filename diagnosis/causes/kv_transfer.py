@@ -1,4 +1,4 @@
-"""Requests wait for keys and values that another server or store sends."""
+"""Requests wait for keys and values from another server or store."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -6,11 +6,11 @@ from diagnosis.evidence.held_requests import fetches_kv, waits_for_adapter
 from diagnosis.growth.case import Case
 
 ID = "kv_transfer"
-SUMMARY = "requests wait for keys and values that another server or store sends"
+SUMMARY = "requests wait for keys and values from another server or store"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the time held back of requests that fetch what they need."""
+    """Claim the hold time of requests that fetch their keys and values."""
     fetching_before, fetching_now = case.mean("fetching_kv")
     fetched = fetches_kv(case)
     fetching = (fetching_now or 0.0) > (fetching_before or 0.0)
@@ -27,7 +27,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("failed transfers/s", *case.rate("kv_transfer_failures_total")),
         ],
         levers=[
-            Lever("look at the link between the servers; place prefill and decode closer"),
+            Lever("check the link between the servers; place prefill and decode closer together"),
             Lever("compute short prompts here instead of fetching them"),
         ],
     )

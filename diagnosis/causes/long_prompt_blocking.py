@@ -11,7 +11,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims the wait for prefill of others before the first token, as far as few make it up."""
+    """Claim the wait for others' prefill before the first token, as far as a few long prompts cause
+    it."""
     of_few = few_prompts_share(case)
     before = {
         name: share * of_few
@@ -27,19 +28,19 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             *who,
             Evidence(
-                "prompt tokens, longest of a hundred",
+                "prompt tokens, 99th percentile",
                 *case.quantiles("prompt_tokens", 0.99),
             ),
             Evidence("prompt tokens, median", *case.quantiles("prompt_tokens", 0.5)),
             Evidence(
-                "prompt tokens of others in one step, at most, mean over the slow requests",
+                "most prompt tokens of others in one step, mean over the slow requests",
                 *case.slow_means("others_prefill_tokens_max"),
             ),
         ],
         levers=[
             *limit,
-            Lever("let short prompts pass long ones", "--long-prefill-token-threshold 2048"),
-            Lever("serve the short ones first", "--scheduling-policy priority"),
+            Lever("let short prompts overtake long ones", "--long-prefill-token-threshold 2048"),
+            Lever("serve short prompts first", "--scheduling-policy priority"),
         ],
         where=where,
     )

@@ -1,13 +1,14 @@
-"""Causes that a greater one hides: their requests are slow, but not among the slowest.
+"""Find causes that a larger one masks: their requests are slow, but not among the slowest.
 
-Pure. The slowest requests are of the cause that slows most; another may have slowed many more,
-and nobody would know before the first is mended. So the claims are asked for again of a wider
-tail, and each is judged by what the slow requests' mean would be with it alone, and without it:
-what is taken from a request may bring others among the slowest, which no share of the slowest
-tells. One that is hidden adds little where it is, and much where it is alone; its share is the
-mean of both over what all add together.
+Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
+delayed many more requests, and would be found only after the first is fixed. So the detectors run
+again on a wider tail. Each claim is then rated by what the slow requests' mean would be with this
+cause alone, and without it. Removing a cause may move other requests into the tail, so shares of
+the slowest requests do not show this. A masked cause adds little to the other causes, but much when
+alone. Its share is the mean of the two, divided by what all causes add.
 
-Source: the mean of both is Shapley's value (1953) of a game of two, the cause and all others.
+Source: the mean of the two is the Shapley value (1953) of a two-player game: the cause against all
+others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,17 +23,17 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import FULLY_SORTED_UP_TO, Stretch
 
 WIDE: Final = 0.5
-"""How much of the window is looked at for causes that the slowest hide."""
+"""Share of the window that is searched for masked causes."""
 
 LEAST: Final = 0.08
-"""A share below this is not told: the wider a tail, the more of it is of nothing in particular."""
+"""Smaller shares are not reported: in a wide tail, small claims are mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
-"""What a hidden cause adds where it is, over what it would add alone, at most."""
+"""Highest ratio of what a masked cause adds to the other causes to what it adds alone."""
 
 _SAME_CAUSE: Final = 0.3
-"""The share that the first cause of the slowest has in the wider tail, too, at least; else the
-two speak of different things, and the slowest go before."""
+"""Minimum share of the first cause in the wider tail. Below it, the wider tail shows a different
+problem, and the slowest requests take precedence."""
 
 
 class MaskedCause(NamedTuple):
@@ -41,17 +42,17 @@ class MaskedCause(NamedTuple):
     claim: Claim
     share: float
     alone_s: float
-    """What it alone would add to the slow requests' mean."""
+    """What this cause alone would add to the slow requests' mean."""
 
 
 def wide_share(slow: Stretch, share: float) -> float | None:
-    """How much of a window to look at; None where its tail is no narrower."""
+    """Return the share of the window to search; None if the tail is already that wide."""
     wide = min(WIDE, FULLY_SORTED_UP_TO / max(len(slow), 1))
     return wide if wide > share else None
 
 
 def all_claims(case: Case) -> list[Claim]:
-    """What each detector says."""
+    """Return the claims of all detectors."""
     return [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
 
 
@@ -61,13 +62,13 @@ def masked_causes(
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
-    """Find them.
+    """Return the masked causes.
 
     Args:
-        wide: the question, of the window's and the baseline's wider tails.
+        wide: the case with the wider tails of window and baseline.
         slow: the window's requests.
-        share: how much of them is slow.
-        named: the causes of the slow ones, largest first; there is one at least.
+        share: the share of them that is slow.
+        named: the causes of the slow requests, largest first; at least one.
     """
     claims = all_claims(wide)
     game = _WithoutCauses(wide, claims, slow, share)
@@ -84,7 +85,7 @@ def masked_causes(
 
 
 class _WithoutCauses:
-    """The slow requests' mean, had some causes not been."""
+    """The slow requests' mean if some causes had not occurred."""
 
     def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
         weights = divide_terms(claims, len(wide.slow))
@@ -92,19 +93,20 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Who is not in the wider tail would be relieved likewise: nobody is below the usual.
+        # Requests outside the wider tail would become quicker as well, but not quicker than usual.
         self._least_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, place: int) -> tuple[float, float]:
-        """What a cause adds alone, and what it adds to all others."""
+        """Return what a cause adds alone, and what it adds to all others."""
         alone, others = self._with_and_without(place)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
     def of_all(self, place: int) -> float:
-        """A cause's share: the mean of both over what all add together."""
+        """Return a cause's share: the mean of both numbers, divided by what all causes add
+        together."""
         both_s = self.whole_s - self.nothing_s
         return sum(self.adds_s(place)) / 2.0 / both_s if both_s > 0 else 0.0
 

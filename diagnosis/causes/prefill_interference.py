@@ -12,8 +12,8 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what others' prefills cost the decodes, where longer prompts or more of them brought
-    it about."""
+    """Claim what others' prefills cost decodes, as far as longer prompts or more of them drive
+    it."""
     shares = drivers.for_prefill(case)
     share = shares.get(drivers.PROMPTS, 0.0) + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     if case.grown_s("decode_others_prefill") <= 0 or not share:
@@ -25,7 +25,7 @@ def detect(case: Case) -> Claim | None:
         evidence=[
             *who,
             Evidence(
-                "prompt tokens of others in one step, at most, mean over the slow requests",
+                "most prompt tokens of others in one step, mean over the slow requests",
                 *case.slow_means("others_prefill_tokens_max"),
             ),
             Evidence(
@@ -37,8 +37,8 @@ def detect(case: Case) -> Claim | None:
         ],
         levers=[
             *limit,
-            lever(case, "smaller steps", "--max-num-batched-tokens", factor=0.25),
-            Lever("a class of servers of its own for long prompts, or prefill apart from decode"),
+            lever(case, "make steps smaller", "--max-num-batched-tokens", factor=0.25),
+            Lever("give long prompts their own servers, or separate prefill from decode"),
         ],
         where=where,
     )

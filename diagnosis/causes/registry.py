@@ -1,4 +1,4 @@
-"""All detectors, by the id that `tailspan explain` prints."""
+"""All detectors, by the cause id that `tailspan explain` prints."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -62,4 +62,4 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(
 SUMMARIES: Final[Mapping[str, str]] = MappingProxyType(
     {module.ID: module.SUMMARY for module in _MODULES}
 )
-"""What each cause is, in a sentence's words."""
+"""Each cause in one sentence."""

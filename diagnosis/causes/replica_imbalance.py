@@ -1,4 +1,4 @@
-"""The router sends one replica more than its share, and only there requests wait."""
+"""The router sends one replica more than its share, and requests wait only there."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -6,11 +6,11 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
-SUMMARY = "the router sends one replica more than its share, and only there requests wait"
+SUMMARY = "the router sends one replica more than its share, and requests wait only there"
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what the replica's growth beyond the fleet's is to blame for."""
+    """Claim what the replica's growth beyond the fleet's drives."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_replicas:
         return None
@@ -28,7 +28,7 @@ def detect(case: Case) -> Claim | None:
             Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
         ],
         levers=[
-            Lever("route by outstanding requests, or by cached prefix with a cap on the skew"),
+            Lever("route by outstanding requests, or by cached prefix with a limit on the skew"),
         ],
         where={"replica": case.slow_replicas[0]},
     )

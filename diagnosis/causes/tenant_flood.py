@@ -11,7 +11,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 
 
 def detect(case: Case) -> Claim | None:
-    """Claims what the rate's growth is to blame for, where it is one tenant's."""
+    """Claim what the growth of one tenant's request rate drives."""
     tenant = case.demand.tenant
     if tenant is None or not flooded(case):
         return None
@@ -32,7 +32,7 @@ def detect(case: Case) -> Claim | None:
         ],
         levers=[
             Lever(f"limit the rate of {tenant.tenant} at the gateway"),
-            Lever("let the other tenants go first", "--scheduling-policy priority"),
+            Lever("give the other tenants priority", "--scheduling-policy priority"),
         ],
         where={"tenant": tenant.tenant},
     )

@@ -1,6 +1,6 @@
-"""What several detectors ask for is found out once for a case.
+"""Cache per case: several detectors use the same results.
 
-Pure: kept in the case itself.
+Pure: the cache is part of the case.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _Found = TypeVar("_Found")
 
 
 def cached_per_case(find: Callable[[Case], _Found]) -> Callable[[Case], _Found]:
-    """Found out once for a case, however many detectors ask."""
+    """Compute a function of the case once, however many detectors call it."""
 
     @wraps(find)
     def found(case: Case) -> _Found:

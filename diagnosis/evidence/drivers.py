@@ -1,8 +1,8 @@
-"""Who is to blame for a queue: what raised the demand for what the queue waits for.
+"""The drivers of each kind of wait: what raised the demand for what the requests wait for.
 
-Pure. A queue's own cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower
-steps. What multiplies is told by logarithms, and each driver gets its share of their sum. Only
-what grew is blamed: where nothing did, nobody is, and the wait is left unexplained.
+Pure. A queue's cause is mostly elsewhere: more requests, longer prompts, fewer hits, slower steps.
+Each driver gets its share of the sum of their logarithms. Only drivers that grew get a share; if
+none grew, the wait stays unexplained.
 """
 
 from collections.abc import Mapping
@@ -27,29 +27,28 @@ STALL, PREEMPTION, DRAFTS = "stall", "preemption", "drafts"
 FRONTEND, ADAPTERS, BLOCKS, LINK = "frontend", "adapters", "blocks", "link"
 
 MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
-"""The drivers that fill a batch with more to do; the others keep the same work in it longer, or
-send it elsewhere."""
+"""The drivers that add work to a batch. The others lengthen the same work or move it elsewhere."""
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW)
-"""What no server does to itself."""
+"""The drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
-"""By driver, shares that sum to 1."""
+"""Shares by driver; they sum to 1."""
 
 _NOISE: Final = 0.08
 """A logarithm that an ordinary hour shows by chance."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""Times the baseline's acceptance."""
+"""Acceptance below this multiple of the baseline's counts as a drop."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _FEWEST: Final = 20
-"""Requests, for their quickest twentieth to tell anything."""
+"""Minimum number of requests to use their quickest twentieth."""
 
 
 @cached_per_case
 def for_prefill(case: Case) -> DriverShares:
-    """Of prefill work that stood in the way: rate × prompt × share not cached × pace."""
+    """Drivers of prefill work: rate × prompt × uncached share × slowdown."""
     demand = case.demand
     return _shares(
         case,
@@ -64,16 +63,21 @@ def for_prefill(case: Case) -> DriverShares:
 
 
 def _log_of_stalls(case: Case) -> float:
-    """Of the time that steps take, with stalls over without: what stood still meanwhile comes at
-    once when they end, and each waits for the others' prefill."""
+    """Log of step time with stalls over without.
+
+    Requests that arrive during a stall start together when it ends, and each waits for the others'
+    prefill.
+    """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
 
 
 @cached_per_case
 def for_frontend(case: Case) -> DriverShares:
-    """Of the API server, which takes one thing after the other: rate × prompt × what it takes for
-    each token of it, as the requests show that waited for nobody there."""
+    """Drivers of the API server, a single process: rate × prompt × time per prompt token.
+
+    The time per token comes from the requests that did not wait there.
+    """
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
     before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
@@ -86,7 +90,7 @@ def for_frontend(case: Case) -> DriverShares:
 
 
 def _quick_s_a_token(requests: Requests) -> float | None:
-    """What the front end takes for a token of a prompt, where nothing else is in its way."""
+    """Return the front end's time per prompt token for requests that wait for nothing else."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
     return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
@@ -94,11 +98,11 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: Case) -> DriverShares:
-    """Of places for adapters: more kinds of them × rate × time that each is in use."""
+    """Drivers of adapter slots: number of adapters × rate × time that each is in use."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
-    # Loading adapters stops the engine: that it is in use for longer is the adapters' own doing.
+    # Loading an adapter stops the engine, so the longer use caused by stalls is the adapters' own.
     own = seats.pop(STALL, 0.0)
     if more <= _NOISE:
         return _summing_to_one({**seats, ADAPTERS: own})
@@ -111,8 +115,8 @@ def for_adapters(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: Case) -> DriverShares:
-    """Of the KV cache: rate × time that a request keeps its blocks × tokens that it holds alone,
-    over the blocks there are."""
+    """Drivers of KV blocks: rate × time that a request keeps its blocks × tokens that only it
+    holds, over the number of blocks."""
     before_tokens, now_tokens = _held_tokens(case.before), _held_tokens(case.hot_requests)
     more = log(now_tokens / before_tokens) if before_tokens and now_tokens else 0.0
     demand = case.demand
@@ -130,8 +134,8 @@ def for_blocks(case: Case) -> DriverShares:
     if demand.log_slow_replicas > _NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_replicas
-    # More of the same than the cache can hold is what its exhaustion means, but as far as there
-    # are fewer blocks, too.
+    # Load beyond the cache's capacity is what this cause means, unless there are fewer blocks as
+    # well.
     fewer, load = _log_of_fewer_blocks(case, more), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, _NOISE) + load - logs[LOAD]
@@ -139,14 +143,14 @@ def for_blocks(case: Case) -> DriverShares:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """What a request keeps in the cache for itself alone, in the mean and halfway through."""
+    """Return the mean number of tokens that a request alone keeps in the cache, halfway through."""
     held = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = held[np.isfinite(held)]
     return float(known.mean()) if known.size else None
 
 
 def _log_of_fewer_blocks(case: Case, more: float) -> float:
-    """Of the tokens that there was room for, by how full the cache was with so many running."""
+    """Log of the decrease in cache capacity, from the usage with the number of running requests."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -157,7 +161,7 @@ def _log_of_fewer_blocks(case: Case, more: float) -> float:
 
 
 def demand_share(case: Case, log_of_another: float) -> float:
-    """What is left to the growth of demand where capacity fell besides, by that logarithm."""
+    """Return the share of the growth of demand, if capacity fell by the given logarithm as well."""
     growth = max(case.demand.log_slow_replicas, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -169,8 +173,10 @@ def _log_residence(case: Case) -> float:
 
 
 def _adapters(requests: Requests) -> float | None:
-    """How many adapters are asked for, as many as would be if all were asked for alike, times
-    the share of requests that ask for one."""
+    """Return the effective number of adapters in use, times the share of requests that need one.
+
+    The effective number is the number of equally used adapters with the same entropy.
+    """
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]
@@ -182,8 +188,10 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: Case) -> DriverShares:
-    """Of the network that brings keys and values: rate × tokens fetched × what it takes for each,
-    as its quickest show, that waited for nobody there."""
+    """Drivers of the network link for keys and values: rate × tokens fetched × time per token.
+
+    The time per token comes from the quickest transfers, which did not wait.
+    """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
         tokens = np.nan_to_num(requests.number("external_cached_tokens"))
@@ -202,7 +210,7 @@ def for_link(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_step(case: Case) -> DriverShares:
-    """Of the step under way, that had to end first: what made the ordinary step longer."""
+    """Drivers of the wait for the current step to end: what made the ordinary step longer."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -217,10 +225,10 @@ def for_step(case: Case) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: Case) -> DriverShares:
-    """Of places in the batch: rate × time that a request keeps its place."""
+    """Drivers of places in the batch: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # What the others' decodes added is the batch's growth itself: it blames nobody. Nor does a
-    # smaller batch excuse what made the requests' own work longer.
+    # What others' decodes add is the growth of the batch itself and has no driver. A smaller batch
+    # does not excuse longer own work either.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -240,8 +248,11 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverS
 
 
 def _of_rate(case: Case) -> DriverShares:
-    """The rate's growth: of the fleet's, one tenant's or all tenants', and of the skew's: the
-    router's, or of a server that is away while the others get its share."""
+    """Divide the growth of the rate.
+
+    The fleet's growth belongs to one tenant or to all. The skew's growth belongs to the router, or
+    to a server that is away while the others serve its share.
+    """
     demand = case.demand
     skew = away = 0.0
     if demand.log_skew > _SKEW and demand.log_slow_replicas > 0:
@@ -268,7 +279,7 @@ def _residence_s(case: Case) -> tuple[float, float]:
 
 
 def _engine_s(requests: Requests) -> float:
-    """How long a request is in the batch, in the mean."""
+    """Return the mean time that a request is in the batch."""
     seconds = np.nan_to_num(requests.number("prefill_s")) + np.nan_to_num(
         requests.number("decode_s")
     )
@@ -276,7 +287,7 @@ def _engine_s(requests: Requests) -> float:
 
 
 def _why_longer_s(case: Case) -> dict[str, float]:
-    """What made a request keep its place longer, by the ordinary request's own terms: seconds."""
+    """Return the seconds that each driver adds to the time a request keeps its place."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -301,8 +312,10 @@ def _why_longer_s(case: Case) -> dict[str, float]:
 
 
 def drafts_share(case: Case) -> float:
-    """Of slower tokens, how much is fewer drafts being accepted: what is slower beyond the pace
-    that prefill shows too; 0 where as many are accepted as before."""
+    """Return the share of the decode slowdown caused by fewer accepted drafts.
+
+    This is the slowdown beyond that of prefill; 0 if as many drafts are accepted as before.
+    """
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
     if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:

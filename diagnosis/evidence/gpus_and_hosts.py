@@ -1,6 +1,6 @@
-"""What GPUs and hosts told: before, and now.
+"""Measurements of GPUs and hosts, before and now.
 
-Pure. Each function returns (before, now); None is what nobody told.
+Pure. Each function returns (before, now); None is unknown.
 """
 
 import numpy as np
@@ -16,13 +16,13 @@ def _both(case: Case) -> tuple[BoolArray, BoolArray]:
 
 
 def gpu_mean(case: Case, name: str) -> Pair:
-    """A GPU gauge's mean over the slow requests' GPUs."""
+    """Return a GPU gauge's mean over the slow requests' GPUs."""
     before, now = _both(case)
     return case.servers.gpus.mean(name, before), case.servers.gpus.mean(name, now)
 
 
 def gpu_share_with(case: Case, name: str) -> Pair:
-    """The share of samples in which a GPU told anything under this name, of those that tell."""
+    """Return the share of samples in which this text field is not empty."""
     before, now = _both(case)
     return _share_with(case, name, before), _share_with(case, name, now)
 
@@ -40,8 +40,11 @@ def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
 
 
 def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str | None]:
-    """How far the GPU that is least like its replica's others is from their median, as a ratio
-    of it, before and now; and which it is. None where a replica has one GPU."""
+    """Return the largest deviation of a GPU from its replica's other GPUs, before and now, and its
+    name.
+
+    The deviation is relative to the others' median. None if no replica has several GPUs.
+    """
     before, now = _both(case)
     apart, gpu = _farthest(case, name, now)
     if gpu is None:
@@ -92,7 +95,7 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
 
 
 def foreign_cpus(case: Case) -> Pair:
-    """CPUs of the host that neither API server nor engine use."""
+    """Return the host's CPU use by processes other than the API server and the engine."""
     (busy_before, busy_now) = case.rate("host_cpu_busy_s_total")
     (api_before, api_now) = case.rate("process_cpu_s_total")
     (core_before, core_now) = case.rate("core_cpu_s_total")

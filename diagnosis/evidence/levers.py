@@ -1,4 +1,4 @@
-"""Levers with the value in force and the one to try, where the server's start told it.
+"""Levers with the present value of a flag and the value to try, if the engine's start reports it.
 
 Pure.
 """
@@ -19,11 +19,11 @@ ARGUMENT_OF: Final = {
     "--max-cpu-loras": "lora.max_cpu_loras",
     "--speculative-config num_speculative_tokens": "speculative.num_speculative_tokens",
 }
-"""The argument that a flag sets, as the engine's start names it."""
+"""The engine argument that each flag sets."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:
-    """The value now in force at the slow requests' servers; None where nobody told it."""
+    """Return the present value at the slow requests' servers; None if no start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
         if start.at_unix_ns < case.question.window.to_unix_ns and (
@@ -34,7 +34,7 @@ def in_force(case: Case, flag: str) -> Argument | None:
 
 
 def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
-    """A lever on a flag: "512 → 1024" where the value is known, the flag alone where not."""
+    """Return a lever on a flag: "512 → 1024" if the value is known, else the flag alone."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -44,5 +44,5 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
 
 
 def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
-    """The lever only where the flag's value is known to be this."""
+    """Return the lever only if the flag is known to have this value."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

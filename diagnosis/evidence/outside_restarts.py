@@ -1,6 +1,6 @@
-"""What changed apart from where a server was away or not yet warm.
+"""Changes measured outside the times when a server was away or not yet warm.
 
-Pure. A restart brings misses and skew with it: what is no restart's is seen apart from it.
+Pure. A restart causes misses and skew. Changes that are not due to it appear outside its time.
 """
 
 from math import log
@@ -16,15 +16,18 @@ _FEWEST = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Whether prompts became longer over the window: a few huge ones are too few in a minute."""
+    """Return whether prompts became longer over the whole window: a minute has too few huge
+    ones."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 
 
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
-    """Of the share of the traffic that the slow requests' replicas get while no server is away:
-    the others get what it does not."""
+    """Log growth of the slow replicas' share of the traffic while no server is away.
+
+    While one is away, the others get its share.
+    """
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _FEWEST:
         return 0.0
@@ -39,6 +42,6 @@ def _share_of_slow_replicas(case: Case, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: Case) -> float:
-    """Of prefill that no cache spared, over the requests that no empty cache met."""
+    """Log growth of prefill due to misses, over the requests that did not meet an empty cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0

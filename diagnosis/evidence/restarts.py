@@ -1,4 +1,4 @@
-"""Starts of engines that bear on the slow requests.
+"""Engine starts that affect the slow requests.
 
 Pure.
 """
@@ -15,21 +15,21 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
-"""How long before the window a start may still be felt in it."""
+"""A start up to this long before the window may still affect it."""
 _WARM_S = 120.0
 _ENOUGH = 20
 _FEWEST = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""Times as many slow requests as in the baseline, and standard errors beyond that."""
+"""Standard errors beyond `_MORE` times the baseline's slow requests."""
 _LEAST_WARM_S = 15.0
 _AWAY_S = 30.0
-"""How long the others get a starting server's share, where nobody tells."""
+"""How long the other replicas serve a starting server's share, if this is not reported."""
 _PAUSE_S = 5.0
 
 
 def restarts(case: Case) -> list[EngineStart]:
-    """Starts in or just before the window of replicas that had been there in the baseline."""
+    """Return the starts in or just before the window, of replicas that served in the baseline."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -46,23 +46,25 @@ def restarts(case: Case) -> list[EngineStart]:
 
 
 def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """(n,) seconds from the nearest start of its own engine, or of any where that has none, to
-    each request; negative for those that came while the server was starting."""
+    """(n,) seconds from the nearest start of a request's engine to the request; negative before it.
+
+    If its own engine did not start, the nearest start of another replica counts.
+    """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)
     for start in started:
         own = requests.of_engine(start.replica, start.engine)
         apart = (at - start.at_unix_ns) / 1e9
-        # While one server is away, its requests are the others' load.
+        # While one server is away, the others serve its requests.
         felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
         nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
     return nearest
 
 
 def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
-    """How long after a start its queue is as it was before; two minutes at most."""
+    """Return how long after a start its queue is back to normal; at most two minutes."""
     engines, window = case.servers.engines, case.question.window
-    usual, _ = case.most("waiting")
+    usual, _ = case.p99("waiting")
     longest = 0.0
     for start in started:
         if start.replica not in engines.replica.values:
@@ -74,7 +76,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # The end of the first stretch of queueing, with a pause of some seconds allowed in it.
+        # The end of the first period of queueing; pauses of up to `_PAUSE_S` are allowed in it.
         end = _LEAST_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -87,14 +89,14 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: Case, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """(n,) the slow requests (or others) received while a server was away, or before it was
+    """(n,) whether each slow request (or other request) arrived while a server was away or not
     warm."""
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
 def cold(case: Case) -> BoolArray:
-    """(n,) the window's requests that a server met within two minutes of its start."""
+    """(n,) whether each of the window's requests met a server within two minutes of its start."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -108,7 +110,8 @@ def cold(case: Case) -> BoolArray:
 
 
 def while_a_server_was_away(case: Case) -> BoolArray:
-    """(n,) the window's requests that came while some server was away, or had just come back."""
+    """(n,) whether each of the window's requests arrived while a server was away or had just
+    returned."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -118,8 +121,11 @@ def while_a_server_was_away(case: Case) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Of each term's growth around starts, how much the slowest requests have that came at other
-    times: that is not the starts' doing. Empty where there are too few of those."""
+    """Return, by term, the share of the growth around starts that also appears at other times.
+
+    It is measured over the slowest requests of those times, and is not due to the starts. Empty if
+    there are too few such requests.
+    """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
     known = np.flatnonzero(np.isfinite(taken_s))
@@ -135,12 +141,12 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(elsewhere[place] / here[place]), 0.0), 1.0)
         for place, term in enumerate(TERMS)
-        if here[place] > 0 and not term.endswith("_stall")  # first shapes come late, too
+        if here[place] > 0 and not term.endswith("_stall")  # first batch shapes may come late
     }
 
 
 def new_configs(case: Case) -> tuple[str, ...]:
-    """Configurations of slow requests that the baseline did not know."""
+    """Return the configurations of slow requests that the baseline did not have."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
     found = [slow.values[code] for code in np.unique(slow.codes) if code >= 0]
@@ -148,8 +154,10 @@ def new_configs(case: Case) -> tuple[str, ...]:
 
 
 def deploys(case: Case) -> list[EngineStart]:
-    """The starts that brought a new configuration: of each replica the first with it. Who starts
-    again with the same arguments does so for another reason."""
+    """Return the starts that introduced a new configuration: the first with it on each engine.
+
+    A later start with the same arguments has another reason.
+    """
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
     for start in restarts(case):
@@ -161,9 +169,9 @@ def deploys(case: Case) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: Case) -> bool:
-    """Whether requests with a new configuration stay slower than before past its warm-up.
+    """Return whether requests with a new configuration stay slower than before after its warm-up.
 
-    The warm-up's own are the slowest as a rule, and say nothing of what comes after it.
+    The slowest requests mostly belong to the warm-up, and do not show what comes after it.
     """
     configs = new_configs(case)
     if not configs:

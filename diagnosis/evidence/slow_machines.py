@@ -1,7 +1,7 @@
-"""The machine's pace: what a slower GPU or CPU does to every part of a step alike.
+"""The machine's slowdown: what a slower GPU or CPU does to every part of a step.
 
-Pure. Which of the causes of a slow machine it is, its detectors tell from clocks, from the
-pattern of its GPUs and from who else is at work.
+Pure. The detectors of the single causes use clocks, GPU activity and foreign processes to tell
+which cause it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
-"""Times the baseline's pace: what two quiet hours differ by."""
+"""Slowdown that two ordinary hours may differ by."""
 _MOST_REPLICAS = 16
-"""Looked at one by one."""
+"""Number of replicas that are examined separately."""
 _STEADY = 0.5
-"""The median second's surplus over the mean's, for it to be no stall but the pace."""
+"""Minimum ratio of the median second's surplus to the mean's, for a slowdown instead of a stall."""
 
 
 def slowdown_of(case: Case) -> float | None:
-    """How many times slower the machine is; None where it is not, or nobody can tell."""
+    """Return how many times slower the machine is; None if it is not, or if this is unknown."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -35,16 +35,20 @@ def slowdown_of(case: Case) -> float | None:
 
 
 def steady_surplus(case: Case) -> bool:
-    """Whether steps take more than their work explains nearly all the time: a model of steps
-    that has not yet learnt the new pace calls a slow machine a stall."""
+    """Return whether steps take longer than their work explains nearly all the time.
+
+    A step model that has not yet adapted to a slower machine reports the slowdown as stalls.
+    """
     steady = steadiness(case)
     return steady is not None and steady > _STEADY
 
 
 def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
-    """The replicas of slow requests that are slower and show what a cause would, with how many
-    times slower each is: two machines may be slow for two reasons, and beside one that is quick
-    the middle request tells of neither."""
+    """Return the slow replicas that show a cause's evidence, with their slowdown.
+
+    Replicas are examined one by one: two machines may be slow for different reasons, and the median
+    request of a slow and a quick machine describes neither.
+    """
     alone = len(case.slow_replicas) <= 1
     found = {}
     for each in case.slow_replicas[:_MOST_REPLICAS]:
@@ -58,7 +62,7 @@ def slow_replicas_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str
 def weights_of_slow_replicas(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """The weights of machines so many times slower, for the requests that they served."""
+    """Return the weights of these slowdowns, for the requests that each replica served."""
     if len(case.slow_replicas) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -70,12 +74,11 @@ def weights_of_slow_replicas(
 
 
 def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArray]:
-    """The weights of a machine so many times slower."""
+    """Return the weights of a machine that is this many times slower."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
-    # A batch that is slower is also fuller: what it grew by, beyond the traffic's growth, is
-    # the pace's too.
+    # A slower batch is also fuller. Its growth beyond the traffic's growth belongs to the slowdown.
     load = max(case.demand.log_slow_replicas, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

@@ -1,4 +1,4 @@
-"""Where the engine's steps took longer than their work explains.
+"""Engine steps that took longer than their work explains.
 
 Pure.
 """
@@ -10,13 +10,13 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""Of a sample's time: less is the fit's noise."""
+"""Share of a sample's time below which a surplus is noise of the fit."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
-    """(n,) seconds that its engine stood still while a slow request waited for it.
+    """(n,) seconds that the engine stood still while each slow request waited for it.
 
-    Where it is not known which engine of its replica, the mean over them.
+    If the engine is unknown, the mean over the replica's engines.
     """
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
@@ -48,8 +48,8 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 
 
 def steadiness(case: Case) -> float | None:
-    """The surplus of the median hot sample over that of the mean one: near 1 where every second
-    shows the same, near 0 where few show all of it; None where there is none to speak of."""
+    """Return the surplus of the median hot sample over the mean: near 1 if every second shows it,
+    near 0 if few seconds have all of it; None if there is no noticeable surplus."""
     rise, busy = _hot(case)
     at_work = busy > 0.05
     if at_work.sum() < 5:
@@ -60,7 +60,7 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """The surplus over the time that the work explains, in the hot samples."""
+    """Return the surplus over the time that the work explains, in the hot samples."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -1,4 +1,4 @@
-"""Whose the traffic's growth is: everybody's, one tenant's flood, a few very long prompts.
+"""Attribute the growth of the traffic: to all tenants, one tenant's flood, or a few long prompts.
 
 Pure.
 """
@@ -18,32 +18,35 @@ _NOISE: Final = 0.08
 """A growth, or its logarithm, that an ordinary hour shows by chance."""
 
 _FLOOD_SHARE: Final = 0.35
-"""Of the rate's growth."""
+"""Minimum share of the rate's growth."""
 _MOST: Final = 0.6
-"""Of the tenants' growths, where the others' is but each minute's whim."""
+"""Minimum share of the tenants' growth if the others' growth is only fluctuation."""
 _FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHER_KIND: Final = 2.0
-"""Times the work of a tenant's usual request: what is more is another kind of traffic, and no
+"""Multiple of the tenant's usual request size beyond which it is a different kind of traffic, not a
 flood of the usual."""
 _OTHERS_GREW: Final = 1.3
-"""Times the baseline's rate: a flood comes in minutes, of which each is a little busier or not."""
+"""Growth of the other tenants' rate up to which it counts as fluctuation between minutes."""
 _WAITS: Final = 0.1
-"""Of the growth, how much is waiting where others wait."""
+"""Minimum share of the growth that is waiting."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
 
 _FEWEST: Final = 10
-"""Requests of a kind, for their mean and their median to be one."""
+"""Minimum number of requests for a mean or median."""
 _CHANCE_SHARE: Final = 0.25
-"""Of the prompts' growth: less is what means and medians differ by, by chance."""
+"""Share of the prompts' growth by which mean and median may differ by chance."""
 
 
 @cached_per_case
 def flooded(case: Case) -> bool:
-    """Whether one tenant makes the traffic grow, by more of what it always sends and by more than
-    the others' grew, and others wait behind it."""
+    """Return whether one tenant floods the servers.
+
+    It sends more of its usual requests, its traffic grew more than the others', and other requests
+    wait behind it.
+    """
     tenant = case.demand.tenant
     return (
         tenant is not None
@@ -58,9 +61,9 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """A tenant's growth that nobody waits behind is a fuller batch, and no flood."""
+    """Return whether others wait. A tenant's growth without waiting only fills the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
-        return False  # no part of these is spent waiting behind others
+        return False  # these have no waiting part
     waits = case.grown_s(*_WAITED_FOR)
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
@@ -69,8 +72,8 @@ def _others_wait(case: Case) -> bool:
 
 
 def all_tenants_share(case: Case) -> float:
-    """Of the rate's growth, what all tenants brought alike: what one brought beyond the others'
-    growth is its flood."""
+    """Return the share of the rate's growth common to all tenants; the rest is one tenant's
+    flood."""
     demand, tenant = case.demand, case.demand.tenant
     if tenant is None:
         return 1.0
@@ -86,8 +89,10 @@ def all_tenants_share(case: Case) -> float:
 
 @cached_per_case
 def few_prompts_share(case: Case) -> float:
-    """Of the tokens that prompts grew by, the share of a few very long ones: what the median
-    prompt did not grow by, or the prompts of all tenants but one; the rest is everybody's."""
+    """Return the share of the prompts' token growth that a few very long prompts cause.
+
+    That is what neither the median prompt nor the prompts of the other tenants grew by.
+    """
     mean = _growth(case, None, np.mean)
     if mean is None or mean <= _NOISE:
         return 0.0
@@ -101,7 +106,7 @@ def few_prompts_share(case: Case) -> float:
 
 
 def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
-    """Of all tenants' prompts but one's, as a ratio of what was; None where there are too few."""
+    """Growth ratio of prompt tokens, without one tenant; None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < _FEWEST:
         return None
@@ -117,13 +122,13 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
 
 
 def _heaviest_tenant(case: Case) -> str | None:
-    """The tenant whose prompts' tokens a second grew most."""
+    """Return the tenant whose prompt tokens per second grew most."""
     before, now = _rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)
 
 
 def driving_tenant(case: Case, tokens: str) -> str | None:
-    """The tenant that brought most of a growth of the traffic's tokens; None where no one did.
+    """Return the tenant that caused most of the growth of the traffic's tokens; None if no one did.
 
     Args:
         case: the question.
@@ -140,8 +145,10 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """For a mechanism's claim: where, the evidence and the first lever of who drives it; empty
-    where no single tenant does."""
+    """Return, for a claim, the driving tenant's label, evidence and first lever.
+
+    All are empty if no single tenant drives the growth.
+    """
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []
@@ -155,7 +162,7 @@ def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evide
 
 
 def _rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """By tenant, tokens a second before and now."""
+    """Tokens per second by tenant, before and now."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

@@ -1,4 +1,4 @@
-"""How detectors claim what waited: by the driver that each kind of waiting is blamed on.
+"""Weights of the waiting terms, by the drivers of each kind of wait.
 
 Pure.
 """
@@ -21,33 +21,33 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""What more sequences at a time bring: a wait for a place."""
+"""Terms of more sequences at a time: waiting for a place."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""And longer steps for those in one. That is decode_batch_growth's, whatever filled the batch
-with more work; it is another's where the same work merely stays longer, or is sent here."""
+"""Terms of a fuller batch: longer steps. They belong to decode_batch_growth if more work fills the
+batch, and to another cause if the same work stays longer or is routed here."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""What more prefill brings: a wait for a share of the step, and for others' in it."""
+"""Terms of more prefill: waiting for a share of the step, and others' prefill within it."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""What longer steps bring: the engine looks at what came only when the step under way is over."""
+"""Terms of longer steps: the engine accepts new requests only between two steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""What memory must be free for first."""
+"""Terms of waiting for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
-"""A logarithm, where that is of rates beyond two standard errors of their counts."""
+"""A logarithm beyond doubt; logarithms of rates are already reduced by two standard errors."""
 
 _AS_MUCH: Final = 1.0
-"""Times: more requests at a time bring about as much of both, at least."""
+"""More concurrent requests lengthen prefills and decodes by at least this ratio."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""What the API server has to do first."""
+"""Terms of the API server."""
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
-    """Weights of the queue's and of others' prefill's terms that these drivers brought about."""
+    """Return the weights of the waiting terms that these drivers cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -64,7 +64,7 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
             weights |= dict.fromkeys(terms, share)
     to_first_byte = case.question.metric is Metric.TTFT
     if "frontend" in weights and to_first_byte:
-        weights["delivery"] = weights["frontend"]  # the first byte waits for the same process
+        weights["delivery"] = weights["frontend"]  # the same process writes the first byte
     of_adapters = drivers.for_adapters(case)
     held = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if held and adapters_are_loading(case):
@@ -78,9 +78,11 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """What of each term a restart leaves to the traffic that it met: half of what longer prompts,
-    a load, a tenant's flood, a router's skew and a change of what is in the caches brought about,
-    where these are beyond doubt."""
+    """Return, by term, what a restart leaves to concurrent changes of the traffic.
+
+    That is half of what longer prompts, more load, a tenant's flood, a router's skew or cache
+    misses cause, if they are beyond doubt.
+    """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):
         sure.append(drivers.PROMPTS)
@@ -96,8 +98,11 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Of what more traffic costs the decodes, how much is told with its prefills: all where others
-    prefills stretch them half again as much as others' decodes, nothing where half as much."""
+    """Return the share of more traffic's cost to decodes that counts as prefill interference.
+
+    1 if others' prefills lengthen decodes at least twice as much as others' decodes do; 0 if at
+    most equally.
+    """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")
     )

@@ -1,8 +1,8 @@
-"""Since when a queue has been building: what is to blame for a wait came before it.
+"""Extend the time of the slow requests back to when the queue that they waited in began to build.
 
-Pure. Who waits a minute stands behind what came in the minutes before, and how the traffic was at
-the instant of its own arrival says nothing of that. While somebody waits without a pause, it is
-the same backlog (in queueing theory, a busy period).
+Pure. A request that waits for a minute stands behind the requests of the minutes before. The
+traffic at its own arrival does not explain that wait. As long as at least one request is waiting,
+it is the same backlog (a busy period in queueing theory).
 """
 
 import numpy as np
@@ -11,18 +11,18 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """The hot blocks, and those before each since its backlog began.
+    """Return the hot blocks, and the blocks before each since its backlog began.
 
     Args:
-        hot: (blocks,) where the slow requests came.
-        begun: (n,) when others began to wait, in blocks since the first.
-        ended: (n,) and when they no longer did.
+        hot: (blocks,) blocks with slow requests.
+        begun: (n,) when each request began to wait, in blocks since the first.
+        ended: (n,) when each stopped waiting.
     """
     if not begun.size:
         return hot
     order = np.argsort(begun, kind="stable")
     begun, ended = begun[order], np.maximum.accumulate(ended[order])
-    # A backlog begins with whoever came when nobody waited any more.
+    # A backlog begins with a request that arrives when no other waits.
     first = np.concatenate([[True], begun[1:] > ended[:-1]])
     since = begun[first][np.cumsum(first) - 1]
     found = hot.copy()

@@ -1,8 +1,8 @@
-"""A question with all that bears on it: what the detectors of causes look at.
+"""The case: a question with the requests and samples that the detectors examine.
 
-Pure. `Now` and `before` are told apart everywhere by the same rule: before is the baseline,
-now is the part of the window in which its slow requests lie (the hot blocks), so that an
-incident of five minutes in an hour is held against its own five minutes.
+Pure. `before` always means the baseline. `now` always means the part of the window that contains
+its slow requests (the hot blocks). So an incident of five minutes in an hour is measured over its
+own five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,19 +21,19 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Enough ordinary requests for a mean."""
+"""Number of ordinary requests that is enough for a mean."""
 _COVERED = 0.9
-"""Of the slow requests, how many the hot blocks hold."""
+"""Share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
 _LEAST_WAIT_S = 0.5
-"""Waiting that is over in less has no history."""
+"""A shorter wait has no backlog."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One question about requests and servers.
 
-    `now` and `before` are the requests of window and baseline; `slow` and `usual` their tails.
+    `now` and `before` are the requests of window and baseline; `slow` and `usual` are their tails.
     """
 
     question: Question
@@ -46,9 +46,9 @@ class Case:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """The one replica that is looked at, instead of all that hold slow requests."""
+    """Restricts the case to one replica instead of all replicas with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """What detectors share, by who found it out: several ask for the same."""
+    """Results that several detectors use, by the function that computed them."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -62,15 +62,16 @@ class Case:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """(n, len(TERMS)) what each slow request has beyond the usual tail."""
+        """(n, len(TERMS)) what each slow request has beyond the usual tail, in seconds."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Mean growth of terms over the slow requests, seconds; negative where they shrank."""
+        """Return the mean growth of terms over the slow requests, in seconds; negative if they
+        shrank."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, replica: str) -> "Case":
-        """The same question, of what servers and traffic show at one replica."""
+        """Return the same question, restricted to the servers and traffic of one replica."""
         found: Case = self.cache.setdefault(("at", replica), replace(self, only=replica, cache={}))
         return found
 
@@ -78,8 +79,8 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """(block_count,) the fewest blocks that hold nearly all slow requests, and those in which
-        the backlog grew that they stood behind."""
+        """(block_count,) the fewest blocks that contain nearly all slow requests, and the blocks in
+        which their backlog grew."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         held = np.cumsum(counts[order])
@@ -89,8 +90,11 @@ class Case:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """When the requests that waited longer than was usual began to, at the slow ones' replicas,
-        and when that ended: in blocks since the window began."""
+        """When requests at the slow replicas began and stopped waiting, in blocks since the window
+        began.
+
+        Only requests that waited longer than usual.
+        """
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
         waited = waited_s > max(usual_s, _LEAST_WAIT_S)
@@ -111,12 +115,12 @@ class Case:
 
     @property
     def hot_s(self) -> float:
-        """Seconds that the hot blocks last."""
+        """Length of the hot blocks in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
     def slow_replicas(self) -> tuple[str, ...]:
-        """The replicas that hold nearly all slow requests, most of them first."""
+        """The replicas that served nearly all slow requests, most affected first."""
         if self.only is not None:
             return (self.only,)
         replica = self.slow.label("replica")
@@ -133,14 +137,14 @@ class Case:
         """All requests of the hot blocks."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
-    # --- what the servers told ---------------------------------------------------------------
+    # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples) -> BoolArray:
-        """The samples of the slow requests' replicas in the hot blocks."""
+        """Select the samples of the slow replicas in the hot blocks."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples)
 
     def rows_before(self, samples: Samples) -> BoolArray:
-        """The samples of the same replicas in the baseline."""
+        """Select the samples of the same replicas in the baseline."""
         return _within(samples, self.question.baseline) & self._of_victims(samples)
 
     def _of_victims(self, samples: Samples) -> BoolArray:
@@ -149,25 +153,25 @@ class Case:
         return samples.replica.is_any(self.slow_replicas)
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
-        """An engine gauge before and now."""
+        """Return an engine gauge's mean before and now."""
         engines = self.servers.engines
         return engines.mean(name, self._engines_before), engines.mean(name, self._engines_now)
 
     def rate(self, name: str) -> tuple[float | None, float | None]:
-        """An engine counter's rise per second and reporting process before and now."""
+        """Return an engine counter's increase per second and reporting process, before and now."""
         engines = self.servers.engines
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """One engine counter's rise over another's before and now."""
+        """Return one engine counter's increase over another's, before and now."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
             engines.ratio(part, whole, self._engines_now),
         )
 
-    def most(self, name: str) -> tuple[float | None, float | None]:
-        """An engine gauge's 99th percentile before and now."""
+    def p99(self, name: str) -> tuple[float | None, float | None]:
+        """Return an engine gauge's 99th percentile before and now."""
         engines = self.servers.engines
         return (
             engines.quantile(name, 0.99, self._engines_before),
@@ -182,17 +186,17 @@ class Case:
     def _engines_before(self) -> BoolArray:
         return self.rows_before(self.servers.engines)
 
-    # --- what the requests told --------------------------------------------------------------
+    # --- what the requests report ------------------------------------------------------------
 
     def slow_means(self, name: str) -> tuple[float | None, float | None]:
-        """A column's mean over the baseline's slow requests, and over the window's."""
+        """Return a column's mean over the slow requests of the baseline and of the window."""
         return _mean(self.usual.number(name)), _mean(self.slow.number(name))
 
     def quantiles(self, name: str, q: float) -> tuple[float | None, float | None]:
-        """A column's quantile over all requests of the baseline, and of the hot blocks."""
+        """Return a column's quantile over all requests of the baseline and of the hot blocks."""
         return _quantile(self.before.number(name), q), _quantile(self.hot_requests.number(name), q)
 
-    # --- what was asked of them --------------------------------------------------------------
+    # --- traffic -----------------------------------------------------------------------------
 
     @cached_property
     def demand(self) -> Demand:
@@ -208,8 +212,8 @@ class Case:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds of the baseline since its first request: before that nobody may have listened,
-        and what is not known is no small traffic."""
+        """Seconds of the baseline since its first request. Before it, data may be missing, which
+        does not mean that there was little traffic."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -228,7 +232,8 @@ class Case:
 
     @cached_property
     def body(self) -> FloatArray:
-        """(len(TERMS),) what the ordinary request of the hot blocks has beyond the baseline's."""
+        """(len(TERMS),) what the mean ordinary request of the hot blocks has beyond the
+        baseline's."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -243,8 +248,10 @@ class Case:
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
-        """How many times longer the machine takes than before for the same own work: of prefill
-        and of decode, over the ordinary requests of the hot blocks."""
+        """How many times longer the machine takes for the same own work, in prefill and in decode.
+
+        Over the ordinary requests of the hot blocks.
+        """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))
         prompt, output = now.number("prompt_tokens"), now.number("output_tokens")
@@ -257,8 +264,10 @@ class Case:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The pace that prefill and decode share; of the one that is known, where one is: one of
-        them alone slower is not the machine's doing."""
+        """The slowdown common to prefill and decode, or that of the one that is known.
+
+        If only one of them is slower, the machine is not the cause.
+        """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 
 
@@ -305,7 +314,7 @@ def case_of(
     share: float,
     work: OwnWork,
 ) -> Case:
-    """Put a case together from the two stretches' tails."""
+    """Build a case from the tails of window and baseline."""
     slow, usual = tails
     return Case(
         question=question,

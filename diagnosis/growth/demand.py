@@ -1,7 +1,6 @@
-"""How the traffic changed: more requests, of whom, to where, and larger ones.
+"""How the traffic changed: request rate, tenants, replicas, and request sizes.
 
-Pure. Growth is told as a logarithm of a ratio, so that what multiplies (rate × prompt × share
-not cached) adds.
+Pure. Growth is the logarithm of a ratio, so that factors (rate × prompt × uncached share) add up.
 """
 
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _FEWEST: Final = 5
-"""Requests of a kind, for its rate to be one."""
+"""Minimum number of requests for a rate."""
 _ENOUGH: Final = 20
-"""And for their hits to be told."""
+"""Minimum number of requests for a hit ratio."""
 _MOST: Final = 0.6
-"""Of the growth of the rate, for what changed to be one tenant's."""
+"""Minimum share of the rate's growth for a change to be one tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +28,18 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """Of all tenants' growth, in (0, 1]."""
+    """Share of all tenants' growth, in (0, 1]."""
     size_ratio: float
-    """How many times the tokens of its usual request, prompt or answer, it sends now, beside what
-    the other tenants' grew by; 1 where it sends more of the same."""
+    """Growth of its median request (prompt or answer tokens) relative to the other tenants'.
+
+    1 means that it sends more requests of the same size.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Rates are requests per second; `log_*` are logarithms of now over before."""
+    """How the traffic changed. Rates are requests per second; `log_*` are logarithms of now over
+    before."""
 
     fleet_before_per_s: float
     fleet_now_per_s: float
@@ -46,13 +48,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Of the mean prompt's own prefill with the baseline's hits: attention makes a long one cost
-    more than its tokens say."""
+    """Of the prefill time of the mean prompt, at the baseline's hit ratio. Attention makes a long
+    prompt cost more than its tokens suggest."""
     log_uncached: float
-    """Of the mean prefill with now's hits over the same with the baseline's: a prompt that is
-    longer than any before is no miss."""
+    """Of the mean prefill time with the present hits over that with the baseline's. Prompts longer
+    than any before do not count as misses."""
     log_new_traffic_misses: float
-    """What the misses of one tenant's added requests add to that: nobody had them in a cache."""
+    """What the misses of one tenant's added requests contribute: their prompts were in no cache
+    before."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -61,14 +64,14 @@ class Demand:
     tenant: TenantGrowth | None
 
     log_fleet: float
-    """Of the whole fleet's rate; like the next, less two standard errors of the counts: slow
-    requests lie where there happen to be many."""
+    """Of the whole fleet's rate. Reduced by two standard errors of the counts, because slow
+    requests lie where many requests arrived by chance."""
     log_slow_replicas: float
-    """Of the rate at the slow requests' replicas."""
+    """Of the rate at the slow replicas, reduced in the same way."""
 
     @property
     def log_skew(self) -> float:
-        """Of the victims' share of the fleet's rate."""
+        """Of the slow replicas' share of the fleet's rate."""
         return self.log_slow_replicas - self.log_fleet if self.replicas > 1 else 0.0
 
     @property
@@ -78,7 +81,7 @@ class Demand:
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
-    """Whether a mean rose by more than chance and by more than a little: 3 standard errors, 5 %."""
+    """Return whether a mean rose by more than 3 standard errors and by more than 5 %."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < _FEWEST:
         return False
@@ -98,7 +101,7 @@ def demand_of(
     slow_replicas: tuple[str, ...],
     work: OwnWork,
 ) -> Demand:
-    """Hold the traffic of two stretches against each other."""
+    """Compare the traffic of two time ranges."""
     at_before, at_now = _at(before, slow_replicas), _at(now, slow_replicas)
     log_fleet = _log_of_rates(len(before), before_s, len(now), now_s)
     tenant = _tenant(before, before_s, now, now_s)
@@ -128,7 +131,7 @@ def demand_of(
 
 
 def _log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
-    """Nearer to 0 by two standard errors."""
+    """Log ratio of two rates, moved towards 0 by two standard errors."""
     if not (before and now and now_s > 0):
         return 0.0
     found = log(now / now_s / (before / before_s))
@@ -143,7 +146,7 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Of the mean own prefill with the hits there were, over the same with the baseline's."""
+    """Log of the mean own prefill time with the present hits over that with the baseline's hits."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -152,8 +155,10 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
-    """Of the misses, what a tenant's added requests bring that nobody else shows: what was never
-    sent before is in no cache, and is missed by none; it is more to compute."""
+    """Return the part of the misses that only one tenant's added requests show.
+
+    A prompt that was never sent before is in no cache. It is more work, not a cache miss.
+    """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:
         return 0.0
@@ -215,7 +220,7 @@ def _tenant(before: Requests, before_s: float, now: Requests, now_s: float) -> T
 
 
 def _size_ratio(tokens: str, tenant: str, before: Requests, now: Requests) -> float:
-    """The middle request tells: a few huge ones may come with a flood of usual ones."""
+    """Uses the median request: a few huge ones may accompany a flood of usual ones."""
     grew_by = []
     for own in (True, False):
         was, is_ = (

@@ -1,9 +1,9 @@
-"""How long a request's own work takes, learnt from the baseline's requests.
+"""Model how long a request's own work takes, fitted to the baseline's requests.
 
-Pure. Own prefill is g + α·u + κ·q, with u the prompt tokens computed and q = u·(prompt − u/2)
-their attention; own decode is (γ + β·c)·n, with n tokens after the first and c the mean context
-they read. Fitted to the baseline, it says what a request of now would have taken then: what is
-beyond that is a slower machine, and what another prompt or another hit ratio cost is told apart.
+Pure. Own prefill is g + α·u + κ·q, with u the prompt tokens computed and q = u·(prompt − u/2) their
+attention. Own decode is (γ + β·c)·n, with n tokens after the first and c the mean context that they
+read. The fit predicts what a present request would have taken in the baseline. Time beyond that is
+a slower machine; the costs of a longer prompt or a lower hit ratio are separated.
 
 Non-negative least squares by its normal equations, over two or three columns.
 """
@@ -17,31 +17,32 @@ from numpy.typing import NDArray
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
-"""Enough for three coefficients; more would only take longer."""
+"""Enough rows for three coefficients; more only take longer."""
 _FEWEST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """What the baseline taught. Coefficients are seconds; None where it could teach nothing."""
+    """The fitted coefficients in seconds; None if the baseline has too little data."""
 
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean cached tokens of a prompt, by the bit length of its tokens; NaN where few were seen."""
+    """Mean cached tokens of a prompt, by the bit length of its token count; NaN if there were
+    few."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
-        """(n,) own prefill on the baseline's machine; NaN where it is not known."""
+        """(n,) own prefill time on the baseline's machine; NaN if unknown."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
         return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
-        """(n,) own decode on the baseline's machine; NaN where it is not known."""
+        """(n,) own decode time on the baseline's machine; NaN if unknown."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
@@ -50,21 +51,21 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """(n,) what the baseline's hits would have spared of such prompts; of a size that the
-        baseline did not have, what was spared: nobody can say that it should have been more."""
+        """(n,) cached tokens at the baseline's hit ratio. For prompt sizes that the baseline lacks,
+        the observed number is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """(n,) own prefill on the baseline's machine with the baseline's hits."""
+        """(n,) own prefill time on the baseline's machine with the baseline's hits."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
 
     def seen(self, requests: Requests) -> BoolArray:
-        """(n,) whether the baseline had requests of such a prompt and such an answer: outside of
-        what was seen the coefficients are a guess."""
+        """(n,) whether the baseline had requests of this size. Outside its range, the coefficients
+        are extrapolated."""
         uncached, output = uncached_tokens(requests), requests.number("output_tokens")
         return np.asarray(
             (uncached >= self.uncached_range[0])
@@ -84,13 +85,13 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """(n,) prompt tokens that had to be computed; all of them where no hit was told."""
+    """(n,) prompt tokens that had to be computed; all of them if no hit is reported."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
 
 def fit_own_work(baseline: Requests) -> OwnWork:
-    """Learn from a stretch of requests."""
+    """Fit the model to the baseline's requests."""
     rows = _spread(np.arange(len(baseline)))
     some = baseline.rows(rows)
     prompt, uncached = some.number("prompt_tokens"), uncached_tokens(some)
@@ -139,7 +140,7 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
 
 
 def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
-    """Non-negative least squares, reweighted twice towards the relative error of the middle."""
+    """Non-negative least squares, reweighted twice towards the relative error of the median."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
     if known.sum() < _FEWEST:
         return None
@@ -154,7 +155,7 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """The best non-negative coefficients among all choices of which are zero."""
+    """Return the best non-negative coefficients over all choices of which are zero."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

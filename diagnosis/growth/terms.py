@@ -1,12 +1,12 @@
-"""What each slow request has beyond the baseline's slow ones, by mechanism.
+"""Divide what each slow request has beyond the baseline's slow requests into terms, by mechanism.
 
-Pure. The parts of a row, with three told apart further: own prefill into more prompt, fewer
-hits and a slower machine; own decode into longer answers and slower tokens. Each request's
-terms sum to its latency less the mean of the baseline's tail, so their means sum to the gap.
+Pure. The terms are the parts of a row, with own prefill split into longer prompt, fewer hits and
+slower machine, and own decode into longer answer and slower tokens. Each request's terms sum to its
+latency minus the mean of the baseline's tail, so their means sum to the gap.
 
-Why tail against tail: against the baseline's middle, the usual tail (its long prompts, its
-long answers) would be explained along with what is new.
-Source: the decode split is Δ(n·tpot) = Δn·tpot₀ + n·Δtpot.
+The tail is compared with the tail: against the baseline's median, the usual tail (its long prompts
+and answers) would be explained together with what is new. Source: the decode split is Δ(n·tpot) =
+Δn·tpot₀ + n·Δtpot.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, split_s
 from diagnosis.question import Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""Terms beside the parts: more prompt tokens, fewer of them cached, more output tokens.
-`prefill_own` and `decode_own` then hold what is left of them: the machine's pace."""
+"""Terms in addition to the parts: more prompt tokens, fewer of them cached, more output tokens.
+`prefill_own` and `decode_own` contain the rest: the machine's slowdown."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -31,9 +31,11 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Whether the traffic's prompts and answers became longer, over all its requests. Where they
-    did not, slow requests that are longer than the baseline's slow ones are so by what slows long
-    ones down: their length is then told with that."""
+    """Whether prompts and answers became longer over all requests.
+
+    If they did not, slow requests are longer only because their cause delays long requests most.
+    Their length is then attributed to that cause.
+    """
 
     prompts_grew: bool
     outputs_grew: bool
@@ -42,13 +44,13 @@ class Workload:
 def excess_s(
     now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: Workload
 ) -> FloatArray:
-    """(n, len(TERMS)) seconds of each term of each request of `now`'s tail.
+    """(n, len(TERMS)) seconds of each term of each slow request.
 
     Args:
         now: the slow requests to explain.
         baseline: the baseline's slow requests.
-        metric: of which latency.
-        work: learnt from all of the baseline's requests.
+        metric: which latency.
+        work: the model fitted to all of the baseline's requests.
         workload: how the traffic changed.
     """
     terms = np.zeros((len(now), len(TERMS)))
@@ -79,8 +81,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # Of more tokens than the baseline ever computed, the estimate is a guess: what it is off by
-    # is not the machine's, but of what made them so many.
+    # Beyond the range of the baseline, the estimate is an extrapolation. Its error is attributed to
+    # what increased the tokens, not to the machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -90,7 +92,7 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Give the prompts' length to misses and pace, as far as these grew."""
+    """Add the prompts' length to misses and slowdown, in proportion to their growth."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

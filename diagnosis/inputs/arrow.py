@@ -1,6 +1,6 @@
-"""Arrow tables, as the store gives them, to the columns of this part.
+"""Convert the store's Arrow tables to the columns of `diagnosis.inputs`.
 
-Pure. A null becomes NaN here. Labels are dictionary-encoded, whichever way they come.
+Pure. A null becomes NaN. Labels become dictionary-encoded.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from diagnosis.inputs.servers import Samples, Servers, no_samples
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
-"""What an explanation reads of each request, of those that the store has."""
+"""The columns of each request that an explanation reads."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 
 
 def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
-    """Requests from a table that has at least `received_unix_ns`; other columns may lack.
+    """Read requests from a table. `received_unix_ns` is required, other columns are optional.
 
     Args:
-        table: a row per request.
-        beside: columns that are read as labels beside the usual ones, whatever their type.
+        table: one row per request.
+        beside: additional columns to read as labels, whatever their type.
     """
     names = table.column_names
     return Requests(
@@ -36,7 +36,7 @@ def requests_of(table: pa.Table, beside: Sequence[str] = ()) -> Requests:
 
 
 def samples_of(table: pa.Table) -> Samples:
-    """Samples of engines or GPUs from a table that has at least `at_unix_ns` and `replica`."""
+    """Read engine or GPU samples from a table. `at_unix_ns` and `replica` are required."""
     if not table.num_rows:
         return no_samples()
     numbers, texts = {}, {}
@@ -60,7 +60,7 @@ def samples_of(table: pa.Table) -> Samples:
 def servers_of(
     engines: pa.Table, gpus: pa.Table | None = None, starts: Sequence[EngineStart] = ()
 ) -> Servers:
-    """All that the servers told."""
+    """Combine engine samples, GPU samples and engine starts."""
     return Servers(samples_of(engines), no_samples() if gpus is None else samples_of(gpus), starts)
 
 

@@ -1,8 +1,8 @@
-"""What the data says against itself.
+"""Check the data for contradictions with Little's law.
 
-Pure. Little's law: the requests waiting, in the mean, are the rate at which they come times the
-time they wait. The engines tell the one, the requests' rows the others; where they part, rows
-are missing or clocks are wrong, and no explanation from them is to be trusted.
+Pure. Little's law: the mean number of waiting requests is the arrival rate times the waiting time.
+Engines report the number, requests report the time. If the two disagree, rows are missing or clocks
+are wrong, and an explanation of this data is not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -16,40 +16,42 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Of the larger one, how far the two may be apart, beyond what samples miss between them."""
+"""Allowed difference, as a share of the larger value, in addition to the sampling error."""
 ERRORS: Final = 4.0
-"""Standard errors of the samples' mean; neighbours are alike, so each is worth less than one."""
+"""Allowed difference in standard errors of the samples' mean. Neighbouring samples are correlated,
+so the factor is large."""
 WAITING: Final = 1.0
-"""Requests waiting in the mean: of fewer, a sample each second says too little."""
+"""Mean number of waiting requests below which one sample per second is too coarse to compare."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
-    """Sentences, one for each replica whose queue does not add up.
+    """Return one sentence for each replica whose queue contradicts its requests.
 
     Args:
-        requests: those of the window, and those before that may have waited into it.
-        engines: their samples.
-        window: what is held against each other.
+        requests: those of the window, and earlier ones that may still wait in it.
+        engines: engine samples.
+        window: the time range to compare.
     """
     found = []
     waited_s = _waited_within_s(requests, window)
     inside = (engines.at_unix_ns >= window.from_unix_ns) & (engines.at_unix_ns < window.to_unix_ns)
     replica = requests.label("replica")
     for name in replica.values:
-        told = _waiting(engines, inside, name)
+        sampled = _waiting(engines, inside, name)
         counted = float(waited_s[replica.is_value(name)].sum()) / window.seconds
-        if told is None or max(told.mean, counted) < WAITING:
+        if sampled is None or max(sampled.mean, counted) < WAITING:
             continue
-        if abs(told.mean - counted) > OFF * max(told.mean, counted) + ERRORS * told.error:
+        if abs(sampled.mean - counted) > OFF * max(sampled.mean, counted) + ERRORS * sampled.error:
             found.append(
-                f"{name} says that {told.mean:.1f} requests waited in the mean, its requests add up"
-                f" to {counted:.1f}: some are missing, still running, or a clock is off."
+                f"{name} reports {sampled.mean:.1f} waiting requests on average, but its requests"
+                f" add up to {counted:.1f}: some are missing or still running, or a clock is wrong."
             )
     return found
 
 
 def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """(n,) how much of its wait lies in the window; what lies outside the samples don't tell."""
+    """(n,) seconds that each request waited within the window; the samples cover nothing
+    outside."""
     received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s
@@ -66,7 +68,7 @@ class _WaitingMean(NamedTuple):
 
 
 def _waiting(engines: Samples, inside: BoolArray, replica: str) -> _WaitingMean | None:
-    """Requests waiting at a replica, in the mean of time, over all its engines."""
+    """Mean number of requests waiting at a replica, summed over its engines."""
     if replica not in engines.replica.values:
         return None
     rows = inside & (engines.replica.codes == engines.replica.values.index(replica))

@@ -1,7 +1,7 @@
-"""The requests of a stretch of time as columns.
+"""Requests of a time range, as columns.
 
-Pure. Arrays in, arrays out; a million requests are thirty arrays, never a million objects.
-An unknown number is NaN here and only here: it takes part in no sum.
+Pure. A million requests are thirty arrays, not a million objects. Here, and only here, an unknown
+number is NaN; it takes part in no sum.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ _Column = TypeVar("_Column")
 _Given = TypeVar("_Given")
 
 LABELS = ("outcome", "model", "lora", "route", "tenant", "region", "replica", "config", "operation")
-"""What a request is known by; a caller may leave any out."""
+"""The labels of a request. A caller may omit any."""
 
 NUMBERS = (
     *("frontend_s", "handoff_s", "queue_s", "prefill_s", "decode_s", "delivery_s"),
@@ -34,31 +34,31 @@ NUMBERS = (
     "others_prefill_tokens_max",
     "engine",
 )
-"""What is measured of a request, in the unit its name says; a caller may leave any out."""
+"""The measurements of a request, in the unit that the name gives. A caller may omit any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of names: `values[codes[i]]` is the i-th; −1 is unknown."""
+    """A column of names: `values[codes[i]]` is the i-th. A code of −1 is unknown."""
 
     codes: NDArray[np.int32]
     values: tuple[str, ...]
 
     def is_value(self, value: str) -> BoolArray:
-        """Which rows bear it."""
+        """(n,) whether each row has this value."""
         if value not in self.values:
             return np.zeros(self.codes.size, dtype=np.bool_)
         return np.asarray(self.codes == self.values.index(value))
 
     def is_any(self, values: Collection[str]) -> BoolArray:
-        """Which rows bear one of them."""
+        """(n,) whether each row has one of these values."""
         places = [place for place, name in enumerate(self.values) if name in values]
         return np.isin(self.codes, places)
 
 
 class LazyColumns(Mapping[str, _Column]):
-    """Columns, each made of another when it is first asked for. Of thirty that a request has, a
-    question about a million of them takes five."""
+    """Columns that are converted on first use. A request has thirty columns; a question uses about
+    five."""
 
     def __init__(self, given: Mapping[str, _Given], make: Callable[[_Given], _Column]) -> None:
         self._given: Mapping[str, Any] = given
@@ -79,10 +79,10 @@ class LazyColumns(Mapping[str, _Column]):
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests in any order, each column of the same length.
+    """Requests in any order; all columns have the same length.
 
     Raises:
-        ValueError: columns of different lengths, or one of no known name.
+        ValueError: columns differ in length, or a name is unknown.
     """
 
     received_unix_ns: IntArray
@@ -108,18 +108,21 @@ class Requests:
         return int(self.received_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """A column of numbers; all NaN where the caller has none of that name."""
+        """Return a column of numbers; all NaN if the caller has no column of that name."""
         found = self.numbers.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
     def label(self, name: str) -> Labels:
-        """A column of names; all unknown where the caller has none of that name."""
+        """Return a column of names; all unknown if the caller has no column of that name."""
         found = self.labels.get(name)
         return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
-        """(n,) which were served by an engine of a replica: those whose engine is not known count
-        for each. None: by any of the replica."""
+        """(n,) whether each request was served by this engine of a replica, or by any engine if
+        None.
+
+        A request whose engine is unknown counts for every engine of its replica.
+        """
         there = self.label("replica").is_value(replica)
         if engine is None:
             return there
@@ -127,7 +130,7 @@ class Requests:
         return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
-        """Some of them, in the order asked for."""
+        """Return the selected requests, in the order given."""
         return Requests(
             self.received_unix_ns[chosen],
             LazyColumns(self.numbers, lambda values: values[chosen]),
@@ -135,7 +138,8 @@ class Requests:
         )
 
     def matching(self, where: Mapping[str, str | None]) -> BoolArray:
-        """(n,) which of them have these labels; a value of None means that it is unknown."""
+        """(n,) whether each request has these labels. None selects requests whose label is
+        unknown."""
         found = np.ones(len(self), dtype=np.bool_)
         for name, value in where.items():
             label = self.label(name)
@@ -143,7 +147,7 @@ class Requests:
         return found
 
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
-        """Those received in [from, to)."""
+        """Return the requests received in [from, to)."""
         at = self.received_unix_ns
         if at.size and (np.diff(at) >= 0).all():  # as the store has them: no copy is needed
             low, high = np.searchsorted(at, [from_unix_ns, to_unix_ns])

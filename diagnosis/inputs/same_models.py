@@ -1,7 +1,8 @@
-"""The requests that compete with those asked about: everybody's at servers of the same models.
+"""Select the requests that compete with those in question: all requests to servers of the same
+models.
 
-Pure. What another tenant sends to the same servers is evidence; what is sent to servers of other
-models is not, and would pass for a skew of the router.
+Pure. Another tenant's requests to the same servers are evidence. Requests to servers of other
+models are not; they would look like a skew of the router.
 """
 
 import numpy as np
@@ -13,9 +14,10 @@ from diagnosis.question import Question
 def same_model_requests(
     now: Requests, before: Requests, question: Question
 ) -> tuple[Requests, Requests]:
-    """Window and baseline, without the requests for models that no server of the asked ones has.
+    """Return window and baseline without the requests for models of unrelated servers.
 
-    A server is known by its replica. Where nothing was asked of whom, all are theirs.
+    Servers are identified by their replica. Without a filter in the question, all requests are
+    returned.
     """
     if not question.where:
         return now, before

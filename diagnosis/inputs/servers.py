@@ -1,7 +1,7 @@
-"""What the servers told while the requests ran: engines, GPUs, starts.
+"""Engine samples, GPU samples and engine starts, as columns.
 
-Pure. A counter is told as its total since a start; what happened in a stretch of time is the
-sum of the rises between neighbouring samples of the same process and start.
+Pure. Counters are totals since a start. The increase over a time range is the sum of the rises
+between neighbouring samples of the same process and start.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from telemetry.starts import EngineStart
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of engines or of GPUs, in the order of time.
+    """Engine or GPU samples in order of time.
 
-    `series` numbers what a counter belongs to: replica, engine or GPU, process, start.
+    `series` identifies what a counter belongs to: replica, engine or GPU, process, start.
     """
 
     at_unix_ns: IntArray
@@ -28,19 +28,21 @@ class Samples:
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """What was asked for: many detectors ask for the same."""
+    """Cache: several detectors use the same counter."""
 
     def __len__(self) -> int:
         return int(self.at_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """A column; all NaN where nobody told it."""
+        """Return a column; all NaN if no sample reports it."""
         found = self.numbers.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
     def rises(self, name: str) -> FloatArray:
-        """(n,) how much a counter rose since the sample before of the same series; NaN for
-        the first of a series, and where it is not told."""
+        """(n,) the counter's increase since the previous sample of the same series.
+
+        NaN for the first sample of a series and where the counter is not reported.
+        """
         known = self._rises.get(name)
         if known is not None:
             return known
@@ -56,12 +58,12 @@ class Samples:
 
     @cached_property
     def _order(self) -> IntArray:
-        """Of each series by time."""
+        """Row numbers by series, then time."""
         return np.lexsort((self.at_unix_ns, self.series))
 
     @cached_property
     def spans_s(self) -> FloatArray:
-        """(n,) seconds since the sample before of the same series; NaN for the first."""
+        """(n,) seconds since the previous sample of the same series; NaN for the first."""
         order = self._order
         at, series = self.at_unix_ns[order], self.series[order]
         spans = np.full(at.size, np.nan)
@@ -70,41 +72,43 @@ class Samples:
         return spans
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
-        """A counter's rise per second over the chosen samples; None where nobody told it."""
+        """Return a counter's increase per second over the selected samples; None if not
+        reported."""
         rise, spans = self.rises(name)[rows], self.spans_s[rows]
         known = np.isfinite(rise) & np.isfinite(spans)
         seconds = float(spans[known].sum())
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """One counter's rise over another's; None where the other did not rise."""
+        """Return one counter's increase divided by another's; None if the divisor did not
+        increase."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())
         return float(above[known].sum()) / total if total > 0 else None
 
     def mean(self, name: str, rows: BoolArray) -> float | None:
-        """A gauge's mean over the chosen samples; None where nobody told it."""
+        """Return a gauge's mean over the selected samples; None if not reported."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(values.mean()) if values.size else None
 
     def quantile(self, name: str, q: float, rows: BoolArray) -> float | None:
-        """A gauge's quantile over the chosen samples; None where nobody told it."""
+        """Return a gauge's quantile over the selected samples; None if not reported."""
         values = self.number(name)[rows]
         values = values[np.isfinite(values)]
         return float(np.quantile(values, q)) if values.size else None
 
 
 def no_samples() -> Samples:
-    """Nobody told anything."""
+    """Return an empty `Samples`."""
     nothing: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     return Samples(nothing, Labels(np.zeros(0, dtype=np.int32), ()), nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """All that the servers told."""
+    """Samples and starts of the servers in question."""
 
     engines: Samples = field(default_factory=no_samples)
     gpus: Samples = field(default_factory=no_samples)

@@ -28,7 +28,8 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question
 
 FEWEST: Final = 30
-"""The least number of requests in each stretch. With fewer, one slow request is more than 3 %."""
+"""The smallest number of requests in each time range. Below it, one slow request is more than 3
+%."""
 
 CRITICAL_Z: Final = 1.645
 """Standard errors of a one-sided test: if nothing changed, one test in 20 finds a rise by chance.
@@ -36,12 +37,12 @@ The test is made only if the window misses its target, so the requests of a fals
 all the same."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""The share of the baseline's requests that must meet a threshold for it to be used. A threshold
-that most of the usual traffic breaks does not separate usual from slow. Unless even more requests
-break it now, the size of the growth decides instead."""
+"""The smallest share of the baseline's requests that must meet a threshold for it to be used. A
+threshold that most of the usual traffic breaks does not separate usual from slow. It is still used
+if even more requests break it now; otherwise the size of the growth decides."""
 
 _BLOCKS: Final = 12
-"""The baseline is cut into at least so many blocks of at most a minute, as for the tail's
+"""Minimum number of blocks of at most a minute that the baseline is cut into, as for the tail's
 interval."""
 _BLOCK_S: Final = 60.0
 
@@ -75,11 +76,11 @@ class Attainment:
     requests: int
     slow: int
     standard_errors: float
-    """By how many the slow share rose."""
+    """Increase of the slow share, in standard errors."""
 
     @property
     def decides(self) -> bool:
-        """Whether its counts decide: that somebody was hurt, or that nobody was."""
+        """Whether these counts decide if there is an incident."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )
@@ -90,35 +91,35 @@ class Attainment:
 
     @property
     def attained_ratio(self) -> float:
-        """The share of the window's requests that kept the threshold."""
+        """The share of the window's requests within the threshold."""
         return 1.0 - self.slow / self.requests if self.requests else 1.0
 
     @property
     def baseline_attained_ratio(self) -> float:
-        """The share of the baseline's."""
+        """The share of the baseline's requests within the threshold."""
         return 1.0 - self.baseline_slow / self.baseline_requests if self.baseline_requests else 1.0
 
     @property
     def missed(self) -> bool:
-        """Whether more requests of the window are slow than the target allows."""
+        """Whether more of the window's requests are slow than the target allows."""
         return self.slow > self.budget * self.requests
 
     @property
     def fell(self) -> bool:
-        """Whether the window misses the target and the fall is beyond chance."""
+        """Whether the window misses the target and the increase is beyond chance."""
         return self._enough and self.missed and self.standard_errors > CRITICAL_Z
 
 
 def attainment(
     now: Requests, before: Requests, question: Question, threshold: Threshold
 ) -> Attainment:
-    """Count one objective's slow requests in both stretches.
+    """Count one objective's slow requests in window and baseline.
 
     Args:
         now: the window's requests.
         before: the baseline's.
-        question: which latency, of whose requests.
-        threshold: the objective's.
+        question: which latency, of which requests.
+        threshold: the objective's threshold.
     """
     slow_now, counted_now = _slow(now, question, threshold)
     slow_before, counted_before = _slow(before, question, threshold)
@@ -147,7 +148,8 @@ def _slow(
     slow = latency > threshold.seconds
     counted = np.isfinite(latency)
     if question.metric in (Metric.TTFT, Metric.E2E, Metric.QUEUE):
-        # A client that left before the threshold shows nothing; one that left after it was hurt.
+        # A client that left before the threshold gives no information. One that left after it
+        # waited longer than the threshold.
         left = requests.label("outcome").is_value("abort") & ~counted
         left &= requests.number("e2e_s") > threshold.seconds
         if question.metric is Metric.TTFT:
@@ -157,7 +159,8 @@ def _slow(
 
 
 def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, seconds: float) -> float:
-    """How many dependent requests are worth one independent one; 1 at least."""
+    """Return how many dependent requests carry the information of one independent request; at least
+    1."""
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0
@@ -175,8 +178,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """By how many standard errors the slow share rose from the first to the second stretch;
-    negative where it fell."""
+    """Return the increase of the slow share in standard errors; negative if it fell."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

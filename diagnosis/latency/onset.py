@@ -1,10 +1,10 @@
-"""When it began: the one change of level that best splits the window's slow requests.
+"""Find when a latency began to grow: the one change that best splits the window's slow requests.
 
-Pure. Each block of time has so many requests, and so many of them slower than the baseline's
-tail begins; the split in two stretches of constant probability with the highest likelihood is
-the change. It is told only where it beats no change by far.
+Pure. For each block of time, count the requests and those slower than the start of the baseline's
+tail. The onset is the split into two parts of constant probability with the highest likelihood. It
+is returned only if it beats the hypothesis of no change clearly.
 
-Source: likelihood ratio for a change in a binomial proportion; the penalty is Schwarz's.
+Source: likelihood ratio for a change in a binomial proportion; Schwarz's penalty.
 """
 
 from typing import Final
@@ -16,11 +16,11 @@ from diagnosis.latency.tail import Stretch
 from diagnosis.question import Span
 
 USUAL: Final = 3.0
-"""Times the baseline's share of slow requests: before the beginning there are no more."""
+"""Before the onset, the share of slow requests is at most this multiple of the baseline's."""
 
 
 def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
-    """When the window's slow requests became more than usual; None where they were so all along."""
+    """Return when slow requests became more frequent than usual; None if they were so all along."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)
@@ -36,7 +36,7 @@ def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> i
 
 
 def _change(bad: FloatArray, whole: FloatArray) -> int | None:
-    """The block from which on there are more slow requests; None where there is no such."""
+    """Return the first block of the period with more slow requests; None if there is no change."""
     bad_before, all_before = np.cumsum(bad)[:-1], np.cumsum(whole)[:-1]
     bad_after, all_after = bad.sum() - bad_before, whole.sum() - all_before
     gain = (
@@ -52,7 +52,7 @@ def _change(bad: FloatArray, whole: FloatArray) -> int | None:
 
 
 def _likelihood(bad: FloatArray, whole: FloatArray) -> FloatArray:
-    """(n,) the log likelihood of so many bad of so many, at their own ratio."""
+    """(n,) log likelihood of `bad` slow requests of `whole`, at their own ratio."""
     good = whole - bad
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.where(bad > 0, bad * np.log(bad / whole), 0.0)

@@ -1,7 +1,7 @@
-"""What a latency consists of: parts that sum to it, for each request.
+"""Split latencies into parts that sum to them.
 
-Pure. The parts are the row's own accounts; nothing is estimated, with one exception that
-says so: of the longest gap between two tokens.
+Pure. The parts are the row's own accounts. Nothing is estimated, except for the longest gap between
+two tokens.
 """
 
 from typing import Final
@@ -23,20 +23,20 @@ PARTS: Final = (
     "delivery",
     "unsplit",
 )
-"""`handoff` is the wait until the engine notes a request, which it does between two steps;
-`unsplit` is what no ledger split: of a phase, or of the whole."""
+"""`handoff` is the wait until the engine accepts a request, which happens between two steps.
+`unsplit` is time that no ledger split: of a phase, or of the whole."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
 PHASE: Final = {part: "frontend" if part == "handoff" else part.split("_")[0] for part in PARTS}
-"""The phase that a part lies in."""
+"""The phase of each part."""
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """(n,) the latency in seconds; NaN where it is unknown or undefined for the request.
+    """(n,) the latency in seconds; NaN where unknown or undefined.
 
-    TTFT only of answers that were streamed: the first byte of the others is their last. TPOT
-    and E2E only of whole answers: one that was cut short is not a quick one.
+    TTFT is defined for streamed answers only: otherwise the first byte is also the last. TPOT and
+    E2E are defined for complete answers only.
     """
     number = requests.number
     if metric is Metric.TTFT:
@@ -54,7 +54,7 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def selected_latency_s(requests: Requests, question: Question) -> FloatArray:
-    """(n,) the latency of the requests that are asked about; NaN for all others."""
+    """(n,) the latency of the requests that the question selects; NaN for all others."""
     latency = latency_s(requests, question.metric)
     if not question.where:
         return latency
@@ -71,9 +71,9 @@ def _answered(requests: Requests) -> BoolArray:
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
     """(n, len(PARTS)) seconds of each part; every row sums to `latency_s`.
 
-    Of ITL max the row tells no parts. The gap is filled with what interrupts a decode, rarest
-    first (preemption, stall, others' prefill: each as much as the whole decode had of it), and
-    the rest is a common step: an upper bound of the rare ones' share in it.
+    The row has no parts for ITL max. The gap is filled with the interruptions of the decode, rarest
+    first (preemption, stall, others' prefill; each up to its total over the decode). The rest is an
+    ordinary step. So the share of the rare parts is an upper bound.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))
@@ -94,7 +94,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_phase(requests, "decode", STEP_PARTS, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # What the phases leave is delivery; where they are unknown, all of it is unsplit.
+    # What the phases do not cover is delivery. If they are unknown, all of it is unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in (Metric.TTFT, Metric.E2E)
@@ -109,7 +109,7 @@ def _fill_phase(requests: Requests, phase: str, inside: tuple[str, ...], parts: 
     known = np.isfinite(split).all(axis=1)
     for place, part in enumerate(inside):
         parts[:, PART_INDEX[f"{phase}_{part}"]] = np.where(known, split[:, place], 0.0)
-    # What rounding left between the parts and the phase is the phase's own too.
+    # The rounding error between the parts and the phase belongs to the phase as well.
     parts[:, PART_INDEX[f"{phase}_unsplit"]] = whole - np.where(known, split.sum(axis=1), 0.0)
 
 

@@ -1,8 +1,9 @@
-"""Who was hit more than their share: risk ratios over labels and sizes, alone and combined.
+"""Find the groups of requests that are slow more often than the rest: risk ratios over labels and
+sizes.
 
-Pure. The risk ratio of a value is how much likelier a request that bears it is to be slow than
-one that doesn't. Combinations, to order three, are told only where they beat each of their
-parts; chance is kept out by controlling the rate of false discoveries over all that was tested.
+Pure. The risk ratio of a value is the probability of being slow with it, divided by the probability
+without it. Combinations of up to three values are reported only if their ratio exceeds that of each
+part. The false discovery rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
@@ -24,12 +25,13 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
 SUPPORT: Final = 0.01
-"""Of the slow requests, how many must bear a value for it to be looked at."""
+"""Share of the slow requests that must have a value for it to be tested."""
 FALSE_DISCOVERIES: Final = 0.05
 _FEWEST: Final = 5
 _Z: Final = 1.96
 _MOST_VALUES: Final = 40
-"""Values per dimension, the most frequent among the slow; a label may have thousands."""
+"""Values tested per dimension: the most frequent ones among the slow requests. A label may have
+thousands."""
 
 _SIZES: Final = {
     "prompt_tokens": (0, 256, 1024, 4096, 16384),
@@ -52,18 +54,18 @@ class _Risk:
 
     @property
     def chance(self) -> float:
-        """How likely so high a ratio is where there is none."""
+        """Probability of so high a ratio if there were no difference."""
         return 1.0 - NormalDist().cdf(self.log_ratio / self.error)
 
 
 def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], int]:
-    """The kinds of requests that are slow beyond chance, hardest hit first.
+    """Return the groups of requests that are slow more often beyond chance, highest ratio first.
 
     Args:
-        requests: all of the window.
-        slow: (n,) which of them are slow.
+        requests: all requests of the window.
+        slow: (n,) whether each is slow.
 
-    Returns: them, and how many kinds were tested.
+    Returns: the groups, and the number of groups tested.
     """
     columns = dict(_columns(requests))
     names = {name: labels for name, (_, labels) in columns.items()}
@@ -71,7 +73,7 @@ def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], i
     slow_rows = np.flatnonzero(slow)
     fewest = max(_FEWEST, int(np.ceil(SUPPORT * slow_rows.size)))
     tested: dict[tuple[Item, ...], _Risk] = {}
-    bearing: dict[tuple[Item, ...], BoolArray] = {}
+    with_value: dict[tuple[Item, ...], BoolArray] = {}
     found: list[tuple[Item, ...]] = [()]
     singles = [
         item
@@ -88,12 +90,12 @@ def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], i
             if everywhere.all():
                 continue
             tested[items] = _risk(int(rows.sum()), int(everywhere.sum()), slow_rows.size, slow.size)
-            bearing[items] = rows
+            with_value[items] = rows
             if order == 1 or _beats_its_parts(items, tested):
                 grown.append(items)
         found = grown
-    told = _discoveries(tested)
-    kept = [items for items in told if len(items) == 1 or _beats_its_parts(items, tested)]
+    significant = _discoveries(tested)
+    kept = [items for items in significant if len(items) == 1 or _beats_its_parts(items, tested)]
     kept.sort(key=lambda items: -tested[items].low)
     return [_hit(items, tested[items], names) for items in kept], len(tested)
 
@@ -125,7 +127,7 @@ def _frequent(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _grown(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Sets of `order` items, of different dimensions, all of whose subsets were found."""
+    """Yield sets of `order` items of different dimensions whose subsets were all found."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

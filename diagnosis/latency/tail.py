@@ -1,8 +1,8 @@
-"""The slow requests, and how sure their mean is.
+"""Select the slow tail of the requests, and compute intervals of its mean.
 
-Pure. The tail is the slowest share of a stretch of requests; its mean (the expected shortfall)
-is additive over parts, as no percentile is. Requests of the same minute share their server's
-state, so the intervals come from drawing minutes anew, not requests.
+Pure. The tail is the slowest share of the requests of a time range. Its mean (the expected
+shortfall) is additive over parts; percentiles are not. Requests of the same minute share their
+server's state, so the intervals come from resampling minutes, not requests.
 
 Source: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """
@@ -15,32 +15,31 @@ import numpy as np
 from diagnosis.inputs.requests import FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""The tail is the first of these that leaves at least `MIN_TAIL_REQUESTS` requests in it."""
+"""Candidate tail shares. The first one with at least `MIN_TAIL_REQUESTS` requests is used."""
 
 MIN_TAIL_REQUESTS: Final = 15
-"""Slow requests, for their mean to be more than an anecdote."""
+"""Minimum number of slow requests for their mean to be meaningful."""
 
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
-"""Times as many requests beyond where the baseline's slower quarter and its slower half begin: a
-growth of all of them, where the tail itself tells too little."""
+"""Required ratio of requests beyond the start of the baseline's slower quarter, and slower half. It
+detects a growth of all requests that the tail alone does not show."""
 
 FULLY_SORTED_UP_TO: Final = 20_000
-"""Up to so many are sorted to the last; of more, `SORTED_SHARE`."""
+"""Up to this number of requests, all are sorted. Above it, the slowest `SORTED_SHARE` are."""
 SORTED_SHARE: Final = 0.12
 
 REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""A stretch shorter than twelve minutes is cut in twelve."""
+"""A time range shorter than twelve minutes is cut into twelve blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The latencies of a stretch of time, known ones only, slowest first as far as a tail of one
-    of the `SHARES` can reach.
+    """The known latencies of a time range, slowest first as far as a tail of `SHARES` can reach.
 
-    `rows` are their places in the requests; `blocks` number the minutes they lie in.
+    `rows` are positions in the requests; `blocks` number the minutes.
     """
 
     rows: IntArray
@@ -52,20 +51,20 @@ class Stretch:
         return int(self.rows.size)
 
     def tail(self, share: float) -> int:
-        """How many of the first make up the slowest share."""
+        """Return how many of the first requests form the slowest share."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
 
 def stretch(
     latency_s: FloatArray, received_unix_ns: IntArray, from_unix_ns: int, seconds: float
 ) -> Stretch:
-    """Sort the known latencies of one stretch of time.
+    """Sort the known latencies of one time range.
 
     Args:
         latency_s: (n,) NaN where unknown.
         received_unix_ns: (n,) when each was received.
-        from_unix_ns: where the stretch begins.
-        seconds: how long it is.
+        from_unix_ns: start of the range.
+        seconds: length of the range.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
     rows = rows[_slowest_first(latency_s[rows])]
@@ -76,7 +75,7 @@ def stretch(
 
 
 def _slowest_first(latency_s: FloatArray) -> IntArray:
-    """The order of descending latency; past where it matters, any order."""
+    """Row numbers in order of descending latency; unordered beyond the sorted share."""
     sorted_ = int(np.ceil(latency_s.size * SORTED_SHARE))
     if latency_s.size <= FULLY_SORTED_UP_TO:
         return np.argsort(-latency_s, kind="stable")
@@ -86,13 +85,13 @@ def _slowest_first(latency_s: FloatArray) -> IntArray:
 
 
 def share_for(now: Stretch, baseline: Stretch) -> float | None:
-    """How much of both is tail; None where there are too few requests for any."""
+    """Return the tail's share of both ranges; None if there are too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
 
 
 def needed() -> int:
-    """How many requests each stretch needs for a verdict."""
+    """Return how many requests each range needs for a verdict."""
     return int(np.ceil(MIN_TAIL_REQUESTS / SHARES[-1]))
 
 
@@ -103,7 +102,7 @@ def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) ->
 
 
 def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """(replicates,) the tail's mean latency, its threshold found anew in each replicate."""
+    """(replicates,) the tail's mean latency; each replicate has its own threshold."""
     held, summed_s, _ = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     before = np.cumsum(held, axis=1) - held
@@ -114,7 +113,7 @@ def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 
 
 def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
-    """(replicates,) the latency at which the tail begins, found anew in each replicate."""
+    """(replicates,) the latency at which the tail begins in each replicate."""
     held, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     place = (np.cumsum(held, axis=1) < wanted[:, None]).sum(axis=1)
@@ -124,13 +123,15 @@ def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 def _ranked(
     of: Stretch, share: float, drawn: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The slowest requests in groups of neighbouring rank: how many of each group the replicates
-    hold and the sums of their latencies, (replicates, groups), and each group's least latency.
+    """Group the slowest requests by rank.
 
-    A group of one where they are few; where they are many, the tail's mean is off by less than
-    the spread within the one group that its threshold falls in.
+    Returns the number of requests of each group in each replicate and the sum of their latencies,
+    both (replicates, groups), and each group's lowest latency.
+
+    A small set has groups of one request. In a large set, the error of the tail's mean is below the
+    spread within the group that contains the threshold.
     """
-    # A tail drawn anew reaches at most so far down: what is below is never in it.
+    # Requests beyond this rank are never in a resampled tail.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
     latency_s, blocks = of.latency_s[:reach], of.blocks[:reach]
     count = min(reach, GROUPS)
@@ -155,6 +156,6 @@ def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArra
 
 
 def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
-    """What all but the given share of the replicates lie between."""
+    """Return the interval that contains all but the given share of the replicates."""
     low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
     return float(low), float(high)

@@ -1,7 +1,7 @@
-"""One request's own account: what its time went into, and who took it.
+"""Split one request's latency into parts, and name the requests that delayed it.
 
-Pure. The parts sum to its end-to-end time, and what its delayers cost it to the seconds that
-others' prefill took of it: nothing is estimated that the row does not tell.
+Pure. The parts sum to the end-to-end time. The delays sum to the seconds that the row attributes to
+other requests' prefill. Nothing is estimated beyond what the row reports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from diagnosis.one_request.delayers import Delayer, delayers
 from diagnosis.question import Metric
 
 ROUNDING_S: Final = 1e-9
-"""Instants are told to the nanosecond; less is what rounding left."""
+"""Instants have nanosecond resolution; a smaller difference is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,24 @@ class Account:
     parts_s: Mapping[str, float]
     """Seconds by part of `diagnosis.latency.parts.PARTS`, in order; empty parts are left out."""
     delayed_by: Sequence[Delayer]
-    """Costliest first; `row` is the place among the requests given."""
+    """Largest delay first. `row` is the position in the requests given."""
 
 
 def account(requests: Requests, victim: int, most: int = 10) -> Account:
     """Account for one request.
 
-    An answer that was cut short is accounted for as well: what it waited for did happen.
+    An answer that was cut short is accounted for as well: its waiting did happen.
 
     Args:
-        requests: those that shared its engine while it was there, itself among them.
-        victim: its place among them.
-        most: delayers, at most.
+        requests: the requests that shared its engine at that time, including the request itself.
+        victim: its position in `requests`.
+        most: the largest number of delayers to return.
     """
     alone = requests.rows(np.array([victim]))
     labels = {name: alone.labels[name] for name in alone.labels if name != "outcome"}
     itself = Requests(alone.received_unix_ns, alone.numbers, labels)
     split = split_s(itself, Metric.E2E)[0]
-    # The rest of a whole is delivery only as far as somebody saw it delivered.
+    # The remainder counts as delivery only where delivery was measured.
     delivery_s = float(np.nan_to_num(itself.number("delivery_s")[0]))
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s

@@ -1,8 +1,8 @@
-"""Who delayed a request: those whose prefill shared its engine while it waited or ran.
+"""Find the requests whose prefill delayed another request.
 
-Pure. The seconds that others' prefill cost it are its row's own; they are divided among the
-requests whose prefill overlapped, by the prompt tokens that were computed in the overlap. So
-they sum to what the row says, and name whom to look at; within a step nobody can tell more.
+Pure. The row reports how many seconds others' prefill cost. These seconds are divided among the
+requests whose prefill overlapped, in proportion to the prompt tokens computed in the overlap. So
+the delays sum to what the row reports. Within one step no finer division is possible.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,22 @@ from diagnosis.inputs.requests import FloatArray, Requests
 
 @dataclass(frozen=True, slots=True)
 class Delayer:
-    """One request that cost another time. `row` is its place among the requests given."""
+    """One request that delayed another. `row` is its position in the requests given."""
 
     row: int
     cost_s: float
     tokens: float
-    """Prompt tokens of its that were computed meanwhile."""
+    """Prompt tokens of this request that were computed during the overlap."""
 
 
 def delayers(requests: Requests, victim: int, most: int = 10) -> list[Delayer]:
-    """Those that delayed a request, costliest first.
+    """Return the requests that delayed one request, largest delay first.
 
     Args:
-        requests: those of its replica and engine around it, itself among them.
-        victim: its place among them.
-        most: at most so many.
+        requests: the requests of its replica and engine around that time, including the request
+            itself.
+        victim: its position in `requests`.
+        most: the largest number of delayers to return.
     """
     number = requests.number
     begun_s = (requests.received_unix_ns - requests.received_unix_ns[victim]) / 1e9

@@ -36,7 +36,7 @@ def test_a_queue_that_adds_up_raises_no_doubt() -> None:
 def test_a_queue_that_does_not_add_up_is_said_to(number: int) -> None:
     """Rows that are missing, or too many: either way the sentence names the replica."""
     (doubt,) = contradictions(_requests(number), _told(8.0), WINDOW)
-    assert doubt.startswith("r0 says that 8.0 requests waited")
+    assert doubt.startswith("r0 reports 8.0 waiting requests")
 
 
 def test_a_queue_of_next_to_nothing_is_not_held_against_anybody() -> None:
