@@ -1,18 +1,18 @@
-"""The bill: every second of every engine that was seen, in dollars, to a request or by name.
+"""The bill: every second of every engine in dollars, assigned to a request or to a named rest.
 
     bill = R·wall = requests + wasted + idle + loading + unbilled
 
-`requests` is their share of the engine's steps (the ledger's), `wasted` what an eviction made
-the engine compute again, `idle` the time between steps, `loading` the time from the start of a
-process until its engine was ready, and `unbilled` the rest of the busy time: of requests that
-had not ended, or whose account was lost. It is below zero where requests were billed more time
-than their engine reports busy. `idle` and `loading` are never below zero. Where no ledger told,
-an engine's time is split by weighted tokens, and `priced_by` says so.
+`requests` is their share of the engine's steps (from the ledger), `wasted` what the engine had to
+recompute after evictions, `idle` the time between steps, `loading` the time from the start of a
+process until its engine was ready. `unbilled` is the rest of the busy time: of requests that have
+not ended, or whose account was lost. It is negative if requests were billed more time than their
+engine reports busy. `idle` and `loading` are never negative. Without a ledger, an engine's time is
+divided by weighted tokens, and `priced_by` says so.
 
-Of hours of which no engine's time is known any more (an older database kept rollups of requests
-alone) only requests and waste are known, and are all that is in the bill.
+For hours without engine data (an older database kept rollups of requests only), the bill contains
+requests and waste only.
 
-Pure. Prices are those in force now, whatever they were when a request came in.
+Pure. Prices are the present ones, not those at the time of the request.
 """
 
 from collections import defaultdict
@@ -30,7 +30,8 @@ from telemetry.accounts import Accounts, Cells
 
 
 class Unpriced(NamedTuple):
-    """A server that has no price, and why: the device that no entry matches, None if unknown."""
+    """A server without a price, and the device that no price entry matches; None if the device is
+    unknown."""
 
     replica: str
     device: str | None
@@ -40,37 +41,40 @@ class Unpriced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a stretch of time cost."""
+    """The cost of a time range."""
 
     from_unix_ns: int
     to_unix_ns: int
     by: tuple[str, ...]
     lines: Sequence[Line]
     groups: Sequence[Group]
-    """The dearest first."""
+    """Most expensive first."""
     rates: Mapping[str, Sequence[Rate]]
-    """Of each replica the latest rate of each of its engines."""
+    """The latest rate of each engine, by replica."""
     unpriced: Sequence[Unpriced]
     weights: Mapping[Key, Weights]
-    """Of each replica and hour: how its requests' cost is split into tokens in and out."""
+    """By replica and hour: how the cost of requests is divided into input and output tokens."""
     uptime: Uptime
 
     @property
     def total(self) -> Line | None:
-        """All lines added up; None where nothing has a price."""
+        """The sum of all lines; None if nothing has a price."""
         return sum_lines(self.lines) if self.lines else None
 
     @property
     def engines(self) -> float:
-        """Engines up at a time, on average over the time in which at least one was: a pod that
-        replaced another is not counted beside it."""
+        """Mean number of engines up, over the time in which at least one was up. A pod that
+        replaced another does not count twice."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
-        """What the engines cost an hour, busy or not, on average over the time in which at least
-        one was up. From engine-seconds: replicas that came one after the other are not added."""
-        if not self.uptime.up_s:  # seen once each: no time has passed
+        """Mean cost of the engines per hour, busy or not, over the time in which at least one was
+        up.
+
+        Computed from engine-seconds: replicas that replaced each other are not added up.
+        """
+        if not self.uptime.up_s:  # one sample per engine: no time has passed
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)
         return usd / self.uptime.up_s * 3_600
@@ -81,12 +85,12 @@ class Bill:
 
 
 def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
-    """Make out the bill.
+    """Compute the bill.
 
     Args:
-        accounts: of the window, with the labels of `by` among those of its cells.
-        prices: those in force.
-        by: the labels of its groups, `hour` among them or not; none for one group of all.
+        accounts: of the window; the labels of its cells include those of `by`.
+        prices: the price list.
+        by: labels to group by, which may include `hour`; none for a single group.
     """
     uptime = uptime_of(
         accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts

@@ -1,4 +1,5 @@
-"""A replica's hour in dollars: requests, recomputation, idle time, loading, and the unbilled rest.
+"""One line of the bill, a replica's hour: requests, recomputation, idle time, loading, unbilled
+rest.
 
 Pure.
 """
@@ -17,10 +18,10 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Line:
-    """One replica in one hour. Dollars, but for the seconds that they are the price of.
+    """One replica in one hour. Dollars, except for the fields in seconds.
 
-    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`, an
-    unknown `idle_usd` being in `requests_usd`.
+    `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd` + `loading_usd` + `unbilled_usd`. If
+    `idle_usd` is unknown, it is contained in `requests_usd`.
     """
 
     replica: str
@@ -32,7 +33,7 @@ class Line:
     bill_usd: float
     requests_usd: float
     lost_usd: float
-    """Of `requests_usd`, what went to answers that nobody got."""
+    """The part of `requests_usd` for answers that were not delivered."""
     wasted_usd: float
     idle_usd: float | None
     unbilled_usd: float
@@ -42,7 +43,7 @@ class Line:
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Several lines as one; replica "" and the first hour. At least one line."""
+    """Return the sum of at least one line, with replica "" and the first hour."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
@@ -74,9 +75,9 @@ class RequestPricing(NamedTuple):
 
     line: Line | None
     usd_per_s: float
-    """Of the ledger's seconds."""
+    """Per second of the ledger."""
     usd_per_weight: float | None
-    """Of weighted tokens; None where the ledger told."""
+    """Per weighted token; None if the ledger reports."""
 
 
 def line_of(
@@ -89,9 +90,9 @@ def line_of(
     *,
     gone: bool,
 ) -> RequestPricing | None:
-    """A replica's line of an hour; None where it has no price.
+    """Return a replica's line of an hour; None if it has no price.
 
-    `gone` says that of its engines' time nothing is known, or not all.
+    `gone` means that the engines' time is unknown, or known only in part.
     """
     replica, hour = key
     rated = [
@@ -135,10 +136,10 @@ def line_of(
     idle_usd: float | None
     if gone:
         if method is not PricedBy.LEDGER:
-            return None  # there is nothing to share out
+            return None  # there is nothing to divide
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0
     elif busy_usd is not None:
-        # Never below 0 but for rounding: `seen` puts busy time only where there was time for it.
+        # Negative only by rounding: `uptime` places busy time only where there was time for it.
         idle_usd = max(0.0, bill_usd - loading_usd - busy_usd)
         unbilled_usd = bill_usd - loading_usd - idle_usd - requests_usd - wasted_usd
     elif method is PricedBy.TOKENS:
@@ -168,7 +169,7 @@ def line_of(
 
 
 def _seconds(places: Sequence[int], cells: Cells) -> list[tuple[float, float, bool]] | None:
-    """Billed, wasted, lost of each cell; None where no ledger told of any."""
+    """Billed and wasted seconds of each cell, and whether it is lost; None if no ledger reports."""
     told = cells.told["billed_s"]
     billed, wasted = cells.sums["billed_s"], cells.sums["wasted_s"]
     if not any(told[place] or billed[place] for place in places):

@@ -1,6 +1,7 @@
-"""What each engine cost when: by the device that it was started on, or that its GPUs name.
+"""The price of each engine by hour, from the device that it reports at its start, or its GPUs'
+names.
 
-Pure. An hour has one price: that of what its engine ran on as it ended.
+Pure. An hour has one price: that of the engine's device at its end.
 """
 
 from collections import defaultdict
@@ -12,12 +13,12 @@ from telemetry.starts import EngineStart
 
 
 class EngineRates:
-    """The price of each engine of some accounts.
+    """The price of each engine.
 
     Args:
-        accounts: with the starts and GPUs that tell what engines run on.
-        prices: those in force.
-        times: the engines that were seen, and where they are.
+        accounts: with starts and GPUs, which give the devices.
+        prices: the price list.
+        uptime: the engines and their regions.
     """
 
     def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
@@ -34,7 +35,7 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """What an engine ran on as that hour ended, and how many of it."""
+        """Return an engine's device at the end of an hour, and how many it has."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)
@@ -49,7 +50,7 @@ class EngineRates:
         return names[0], start.gpus if start is not None and start.gpus else each
 
     def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
-        """What a second of it cost."""
+        """Return the price of a second of an engine."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
         region = starts[-1].region if starts else None
@@ -57,11 +58,11 @@ class EngineRates:
         return self._prices.rate(replica=engine[0], device=device, gpus=gpus, region=region)
 
     def engines(self, replica: str | None) -> list[Engine]:
-        """The engines of a replica."""
+        """Return the engines of a replica."""
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
     def latest(self) -> dict[str, list[Rate]]:
-        """Of each replica that was seen, the rate of each engine in its last hour."""
+        """Return, by replica, the rate of each engine in its last hour."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))

@@ -1,17 +1,17 @@
-"""How long each engine was up, loading and busy, hour by hour.
+"""How long each engine was up, loading and busy, by hour.
 
-Pure. Between two samples of an engine that are at most GAP_S apart the engine was up, and its
-totals grew evenly. A longer gap is neither billed nor idle: it is not known whether a machine
-was rented then. The first value of a total has grown since the process started.
+Pure. Between two samples at most GAP_S apart, the engine was up and its totals grew evenly. A
+longer gap is neither billed nor idle: whether a machine was rented then is unknown. The first value
+of a total has grown since the process started.
 
-A name stands for one engine. Where two processes send the totals of its steps at the same time,
-two servers share the name; each occupies a machine, and the time of both is billed. Processes
-that send no such totals are API servers of one engine and add no time.
+A name stands for one engine. If two processes report totals of its steps at the same time, two
+servers share the name. Each occupies a machine, and the time of both is billed. Processes that send
+no such totals are API servers of one engine and add no time.
 
-A step's time is reported when the step ends, so that between two samples the busy time may grow
-by more than the time that passed. The surplus belongs to the time before, and is moved there.
-What does not fit there either contradicts the samples (two senders with one start, a reset) and
-is counted as `contradicted_s`, not as busy time; so busy time never exceeds the time up.
+A step's time is reported when the step ends, so the busy time between two samples may exceed the
+elapsed time. The surplus belongs to the time before and is moved there. Busy time that does not fit
+there contradicts the samples (two senders with one start, a reset). It counts as `contradicted_s`,
+not as busy time, so busy time never exceeds the time up.
 """
 
 from collections import defaultdict
@@ -27,79 +27,79 @@ from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MOST_PROCESSES: Final = 64
-"""Of one engine, those that started most often: each is looked at for two starts at once, which
-takes time. A server has a handful."""
+"""Processes examined per engine, those with the most starts first: each is checked for two starts
+at the same time, which is slow. A server has a handful."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
 Engine = tuple[str, int]
-"""Replica and number."""
+"""Replica and engine number."""
 
 
 @dataclass(slots=True)
 class Hour:
-    """One engine in one hour, or in what of it the window has.
+    """One engine in one hour, or in the part of it within the window.
 
-    `work` has of each of `telemetry.accounts.WORK` how much it grew; one that nobody told is
-    not in it.
+    `work` has the increase of each of `telemetry.accounts.WORK`; totals that are not reported are
+    absent.
     """
 
     wall_s: float = 0.0
-    """Time up, loading included; of two servers with one name, the time of both."""
+    """Time up, loading included; if two servers share the name, the time of both."""
     loading_s: float = 0.0
-    """Of `wall_s`, the time from the start of the process until the engine was ready."""
+    """The part of `wall_s` from the start of the process until the engine was ready."""
     work: dict[str, float] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float | None:
-        """Time in steps; None where it is not reported. While an engine loads there are none."""
-        told = self.work.get("busy_s_total")
-        return 0.0 if told is None and self.wall_s and self.loading_s >= self.wall_s else told
+        """Time in steps; None if not reported. A loading engine has none."""
+        busy_s = self.work.get("busy_s_total")
+        return 0.0 if busy_s is None and self.wall_s and self.loading_s >= self.wall_s else busy_s
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Of each engine its hours, by their start in unix seconds; and where it is."""
+    """Each engine's hours, by their start in unix seconds, and its region."""
 
     hours: dict[tuple[Engine, int], Hour]
     regions: dict[str, str | None]
     """By replica."""
     gaps_s: float
-    """Within the window, between two sightings of an engine that were too far apart."""
+    """Time within the window between two samples of an engine that are too far apart."""
     up_s: float = 0.0
     """Time in the window in which at least one engine was up."""
     contradicted_s: float = 0.0
-    """Busy time that samples report beyond the time that passed."""
+    """Busy time that samples report beyond the elapsed time."""
 
 
 def uptime_of(
-    told: EngineStretches,
+    samples: EngineStretches,
     from_unix_ns: int,
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
 ) -> Uptime:
-    """What was seen of each engine in a window.
+    """Return the uptime of each engine in a window.
 
     Args:
-        told: with those up to GAP_S before and after the window, so that its edges are seen.
+        samples: engine data, including up to GAP_S before and after the window, to cover its edges.
         from_unix_ns: the window's start.
         to_unix_ns: its end.
-        starts: of engines, with how long each was loading.
+        starts: of engines, with their loading time.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
     whole: dict[Engine, list[Sender]] = {}
-    order = np.lexsort((told.first_unix_ns, told.which))
-    first_ns = told.first_unix_ns
-    parts = np.split(order, np.flatnonzero(np.diff(told.which[order])) + 1)
+    order = np.lexsort((samples.first_unix_ns, samples.which))
+    first_ns = samples.first_unix_ns
+    parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
     # In order of time, so that of two processes in an hour the later one's fit is noted.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
-        count = told.counts[int(told.which[rows[0]])]
+        count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)
-        regions[count.replica] = told.regions[int(told.which[rows[0]])]
-        segments, beyond_s = _placed(_segments(told, rows, count.started_unix_ns))
+        regions[count.replica] = samples.regions[int(samples.which[rows[0]])]
+        segments, beyond_s = _placed(_segments(samples, rows, count.started_unix_ns))
         contradicted_s += float(beyond_s[_inside(segments, from_unix_ns, to_unix_ns)].sum())
         whole.setdefault(engine, []).append(
             Sender(
@@ -109,7 +109,7 @@ def uptime_of(
             )
         )
         _note_work(segments, engine, hours, from_unix_ns, to_unix_ns)
-        _note_coefficients(told, rows, engine, hours)
+        _note_coefficients(samples, rows, engine, hours)
     loading = _loading(starts)
     gaps_ns = 0
     up: list[Spans] = []
@@ -136,21 +136,21 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Between two samples of one count, each: from, to, and how much each of WORK grew."""
+    """The time between two samples of one counter: from, to, and the increase of each of WORK."""
 
     start_ns: IntArray
     end_ns: IntArray
     grown: dict[str, FloatArray]
 
 
-def _segments(told: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
-    """Of one count, its rows in order of time: within each, from one to the next, and from its
-    start to its first sample."""
-    first_ns, last_ns = told.first_unix_ns[rows].copy(), told.last_unix_ns[rows]
+def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
+    """Return the segments of one counter: within and between its rows, and from its start to the
+    first sample."""
+    first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     near = np.flatnonzero(first_ns[1:] - last_ns[:-1] <= GAP_S * _NS)
     between = first_ns[near + 1]
-    # A count's first samples may lack a total, so that its first value is not of the first
-    # instant: what grew from the start on is not split there.
+    # The first samples of a counter may lack a total, so its first value may be later than the
+    # first sample. The increase since the start is not split there.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -159,44 +159,45 @@ def _segments(told: EngineStretches, rows: IntArray, started_ns: int) -> _Segmen
     order = np.lexsort((end_ns, start_ns))
     grown = {}
     for name in WORK:
-        first, last = told.first[name][rows], told.last[name][rows]
+        first, last = samples.first[name][rows], samples.last[name][rows]
         within, across = last - first, first[near + 1] - last[near]
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
             within[0] = last[0]
-        elif begun:  # its samples lacked it at first
+        elif begun:  # the first samples lack it
             across[near == known - 1] = first[known]
         each = np.concatenate([within, across])
-        # A total that falls was reset: what it grew by is not known, and it is not below 0.
+        # A total that falls was reset: its increase is unknown, and not negative.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
 
 def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
-    """Busy time moved to where there was time for it, and (n,) the seconds that fit nowhere.
+    """Move busy time to where there was time for it. Also returns (n,) the seconds that fit
+    nowhere.
 
-    From the last segment to the first, what a segment cannot hold is carried to the one before:
-    the recursion of a queue (Lindley 1952), solved by a running minimum. Nothing is carried over
-    a gap, nor is more than GAP_S carried out of one segment: a step is rarely as long.
+    From the last segment to the first, the surplus of a segment is carried to the previous one: the
+    recursion of a queue (Lindley 1952), solved by a running minimum. Nothing is carried across a
+    gap, and at most GAP_S out of one segment, because a step is rarely as long.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
     length_s = (end_ns - start_ns) / _NS
-    told = np.nan_to_num(busy_s)
-    beyond_s = np.maximum(told - length_s - GAP_S, 0.0)
-    if not (told > length_s).any():
+    reported_s = np.nan_to_num(busy_s)
+    beyond_s = np.maximum(reported_s - length_s - GAP_S, 0.0)
+    if not (reported_s > length_s).any():
         return segments, beyond_s
-    surplus_s = told - beyond_s - length_s
-    carried_s = np.zeros(told.size + 1)
+    surplus_s = reported_s - beyond_s - length_s
+    carried_s = np.zeros(reported_s.size + 1)
     """What each segment gets from the next one."""
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1]) + 1
-    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), told.size], strict=True):
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), reported_s.size], strict=True):
         sums = np.cumsum(surplus_s[first:last][::-1])
         waiting = sums - np.minimum.accumulate(np.minimum(sums, 0.0))
         out = waiting[::-1]
         carried_s[first:last] = out  # out of segment i, into segment i − 1
         beyond_s[first] += out[0]
-    into_s = np.zeros(told.size)
+    into_s = np.zeros(reported_s.size)
     into_s[:-1] = carried_s[1:-1]
     into_s[breaks - 1] = 0.0
     kept_s = surplus_s + length_s + into_s - carried_s[:-1]
@@ -206,13 +207,13 @@ def _placed(segments: _Segments) -> tuple[_Segments, FloatArray]:
 
 
 def _inside(segments: _Segments, from_unix_ns: int, to_unix_ns: int) -> NDArray[np.bool_]:
-    """Which segments end within the window."""
+    """(n,) whether each segment ends within the window."""
     return np.asarray((segments.end_ns > from_unix_ns) & (segments.end_ns <= to_unix_ns))
 
 
 class _Pieces(NamedTuple):
-    """Stretches cut at whole hours: of which stretch, in which hour (unix seconds), which share
-    of it, how long."""
+    """Time ranges cut at whole hours: which range, which hour (unix seconds), its share, its
+    length."""
 
     which: IntArray
     hour: IntArray
@@ -221,9 +222,9 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """What stretches have of each hour within the window.
+    """Cut time ranges at whole hours, within the window.
 
-    A stretch of no length is whole in the hour that it is in.
+    A range of length 0 lies completely in its hour.
     """
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
@@ -256,31 +257,31 @@ def _note_work(
         amounts = grown[pieces.which] * pieces.share
         known = ~np.isnan(amounts)
         sums = np.bincount(place[known], amounts[known], found.size)
-        told = np.bincount(place[known], minlength=found.size)
-        for at in np.flatnonzero(told).tolist():
+        counts = np.bincount(place[known], minlength=found.size)
+        for at in np.flatnonzero(counts).tolist():
             work = hours[engine, int(found[at])].work
             work[name] = work.get(name, 0.0) + float(sums[at])
 
 
 class Spans(NamedTuple):
-    """From, to, in order of time; no two overlap."""
+    """From, to, in order of time, without overlap."""
 
     start_ns: IntArray
     end_ns: IntArray
 
 
 class Sender(NamedTuple):
-    """One process that sends samples of an engine, and when it was there."""
+    """One process that sends samples of an engine, and when it was up."""
 
     process: int
     start_ns: IntArray
     end_ns: IntArray
     counts_steps: bool
-    """Whether it sends the totals of the engine's steps: of one engine one process does."""
+    """Whether it sends totals of the engine's steps; one process per engine does."""
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
-    """Their union, in order; what touches is one."""
+    """Return the union in order; ranges that touch are merged."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, end_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
     breaks = np.flatnonzero(start_ns[1:] > end_ns[:-1])
@@ -293,8 +294,8 @@ def _joined(start_ns: IntArray, end_ns: IntArray) -> Spans:
 def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     """(n,) how many servers share an engine's name at each instant.
 
-    Each process that counts the engine's steps is a server of its own, and so is each start of
-    one process; others are API servers of the same one.
+    Each process that counts the engine's steps is a separate server, as is each start of one
+    process. Other processes are API servers of the same server.
     """
 
     found = _there([each for each in senders if each.counts_steps], at_ns)
@@ -309,7 +310,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 
 
 def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
-    """(n,) how many of them are there at each instant."""
+    """(n,) how many of the senders are up at each instant."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
         for edges in (
@@ -324,11 +325,11 @@ def _there(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 def presence(
     senders: Sequence[Sender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
-    """When an engine was there, between its first and last instant.
+    """Return when an engine was up, between its first and last instant.
 
-    A gap of at most GAP_S counts as one server, as when an engine starts again.
+    A gap of at most GAP_S counts as one server, as when an engine restarts.
 
-    Returns: spans; in each, the number of servers; whether the time was spent loading.
+    Returns: time ranges; in each, the number of servers; whether the engine was loading.
     """
     several = [Spans(each.start_ns, each.end_ns) for each in senders]
     several += [] if loading is None else [loading]
@@ -347,7 +348,7 @@ def presence(
 
 
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
-    """When each engine was loading, by what its starts report."""
+    """Time ranges in which each engine was loading, from its starts."""
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
         if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
@@ -360,7 +361,7 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
 
 
 def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
-    """Seconds of a window that are in any of the spans."""
+    """Seconds of a window that lie in at least one of the ranges."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
     if not start_ns.size:
@@ -371,15 +372,15 @@ def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> 
 
 
 def _note_coefficients(
-    told: EngineStretches,
+    samples: EngineStretches,
     rows: IntArray,
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],
 ) -> None:
-    """The latest of each hour: fits only get better."""
-    starts = told.first_unix_ns[rows] // _HOUR_NS * HOUR_S
+    """Record the latest coefficients of each hour: fits only improve."""
+    starts = samples.first_unix_ns[rows] // _HOUR_NS * HOUR_S
     for name in COEFFICIENTS:
-        values = told.coefficients[name][rows]
+        values = samples.coefficients[name][rows]
         known = ~np.isnan(values)
         found, latest = np.unique(starts[known][::-1], return_index=True)
         for hour, value in zip(found.tolist(), values[known][::-1][latest].tolist(), strict=True):

@@ -1,9 +1,9 @@
-"""A configuration that does not say what has to be known, or says what is not known here."""
+"""The error for a model configuration that is incomplete or not supported."""
 
 
 class UnknownShapeError(ValueError):
-    """The shape of a model cannot be told; `key` is where its configuration says too little,
-    or something that this part knows nothing of."""
+    """The model's shape cannot be determined. `key` names the missing or unsupported configuration
+    key."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: {reason}")

@@ -1,7 +1,7 @@
-"""What an engine's steps asked of a GPU, window by window, and whose model says so.
+"""Bytes and FLOPs that an engine's steps needed from a GPU, window by window.
 
-Pure. By the model's shape and the step ledger; where one of them is not known, by vLLM's own
-model, whose bytes and FLOPs are counted otherwise (README.md).
+Pure. They are computed from the model's shape and the step ledger. If one of these is unknown,
+vLLM's own model is used, which counts bytes and FLOPs differently (README.md).
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from roofline.work import work_of
 
 
 class ModelSource(StrEnum):
-    """Whose model the bytes and FLOPs are."""
+    """Which model computed the bytes and FLOPs."""
 
     SHAPE = "shape"
-    """This part's, from the model's shape and the step ledger."""
+    """This package, from the model's shape and the step ledger."""
     VLLM = "vllm"
-    """vLLM's own (`--enable-mfu-metrics`), where the shape or the ledger is not known."""
+    """vLLM's own model (`--enable-mfu-metrics`), if shape or ledger is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """Of one window: what was asked of a GPU."""
+    """What one window needed from a GPU."""
 
     model: ModelSource
     weight_bytes: float | None
@@ -42,7 +42,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """Of all windows: (w,) each, NaN where unknown."""
+    """What all windows needed from a GPU: (w,) each, NaN if unknown."""
 
     model: ModelSource
     weight_bytes: FloatArray
@@ -53,7 +53,7 @@ class ModelledWindows:
     compute_s: FloatArray
 
     def at(self, row: int) -> Modelled | None:
-        """Of one window; None where it is not known."""
+        """Return one window; None if it is unknown."""
         if not np.isfinite(self.bytes[row]):
             return None
         return Modelled(
@@ -74,7 +74,7 @@ def modelled_by_shape(
     device: Device | None,
     chunks: Chunks | None = None,
 ) -> ModelledWindows:
-    """By this part's model; the arithmetic's time is NaN where a peak is not known."""
+    """Compute by this package's model. The compute time is NaN if a peak is unknown."""
     if shape is None:
         unknown = np.full(steps.shape, np.nan)
         return ModelledWindows(ModelSource.SHAPE, *(unknown,) * 6)
@@ -119,7 +119,7 @@ def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
 def modelled_by_vllm(
     rises: Rises, shape: ModelShape | None, device: Device | None
 ) -> ModelledWindows:
-    """By vLLM's; its FLOPs are all taken for those of the model's dtype, or of 16 bits."""
+    """Use vLLM's counters. All FLOPs count as those of the model's dtype, or of 16 bits."""
     flops = rises.of("modelled_flops_total")
     read = rises.of("modelled_read_bytes_total")
     moved = read + np.nan_to_num(rises.of("modelled_write_bytes_total"))
@@ -131,5 +131,5 @@ def modelled_by_vllm(
 
 
 def known(value: float) -> float | None:
-    """A number out of a column, in which NaN is unknown."""
+    """Return a number of a column; None for NaN."""
     return float(value) if np.isfinite(value) else None

@@ -1,6 +1,6 @@
-"""Bytes of a weight and of a cached element, and the arithmetic, from dtype and quantisation.
+"""Bytes per weight and per cached element, and the arithmetic, from dtype and quantisation.
 
-Pure. Scales and zero points are part of a weight: 4 bits in groups of 128 are 0.52 bytes.
+Pure. Scales and zero points count as part of a weight: 4 bits in groups of 128 are 0.52 bytes.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from roofline.shape import Latent, Precision
 
 
 class _Quantised(NamedTuple):
-    """A quantised weight: its bytes, and the arithmetic; None: it is expanded before use."""
+    """A quantised weight: its bytes, and the arithmetic. None: it is expanded before use."""
 
     bytes: float
     math: str | None = None
@@ -40,13 +40,13 @@ _FIXED: Final = {
     ),
     "experts_int8": _Quantised(1.0, None, experts_only=True),
 }
-"""vLLM's names of methods that leave no choice."""
+"""vLLM's methods with one fixed format."""
 
 _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Weights in groups, each with a scale of 16 bits and a zero point of their own width."""
+"""Weights in groups, each with a 16-bit scale and a zero point of the weights' width."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,
@@ -63,14 +63,14 @@ _CACHE: Final = {
     "nvfp4": 0.5 + _NV_SCALE,
 }
 _FP8_LATENT_BYTES = 656
-"""`fp8_ds_mla`, of a token in a layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
+"""`fp8_ds_mla`, bytes per token and layer: 512 of fp8, 4 scales of 4 bytes, 64 of 2 bytes."""
 
 
 def precision_of(config: Config, latent: Latent | None) -> Precision:
-    """How the engine keeps weights and cache.
+    """Return the bytes and the arithmetic of weights and cache.
 
     Raises:
-        UnknownShapeError: a dtype or a method that is not known here.
+        UnknownShapeError: a dtype or method is unknown.
     """
     dtype = config.text("dtype", "torch_dtype").removeprefix("torch.")
     if dtype not in _PLAIN:
@@ -99,7 +99,7 @@ def _quantisation(config: Config) -> _Quantised | None:
         bits = details.whole_or_none("bits", "w_bit") or 4
         return _Quantised(_packed_bytes(bits, details.get("group_size", "q_group_size")))
     if method == "bitsandbytes":
-        # A scale of 4 bytes to 64 weights, unless it is quantised in turn.
+        # One 4-byte scale per 64 weights, unless the scales are quantised as well.
         return _Quantised(1.0 if details.flag("load_in_8bit", False) else 0.5 + 4 / 64)
     if method == "compressed-tensors":
         return _compressed(details)

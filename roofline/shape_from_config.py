@@ -1,9 +1,8 @@
-"""A model's shape from its configuration: Hugging Face's `config.json`, or what an engine told.
+"""Read a model's shape from its configuration: Hugging Face's `config.json`, or an engine's report.
 
-Pure. Both are read alike: an engine tells the same keys, with what it was started with
-(`tensor_parallel_size`, `cache_dtype`, `quantization` and so on, as vLLM names them) beside
-them. What is built of parts that are not known here is refused, by the key that says so: a
-number that is wrong is worse than none.
+Pure. Both have the same keys. An engine also reports its arguments under vLLM's names
+(`tensor_parallel_size`, `cache_dtype`, `quantization` and so on). A model with unsupported parts is
+rejected with the key that shows them: a wrong number is worse than none.
 """
 
 import json
@@ -34,29 +33,29 @@ _NOT_MODELLED: Final = {
     "hidden_size_per_layer_input": "embeddings of each layer",
     "is_encoder_decoder": "an encoder",
 }
-"""Keys of what this part does not model."""
+"""Keys that show parts which are not modelled."""
 
 _TWO_MATRICES: Final = frozenset(
     {"arcee", "bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron",
      "opt", "phi", "starcoder2"}
 )  # fmt: skip
-"""By `model_type`: a feed-forward layer without a gate, which no key tells."""
+"""`model_type`s whose feed-forward layers have no gate; no key says so."""
 _TIED: Final = frozenset(
     {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt"}
 )  # fmt: skip
-"""Where `tie_word_embeddings` is true unless told."""
+"""`model_type`s whose `tie_word_embeddings` defaults to true."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 _MOST_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
-"""Where a feed-forward layer is four times as wide as the rest unless told."""
+"""`model_type`s whose feed-forward width defaults to four times the hidden size."""
 
 
 def read_shape(told: str) -> ModelShape:
-    """The shape that an engine told at its start (`EngineStart.shape`).
+    """Return the shape that an engine reported at its start (`EngineStart.shape`).
 
     Raises:
-        UnknownShapeError: as for `shape_of`, or no JSON object.
+        UnknownShapeError: as `shape_of`, or the text is no JSON object.
     """
     try:
         config = json.loads(told)
@@ -68,7 +67,8 @@ def read_shape(told: str) -> ModelShape:
 
 
 def _nested(told: Mapping[str, Any]) -> dict[str, Any]:
-    """An engine tells scalars: what lay in parts has the parts' names before it, with dots."""
+    """Rebuild nested parts: an engine reports scalars whose keys contain the parts' names, with
+    dots."""
     config: dict[str, Any] = {}
     for path, value in told.items():
         *parts, key = path.split(".")
@@ -83,15 +83,17 @@ def _nested(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """The shape that a configuration describes.
+    """Return the shape that a configuration describes.
 
     Args:
         config: by Hugging Face's keys, with vLLM's `tensor_parallel_size`,
-            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
-            `cache_dtype` and `quantization` where they are not the default.
+            `pipeline_parallel_size`,
+            `data_parallel_size`, `decode_context_parallel_size`, `cache_dtype` and `quantization`
+                if
+            they differ from the default.
 
     Raises:
-        UnknownShapeError: a key is missing, or tells of something not modelled; it is named.
+        UnknownShapeError: a key is missing, or shows a part that is not modelled; names the key.
     """
     model = Config(text_part(config))
     for key, what in _NOT_MODELLED.items():
@@ -101,7 +103,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     kind = model.text("model_type")
     layers = model.whole("num_hidden_layers", "n_layer", "n_layers")
     if layers > _MOST_LAYERS:
-        raise UnknownShapeError("num_hidden_layers", f"{layers}; allowed: to {_MOST_LAYERS}")
+        raise UnknownShapeError("num_hidden_layers", f"{layers}; allowed: up to {_MOST_LAYERS}")
     hidden = model.whole("hidden_size", "n_embd", "d_model")
     heads = model.whole("num_attention_heads", "n_head", "n_heads")
     latent = _latent(model)
@@ -214,7 +216,7 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """How many are mixtures: each model family says it in its own way."""
+    """Number of layers that are mixtures; each model family has its own key for it."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -223,7 +225,7 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # DeepSeek counts from layer 0; the others take the last of every so many.
+    # DeepSeek counts from layer 0; the others use the last layer of each interval.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -1,7 +1,7 @@
-"""The account of an engine, window by window: modelled bytes and FLOPs, measured bandwidth,
-utilisation, and what bound it.
+"""Roofline windows of an engine: modelled bytes and FLOPs, measured bandwidth, utilisation,
+verdict.
 
-`windows_of` is the one function that pages, exporters and dashboards need. Pure.
+Pages, exporters and dashboards use `windows_of` only. Pure.
 """
 
 from dataclasses import dataclass
@@ -19,41 +19,43 @@ from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One stretch of time of one engine. Bytes and FLOPs are of one GPU, as a mean over the
-    engine's. Unknown is None."""
+    """One time window of one engine.
+
+    Bytes and FLOPs are those of one GPU, as a mean over the engine's. Unknown is None.
+    """
 
     from_unix_ns: int
     seconds: float
-    """That the engine's samples cover."""
+    """Time covered by the engine's samples."""
     steps: float | None
     busy_s: float | None
     model: ModelSource | None
     weight_bytes: float | None
     kv_bytes: float | None
     bytes: float | None
-    """Of active weights and KV cache, or all that vLLM's model has."""
+    """Of active weights and KV cache, or all that vLLM's model counts."""
     flops: float | None
     terms: Terms | None
     verdict: Verdict | None
     least_bytes_per_s: float | None
-    """What the memory has to move, over the whole window: weights and KV cache."""
+    """Bandwidth needed over the whole window for weights and KV cache."""
     modelled_bytes_per_s: float | None
-    """The same with all that layers hand one another: at most that."""
+    """The same with all activations between layers: an upper bound."""
     measured_bytes_per_s: float | None
     residual_ratio: float | None
-    """By how much the measured is beyond what is modelled, as a share; 0 between the two."""
+    """How far the measured bandwidth lies outside this range, as a share; 0 within it."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
     findings: tuple[Finding, ...]
 
     @property
     def mbu(self) -> float | None:
-        """Share of the peak bandwidth that the steps needed while they ran."""
+        """Share of the peak bandwidth needed during the steps."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """Share of the peak arithmetic, likewise."""
+        """Share of the peak FLOP/s needed during the steps."""
         return self.terms.mfu if self.terms else None
 
 
@@ -65,22 +67,23 @@ def windows_of(
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
 ) -> list[Window]:
-    """The account of one engine.
+    """Return the windows of one engine.
 
     Args:
         engine: its samples, by the names of `EngineSample`; `series` by process and start.
-        shape: its model's (`reading.read_shape(start.shape)`); None where it is not known.
-        device: what it runs on (`peaks.device_named(start.device)`); None likewise.
+        shape: its model's (`shape_from_config.read_shape(start.shape)`); None if unknown.
+        device: its device (`peaks.device_named(start.device)`); None if unknown.
         gpus: samples of its GPUs, by the names of `GpuSample`.
-        width_s: of a window, which begins at a whole multiple of it; None: one for all.
-        chunks: how long a prompt's chunks may be (`chunks.read_chunks(start.arguments)`); None:
-            what they read back of earlier ones is not known and left out.
+        width_s: of a window, which begins at a multiple of it; None for one window.
+        chunks: limits of prompt chunks (`chunks.read_chunks(start.arguments)`); None if unknown:
+            the
+            KV that chunks read back is then ignored.
 
     Returns:
-        Windows with a sample of the engine that follows another, in the order of time.
+        Windows with at least one sample that follows another, in order of time.
 
     Raises:
-        ValueError: a width of 0 or less.
+        ValueError: the width is 0 or less.
     """
     grid = grid_of(engine.at_unix_ns, width_s)
     if not grid.number:

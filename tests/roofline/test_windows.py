@@ -76,10 +76,10 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     assert window.verdict is Verdict.MEMORY_BOUND
     assert window.findings == (Finding.LOW_UTILISATION_LONG_STEPS,)
     said = sentence(window)
-    assert said.startswith("Bound by memory, not idle: 5 % matrix units at work and steps of 16 ms")
+    assert said.startswith("Memory-bound, not idle: 5 % matrix units active and steps of 16 ms")
     assert "49.4 GB" in said
-    assert "14.7 ms of memory (MBU 92 %)" in said
-    assert "0.624 ms of arithmetic (MFU 4 %)" in said
+    assert "14.7 ms of memory time (MBU 92 %)" in said
+    assert "0.624 ms of compute time (MFU 4 %)" in said
 
 
 def test_a_long_prompt_is_bound_by_arithmetic() -> None:
@@ -87,7 +87,7 @@ def test_a_long_prompt_is_bound_by_arithmetic() -> None:
     window = first(an_engine(step_s=0.22, decodes=0, context=0, prefill=8192))
     assert window.verdict is Verdict.COMPUTE_BOUND
     assert window.mfu == pytest.approx(0.6, abs=0.05)
-    assert sentence(window).startswith("Bound by arithmetic: a step of 220 ms asks")
+    assert sentence(window).startswith("Compute-bound: a step of 220 ms needs")
 
 
 def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
@@ -119,14 +119,14 @@ def test_a_step_that_neither_explains_is_overhead() -> None:
     """A batch of one without graphs."""
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
     assert window.verdict is Verdict.OVERHEAD_BOUND
-    assert "CPU, launches of kernels" in sentence(window)
+    assert "CPU time, kernel launches" in sentence(window)
 
 
 def test_an_idle_gpu_is_told_apart_from_one_that_waits_in_steps() -> None:
     """Few steps, or steps in which it does nothing."""
     idle = first(an_engine(busy=0.05), gpus(sm_active_ratio=0.04))
     assert idle.verdict is Verdict.IDLE
-    assert sentence(idle) == "Idle: multiprocessors at work 4 % of the time."
+    assert sentence(idle) == "Idle: multiprocessors active 4 % of the time."
     waiting = first(an_engine(), gpus(sm_active_ratio=0.1))
     assert waiting.verdict is Verdict.IDLE
     assert "the GPU waits for the CPU or for another GPU" in sentence(waiting)
@@ -151,7 +151,7 @@ def test_measured_against_modelled() -> None:
     assert findings(near) == []
     below = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.5 * modelled))
     assert Finding.MEASURED_BELOW_MODEL in below.findings
-    assert "50 % below the least that is modelled" in findings(below)[0]
+    assert "50 % below the modelled minimum" in findings(below)[0]
     busy = gpus(dram_bandwidth_bytes_per_s=2.0e12)
     above = first(an_engine(busy=0.4, decodes=1), busy)
     assert Finding.MEASURED_ABOVE_MODEL in above.findings
@@ -196,7 +196,7 @@ def test_an_unknown_device_leaves_bytes_and_flops() -> None:
     assert window.bytes is not None
     assert window.flops is not None
     assert (window.mbu, window.mfu, window.verdict) == (None, None, None)
-    assert sentence(window).startswith("Not known: the model's shape, the device's peaks")
+    assert sentence(window).startswith("Unknown: the model's shape, the device's peaks")
 
 
 def test_an_arithmetic_without_a_peak_leaves_the_bandwidth() -> None:
