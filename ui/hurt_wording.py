@@ -113,7 +113,7 @@ def _burning(each: Standing, zone: tzinfo) -> str:
 
 def _overspent(spent: Sequence[Standing]) -> str:
     each = spent[0]
-    period = durations.render(each.objective.period_s)
+    period = each.objective.period_text
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
     return (
         f"<b>Not now, but</b> {_name(each.objective)} has spent its {term('budget', 'budget')} of"

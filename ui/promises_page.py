@@ -9,7 +9,6 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts import durations
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.expression import render
@@ -128,7 +127,6 @@ def _objectives(
 
 def _facts(objective: Objective, standing: Standing | None) -> str:
     indicator = objective.indicator
-    period = durations.render(objective.period_s)
     facts = []
     if isinstance(indicator, Goodput):
         facts += [
@@ -140,17 +138,21 @@ def _facts(objective: Objective, standing: Standing | None) -> str:
     if objective.by:
         facts.append(("a budget for each", ", ".join(objective.by)))
     facts += [
-        ("promised", f"{objective.target_written} over {period}"),
-        ("budget", f"{wording.exact_percent(float(objective.budget))} of the requests"),
+        ("promised", f"{objective.target_written} over {objective.period_text}"),
+        ("budget", f"{wording.exact_percent(float(objective.budget))} of the {_unit(objective)}"),
     ]
     if standing is not None and standing.status.period.events:
         events = standing.status.period.events
         bad = standing.status.period.bad
-        facts.append(("broken by", f"{bad:,} of {events:,} requests counted"))
+        facts.append(("broken by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
     facts += [("service", objective.service), ("written in", f"{_place(objective)}")]
     cells = "".join(_fact(*fact) for fact in facts)
     said = wording.for_html(objective.description, 400)
     return f"<p class='note'>{said}</p><div class='facts'>{cells}</div>"
+
+
+def _unit(objective: Objective) -> str:
+    return "time" if objective.counted_in == "s" else objective.counted_in
 
 
 def _fact(what: str, value: str) -> str:
@@ -180,7 +182,8 @@ def _history(
         with told():
             return attainment.read(engine, objective, indicator, at_s, zone, view.by)
 
-    key = ("attainment", indicator.digest, objective.period_s, at_s, str(zone), view.by)
+    span = objective.period_at(at_s)
+    key = ("attainment", indicator.digest, indicator.slices, span, str(zone), view.by)
     steps = shared(engine, key, read)
     with chapter("How it was kept", HISTORY_HELP):
         st.html(f"<p class='note'>{attainment.sentence(steps, objective, view.by)}</p>")

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts, burn
-from alerts.counting import count_requests
+from alerts.counting import counts_between
 from alerts.objectives import Goodput, Objective
 from store.queries import Window, request_count
 from ui import wording
@@ -40,7 +40,7 @@ def changes(before: InForce, after: InForce) -> list[Change]:
 def _meaning(objective: Objective | None) -> object:
     if objective is None:
         return None
-    return objective.indicator, objective.target, objective.period_s
+    return objective.indicator, objective.target, objective.period_s, objective.calendar
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
@@ -57,9 +57,7 @@ def judged(engine: Engine, goodput: Goodput, window: Window) -> Counts:
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
         return Counts(0, 0)
-    counts = count_requests(engine, goodput, from_s, to_s, to_s - from_s)
-    bad, good = (sum(getattr(each, name) for each in counts) for name in ("bad", "good"))
-    return Counts(bad, good + bad)
+    return counts_between(engine, goodput, from_s, to_s)
 
 
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
@@ -81,7 +79,7 @@ def _kept(objective: Objective, counts: Counts) -> str:
         return f"no request it speaks of ({objective.target_written} promised)"
     good = wording.exact_percent(1 - float(counts.bad_ratio))
     return (
-        f"<b>{good}</b> good of {wording.counted(counts.events, 'request')}"
+        f"<b>{good}</b> good of {counts.events:,} {objective.counted_in}"
         f" ({objective.target_written} promised), which burns {wording.fold(float(pace))}"
     )
 
