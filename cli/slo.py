@@ -23,7 +23,7 @@ from alerts.places import expanded
 from alerts.selectors import read_selector
 from alerts.status import Status, status_at, status_edges
 from analysis.blind_objectives import blind_reason
-from analysis.staleness import silent_s
+from analysis.staleness import silence_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
 from cli.options import silence
@@ -204,7 +204,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     newest, now = newest_unix_ns(engine), time.time_ns()
-    silent = silent_s(newest, now if at is None else at_s * 10**9, now)
+    silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
         click.echo(f"{said} What follows is of the time before.\n")
     hung = hung_checks.hung_lines(engine, (at_s + 1) * 10**9 - 1)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.account import Account
+from diagnosis.one_request.account import Account
 from ui import wording
 from ui.columns import FloatArray, floats, instants
 from ui.view import RequestKey

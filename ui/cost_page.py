@@ -11,8 +11,8 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
+from cost.bill_lines import Line
 from cost.errors import PriceError
-from cost.lines import Line
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
 from store.errors import StoreError

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from diagnosis.arrow import requests_of, samples_of
+from diagnosis.inputs.arrow import requests_of, samples_of
 from roofline.peakfile import peaks_in_force
 from store.columns.downsampled import Thinned, engine_samples, gpu_samples, requests
 from store.queries import SAMPLE_LABELS, Window, newest_unix_ns

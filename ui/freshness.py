@@ -4,7 +4,7 @@ from datetime import tzinfo
 
 import streamlit as st
 
-from analysis.staleness import silent_s
+from analysis.staleness import silence_s
 from ui import wording
 from ui.view import View
 
@@ -37,7 +37,7 @@ def show(
 
 def silent_for(view: View, newest_unix_ns: int | None, now_unix_ns: int) -> float | None:
     """For how many seconds a live page has had no data; None where it has."""
-    return silent_s(newest_unix_ns, now_unix_ns, now_unix_ns) if view.live else None
+    return silence_s(newest_unix_ns, now_unix_ns, now_unix_ns) if view.live else None
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:

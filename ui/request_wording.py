@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
-from diagnosis.account import Account
+from diagnosis.one_request.account import Account
 from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui import growth, sources, wording

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.servers import Samples
+from diagnosis.inputs.servers import Samples
 from ui import wording
 from ui.columns import FloatArray
 from ui.timebins import Bins

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from diagnosis.arrow import REQUEST_COLUMNS
+from diagnosis.inputs.arrow import REQUEST_COLUMNS
 from store.columns.evidence import KeptEvidence
 from store.database import open_database
 from store.queries import Window

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from diagnosis.account import Account, account
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.one_request.account import Account, account
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
 from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
 from store.requests.lookup import named, oldest_request_unix_ns

@@ -10,7 +10,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from analysis.baseline import within
-from analysis.explaining import known_incidents
+from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
@@ -123,7 +123,7 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := why_wording.attained(told):
         st.html(attained)
-    if told.grew_but_kept:
+    if told.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
     still = why_wording.still_slow(told, found.incidents, zone)
     if still and told.verdict is not Verdict.INCIDENT:
@@ -140,7 +140,7 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
             _growth(told)
     else:
         _details(told)
-    if told.doubts:
+    if told.contradictions:
         st.html(why_wording.doubts(told))
 
 

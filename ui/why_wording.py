@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import Final
 
-from analysis.incident import OneVerdict
-from diagnosis.causes.claim import Evidence, Lever
+from analysis.incident import IncidentVerdict
 from diagnosis.causes.registry import SUMMARIES
-from diagnosis.explanation import Cause, Explanation, HardHit, Verdict
+from diagnosis.claim import Evidence, Lever
+from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
 from ui import wording
@@ -71,7 +71,7 @@ def _previous(told: Explanation) -> str:
     return "the time compared with"
 
 
-def incident(row: IncidentRow, verdict: OneVerdict | None, zone: tzinfo) -> str:
+def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
     """The incident that the range lies in, with its verdict: the command and the alert use the
     same words."""
     name = wording.for_html(row.slo, 63)
@@ -92,11 +92,11 @@ def attained(told: Explanation) -> str:
     return "".join(
         f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
         f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
-        f" <b>{wording.exact_percent(each.kept)}</b> of"
+        f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
         f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
-        f" {wording.exact_percent(each.baseline_kept)} before; the target is"
+        f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
         f" {wording.exact_percent(1.0 - each.budget)}.</p>"
-        for each in told.judged
+        for each in told.deciding
     )
 
 
@@ -110,9 +110,9 @@ def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo
     if worst is None:
         return None
     return (
-        f"<b>Still slow:</b> {wording.percent(1.0 - worst.kept)} of requests take longer than"
-        f" {wording.seconds(worst.threshold_s)}; {wording.for_html(worst.slo, 63)} allows"
-        f" {wording.exact_percent(worst.budget)}."
+        f"<b>Still slow:</b> {wording.percent(1.0 - worst.attained_ratio)} of requests take"
+        f" longer than {wording.seconds(worst.threshold_s)};"
+        f" {wording.for_html(worst.slo, 63)} allows {wording.exact_percent(worst.budget)}."
     )
 
 
@@ -217,7 +217,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×"
 
 
-def _who(hit: HardHit) -> Iterator[str]:
+def _who(hit: RiskRatio) -> Iterator[str]:
     names, values = hit.dimension.split(" & "), hit.value.split(" & ")
     if len(names) != len(values):  # a label's own value has an ampersand
         names, values = [hit.dimension], [hit.value]
@@ -233,4 +233,6 @@ def _who(hit: HardHit) -> Iterator[str]:
 
 def doubts(told: Explanation) -> str:
     """What the data says against itself."""
-    return "".join(f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.doubts)
+    return "".join(
+        f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
+    )

@@ -14,5 +14,5 @@ class Priced:
 
     def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
         """Price its requests, which nobody else has seen yet."""
-        self.pricing.hear(batch.starts, batch.samples, batch.gpus)
+        self.pricing.update(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

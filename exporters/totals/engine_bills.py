@@ -1,6 +1,6 @@
 """What each engine cost while it was up, and how much of that was idle.
 
-The same rule as the bill's (`cost.seen`): between two samples at most GAP_S apart the engine
+The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine
 was up; a longer silence is neither billed nor idle, for it is not known whether the machine was
 rented then. Of one engine one process sends the totals of its steps; other processes of the name
 are its API servers and add no time. Where two send them and neither gives way to the other, two

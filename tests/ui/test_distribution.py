@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.arrow import samples_of
-from diagnosis.servers import Samples
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
 from ui.distribution import ROWS, distribution
 from ui.server_state import state_lines
 from ui.timebins import bins_of_width

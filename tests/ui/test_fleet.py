@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.requests import Labels
+from diagnosis.inputs.requests import Labels
 from ui import fleet_wording
 from ui.fleet import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of
 from ui.timebins import Bins

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.explanation import PartGrowth
-from diagnosis.parts import PARTS
+from diagnosis.latency.parts import PARTS
 from ui import colours, growth
 
 Seconds = st.floats(0, 1e3)

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from diagnosis.account import Account, account
-from diagnosis.arrow import requests_of
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.one_request.account import Account, account
 from store.requests.latency_rank import LatencyRank
 from ui import request_wording
 
