@@ -11,8 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from collector.scrape.fetch import MOST_BYTES
+from rig.program import PATIENCE_S
 from server import probes
-from tests.hostile.collecting import PATIENCE_S, Collecting
+from tests.hostile.conftest import collecting
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 RUNNING = b"vllm:num_requests_running 3\n"
@@ -122,8 +123,8 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
     urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
-    with Collecting(tmp_path, url, *words, "--scrape-every", "1") as running:
-        metrics = running.metrics
+    with collecting(tmp_path, url, *words, "--scrape-every", "1") as running:
+        metrics = running.address("metrics")
 
         def stands() -> bool:
             up = samples_of(metrics, "tailspan_scrape_up")
