@@ -36,7 +36,7 @@ test-real: $(STAMP) ## The tests against real servers: vLLM, Prometheus, Postgre
 	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[chdb]' \
 		&& echo "  chdb                     present" || echo "  chdb                     skipped by pip"
 	@status=0; \
-	$(PYTEST) -m "real and alone" tests/real $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	$(PYTEST) -m "real and alone" $(or $(ARGS),tests/real) || [ $$? -eq 5 ] || status=1; \
 	$(PYTEST) -m "real and not alone" $(FILE_BY_FILE) $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	exit $$status  # 5: there was none to run
 

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from cli import text, times
-from store import starts
 from store.database import ENVIRONMENT_KEY, open_database
+from store.replicas import engine_starts
 from telemetry.starts import Argument, EngineStart, differences, read
 
 EXAMPLES = """\b
@@ -48,9 +48,9 @@ def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> Non
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     if not fingerprint:
-        _show_engines(starts.in_force(engine), form)
+        _show_engines(engine_starts.in_force(engine), form)
         return
-    chosen = [_the_one(starts.starts_of(engine, each), each) for each in fingerprint]
+    chosen = [_the_one(engine_starts.starts_of(engine, each), each) for each in fingerprint]
     if len(chosen) == 1:
         _show_arguments(chosen[0], form)
     else:

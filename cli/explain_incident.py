@@ -18,7 +18,7 @@ from analysis.words import first_cause
 from cli import times
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric
-from store.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents
 
 SHOWN = 5
 """Incidents that an error names, the newest first."""

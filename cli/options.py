@@ -13,7 +13,7 @@ from cli import times
 from store import queries
 from store.database import ENVIRONMENT_KEY, open_database
 from store.queries import Window
-from store.scraped import scraped_replicas
+from store.replicas.scraped_replicas import scraped_replicas
 from telemetry.requests import Outcome
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

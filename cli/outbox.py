@@ -7,8 +7,8 @@ import click
 
 from alerts.notify.message import Transition
 from cli import text, times
-from store.incidents import IncidentRow
-from store.notifications import Delivery, Notification
+from store.alerting.incidents import IncidentRow
+from store.alerting.notifications import Delivery, Notification
 
 WIDEST_PROBLEM: Final = 100
 _WHAT: Final = {Transition.FIRING: "the beginning", Transition.RESOLVED: "the end"}

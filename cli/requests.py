@@ -11,7 +11,7 @@ import pyarrow as pa
 from cli import text, times
 from cli.options import Question, ask, nothing_found, question_options, silence
 from store import queries
-from store.network import networks
+from store.requests.network_time import networks
 from telemetry.requests import QUEUE_PARTS
 
 KEYS = (

@@ -27,9 +27,9 @@ from analysis.staleness import silent_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
 from cli.options import silence
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import read_notifications
 from store.database import ENVIRONMENT_KEY, open_database
-from store.incidents import IncidentRow, read_incidents
-from store.notifications import read_notifications
 from store.queries import newest_unix_ns
 
 INCIDENTS: Final = 5

@@ -4,13 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
@@ -33,11 +31,12 @@ from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo import load
 from alerts.policy import read_policy
+from rig.answering import HttpServer, answering
 from rig.ports import free_port
 from rig.program import Program, Tailspan
 from rig.watching import answers, wait_for
+from store.alerting.notifications import read_notifications
 from store.database import open_database
-from store.notifications import read_notifications
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -72,12 +71,16 @@ pairs: [{severity: page, long: 1m, short: 15s, budget_share: 0.000595}]
 class Receiver:
     """A webhook: what came, by path."""
 
-    url: str
-    got: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    server: HttpServer
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self.server.url
 
     def documents(self, path: str) -> list[dict[str, Any]]:
         """The JSON that came to a path."""
-        return [json.loads(body) for at, _, body in list(self.got) if at == path]
+        return [json.loads(each.body) for each in list(self.server.asked) if each.path == path]
 
     def alerts(self, status: str) -> list[dict[str, Any]]:
         """The alerts that Alertmanager delivered for pages."""
@@ -88,26 +91,8 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A webhook server."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            came.got.append((self.path, dict(self.headers), body))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    came = Receiver(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield came
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering() as server:
+        yield Receiver(server)
 
 
 Start = Callable[..., Program]
@@ -299,9 +284,10 @@ channels:
     assert message["link"] == f"{EXPLORER}/?page=why&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
-    (headers, body) = next((h, b) for path, h, b in receiver.got if path == "/hook")
-    sent_s = int(headers[SIGNATURE].split(",")[0].removeprefix("t="))
-    assert headers[SIGNATURE] == signature("a key of the test", body, sent_s)
+    asked = next(each for each in receiver.server.asked if each.path == "/hook")
+    signed = asked.headers[SIGNATURE.lower()]
+    sent_s = int(signed.split(",")[0].removeprefix("t="))
+    assert signed == signature("a key of the test", asked.body, sent_s)
 
     # Ten quiet minutes later, which nobody waits for here.
     engine = open_database(f"sqlite:///{tmp_path}/var/tailspan.db")
