@@ -61,8 +61,8 @@ from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.launch import Launch, launch
-from ui.sign_in_file import SignIn
+from ui.serving.launch import Launch, launch
+from ui.sign_in.config import SignIn
 
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
