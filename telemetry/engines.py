@@ -78,7 +78,7 @@ class EngineSample:
         ),
     ] = None
     waiting: Annotated[
-        int | None, metric(names.WAITING, "Requests waiting, for whatever reason.", SCHEDULER)
+        int | None, metric(names.WAITING, "Requests waiting, for any reason.", SCHEDULER)
     ] = None
     running: Annotated[int | None, metric(names.RUNNING, "Requests in the batch.", SCHEDULER)] = (
         None
@@ -86,9 +86,7 @@ class EngineSample:
     deferred: Annotated[
         int | None,
         metric(
-            names.DEFERRED,
-            "Of those waiting, the ones that a passing constraint holds back.",
-            SCHEDULER,
+            names.DEFERRED, "Waiting requests that a temporary constraint holds back.", SCHEDULER
         ),
     ] = None
     fetching_kv: Annotated[
@@ -135,7 +133,7 @@ class EngineSample:
         int | None,
         metric(
             names.WAITING_LORAS,
-            "Requests waiting that ask for an adapter; absent where none is served.",
+            "Waiting requests for an adapter; absent if no adapters are served.",
             "vLLM's scheduler",
         ),
     ] = None
@@ -144,17 +142,17 @@ class EngineSample:
         metric(names.RUNNING_LORAS, "Requests in the batch that use an adapter.", SCHEDULER),
     ] = None
     longest_step_s: Annotated[
-        float | None, metric(names.LONGEST_STEP, "Longest step since the sample before.", LEDGER)
+        float | None, metric(names.LONGEST_STEP, "Longest step since the previous sample.", LEDGER)
     ] = None
     step_model_base_s: Annotated[
         float | None,
-        metric(names.STEP_MODEL[0], "Step model, γ: seconds of any step.", LEDGER, rolled_up=True),
+        metric(names.STEP_MODEL[0], "Step model, γ: seconds of each step.", LEDGER, rolled_up=True),
     ] = None
     step_model_per_prefill_token_s: Annotated[
         float | None,
         metric(
             names.STEP_MODEL[1],
-            "Step model, α: seconds for each prompt token computed.",
+            "Step model, α: seconds per prompt token computed.",
             LEDGER,
             rolled_up=True,
         ),
@@ -163,8 +161,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL[2],
-            "Step model, κ: seconds for each unit of prefill attention, Σ p·(start + p/2) over"
-            " the chunks.",
+            "Step model, κ: seconds per unit of prefill attention, Σ p·(start + p/2) over the"
+            " chunks.",
             LEDGER,
             rolled_up=True,
         ),
@@ -173,7 +171,7 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL[3],
-            "Step model, β: seconds for each token of context that decodes read.",
+            "Step model, β: seconds per token of context read by decodes.",
             LEDGER,
             rolled_up=True,
         ),
@@ -182,7 +180,7 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL[4],
-            "Step model, δ: seconds for each sequence that decodes.",
+            "Step model, δ: seconds per decoding sequence.",
             LEDGER,
             rolled_up=True,
         ),
@@ -191,7 +189,7 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL_ERROR,
-            "Typical error on steps not yet learnt from, relative to the prediction.",
+            "Typical error on held-out steps, relative to the prediction.",
             LEDGER,
             quantity="number",
         ),
@@ -200,7 +198,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL_R_SQUARED,
-            "Share of the variance of such steps that was predicted; below zero for a poor fit.",
+            "Share of the variance of held-out steps that was predicted; below zero for a poor"
+            " fit.",
             LEDGER,
             quantity="score",
         ),
@@ -218,7 +217,7 @@ class EngineSample:
         int | None,
         metric(
             names.SCHEDULED_PREFILL_TOKENS,
-            "Prompt tokens computed, counted step by step, partial chunks included.",
+            "Prompt tokens computed, counted at each step, partial chunks included.",
             LEDGER,
             rolled_up=True,
         ),
@@ -227,26 +226,21 @@ class EngineSample:
         float | None,
         metric(
             names.PREFILL_ATTENTION,
-            "Attention of the prompt tokens computed: Σ p·(start + p/2) over the chunks, token by"
-            " token of context.",
+            "Attention of the computed prompt tokens: Σ p·(start + p/2) over the chunks, in pairs"
+            " of a token and a token of its context.",
             LEDGER,
             rolled_up=True,
         ),
     ] = None
     context_tokens_total: Annotated[
         int | None,
-        metric(
-            names.CONTEXT_TOKENS,
-            "Tokens of context that decodes have read.",
-            LEDGER,
-            rolled_up=True,
-        ),
+        metric(names.CONTEXT_TOKENS, "Tokens of context read by decodes.", LEDGER, rolled_up=True),
     ] = None
     decodes_total: Annotated[
         int | None,
         metric(
             names.SCHEDULED_DECODES,
-            "Sequences that decoded, counted step by step; with speculative decoding each makes"
+            "Decoding sequences, counted at each step; with speculative decoding each generates"
             " several tokens.",
             LEDGER,
             rolled_up=True,
@@ -257,12 +251,12 @@ class EngineSample:
         metric(
             names.PREFILL_TOKENS,
             "Prompt tokens computed, counted when a prefill is complete; before vLLM 0.16 cached"
-            " ones are among them.",
+            " ones are included.",
             ITERATION,
         ),
     ] = None
     decode_tokens_total: Annotated[
-        int | None, metric(names.DECODE_TOKENS, "Output tokens made.", ITERATION)
+        int | None, metric(names.DECODE_TOKENS, "Output tokens generated.", ITERATION)
     ] = None
     prefix_cache_queries_tokens_total: Annotated[
         int | None,
@@ -273,7 +267,7 @@ class EngineSample:
         ),
     ] = None
     prefix_cache_hits_tokens_total: Annotated[
-        int | None, metric(names.PREFIX_CACHE_HITS, "Those found there.", SCHEDULER)
+        int | None, metric(names.PREFIX_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
     ] = None
     external_cache_queries_tokens_total: Annotated[
         int | None,
@@ -284,14 +278,14 @@ class EngineSample:
         ),
     ] = None
     external_cache_hits_tokens_total: Annotated[
-        int | None, metric(names.EXTERNAL_CACHE_HITS, "Those found there.", SCHEDULER)
+        int | None, metric(names.EXTERNAL_CACHE_HITS, "Prompt tokens found there.", SCHEDULER)
     ] = None
     local_cached_prompt_tokens_total: Annotated[
         int | None,
         metric(
             names.LOCAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens spared by the engine's own cache, counted when a prefill is complete;"
-            " absent before vLLM 0.16, like the next.",
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. This"
+            " and the next are absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -299,7 +293,7 @@ class EngineSample:
         int | None,
         metric(
             names.EXTERNAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens that came from outside the engine, counted likewise.",
+            "Prompt tokens from a cache outside the engine, counted when a prefill is complete.",
             ITERATION,
         ),
     ] = None
@@ -307,26 +301,28 @@ class EngineSample:
         int | None,
         metric(
             names.KV_TRANSFER_BYTES,
-            "Bytes of KV cache that a connector moved, to and fro; told of NIXL and offloading"
-            " connectors, like the next two.",
+            "Bytes of KV cache that a connector transferred, in both directions. This and the"
+            " next two are reported for NIXL and offloading connectors.",
             SCHEDULER,
         ),
     ] = None
     kv_transfer_s_total: Annotated[
         float | None,
         metric(
-            names.KV_TRANSFER_TIME, "Time of those transfers, overlapping ones added.", SCHEDULER
+            names.KV_TRANSFER_TIME,
+            "Time of those transfers; overlapping ones are added.",
+            SCHEDULER,
         ),
     ] = None
     kv_transfer_failures_total: Annotated[
         int | None, metric(names.KV_TRANSFER_FAILURES, "Transfers that failed.", SCHEDULER)
     ] = None
     preemptions_total: Annotated[
-        int | None, metric(names.ENGINE_PREEMPTIONS, "Evictions from the batch.", ITERATION)
+        int | None, metric(names.ENGINE_PREEMPTIONS, "Preemptions.", ITERATION)
     ] = None
-    drafts_total: Annotated[
-        int | None, metric(names.DRAFTS, "Speculative drafts made.", SCHEDULER)
-    ] = None
+    drafts_total: Annotated[int | None, metric(names.DRAFTS, "Speculative drafts.", SCHEDULER)] = (
+        None
+    )
     draft_tokens_total: Annotated[
         int | None, metric(names.DRAFT_TOKENS, "Tokens drafted.", SCHEDULER)
     ] = None
@@ -337,24 +333,24 @@ class EngineSample:
         float | None,
         metric(
             names.MODELLED_FLOPS,
-            "FLOPs of each GPU by vLLM's own model; with `--enable-mfu-metrics`.",
+            "FLOPs of each GPU by vLLM's own model. This and the next two: `--enable-mfu-metrics`.",
             SCHEDULER,
         ),
     ] = None
     modelled_read_bytes_total: Annotated[
         float | None,
-        metric(names.MODELLED_READ_BYTES, "Bytes read from memory, likewise.", SCHEDULER),
+        metric(names.MODELLED_READ_BYTES, "Bytes read from memory, per GPU.", SCHEDULER),
     ] = None
     modelled_write_bytes_total: Annotated[
         float | None,
-        metric(names.MODELLED_WRITE_BYTES, "Bytes written to memory, likewise.", SCHEDULER),
+        metric(names.MODELLED_WRITE_BYTES, "Bytes written to memory, per GPU.", SCHEDULER),
     ] = None
     host_cpus: Annotated[
         int | None,
         metric(
             names.HOST_CPUS,
-            "Processors of the machine. Told, like the four sums of processor time below, where"
-            " the operating system says so: on Linux.",
+            "Processors of the machine. This and the four sums of processor time below are"
+            " reported on Linux only.",
             SYSTEM,
         ),
     ] = None
@@ -362,8 +358,8 @@ class EngineSample:
         float | None,
         metric(
             names.PROCESS_CPU_TIME,
-            "Processor time of the process that reports, such as the API server; with each of its"
-            " engines.",
+            "Processor time of the process that reports, such as the API server. The same for"
+            " each of its engines.",
             SYSTEM,
         ),
     ] = None
@@ -371,8 +367,7 @@ class EngineSample:
         float | None,
         metric(
             names.CORE_CPU_TIME,
-            "Processor time of the engine core's process; where that is the process that reports,"
-            " the same.",
+            "Processor time of the engine core's process, which may be the process that reports.",
             SYSTEM,
         ),
     ] = None
@@ -380,8 +375,7 @@ class EngineSample:
         float | None,
         metric(
             names.HOST_BUSY_TIME,
-            "Processor time spent on anything by the machine's processors together, but for what"
-            " was stolen.",
+            "Busy time summed over the machine's processors, without steal time.",
             SYSTEM,
         ),
     ] = None
@@ -389,7 +383,7 @@ class EngineSample:
         float | None,
         metric(
             names.HOST_STEAL_TIME,
-            "Processor time that a hypervisor gave to other machines while this one wanted it.",
+            "Time for which a hypervisor withheld processors from this machine.",
             SYSTEM,
         ),
     ] = None
@@ -406,8 +400,9 @@ class EngineSample:
         int | None,
         metric(
             names.HOOK_FAILURES,
-            "Exceptions of the instrumentation, none of which reached vLLM, and what it refused"
-            " or dropped on its link to the engine core; by `tailspan.hook`.",
+            "Exceptions of the instrumentation, none of which reached vLLM, and refused"
+            " connections and dropped messages of its link to the engine core; by"
+            " `tailspan.hook`.",
             INSTRUMENTATION,
         ),
     ] = None
@@ -415,8 +410,8 @@ class EngineSample:
         int | None,
         metric(
             names.ACCOUNTS_DROPPED,
-            "Accounts that a front end did not get, summed over the front ends: it read too"
-            " slowly, or the engine core could not follow the request.",
+            "Accounts that a front end did not receive, summed over the front ends: it read too"
+            " slowly, or the engine core could not track the request.",
             INSTRUMENTATION,
         ),
     ] = None

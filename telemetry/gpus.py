@@ -55,8 +55,8 @@ class GpuSample:
         float | None,
         metric(
             names.GPU_DRAM_UTILIZATION,
-            "Memory bandwidth in use, as a share of the peak; never the share of time in which"
-            " memory was touched.",
+            "Memory bandwidth in use, as a share of the peak; not the share of time in which"
+            " memory was accessed.",
             GPU_SAMPLER,
         ),
     ] = None
@@ -66,22 +66,22 @@ class GpuSample:
     sm_active_ratio: Annotated[
         float | None,
         metric(
-            names.GPU_SM_ACTIVITY, "Share of time that multiprocessors were at work.", GPU_SAMPLER
+            names.GPU_SM_ACTIVITY, "Share of time that multiprocessors were active.", GPU_SAMPLER
         ),
     ] = None
     tensor_active_ratio: Annotated[
         float | None,
         metric(
-            names.GPU_TENSOR_ACTIVITY, "Share of time that tensor cores were at work.", GPU_SAMPLER
+            names.GPU_TENSOR_ACTIVITY, "Share of time that tensor cores were active.", GPU_SAMPLER
         ),
     ] = None
     memory_used_bytes: Annotated[
-        int | None, metric(names.GPU_MEMORY_USED, "Memory in use, whosever it is.", GPU_SAMPLER)
+        int | None, metric(names.GPU_MEMORY_USED, "Memory in use by all processes.", GPU_SAMPLER)
     ] = None
     memory_total_bytes: Annotated[
-        int | None, metric(names.GPU_MEMORY_TOTAL, "Memory there is.", GPU_SAMPLER)
+        int | None, metric(names.GPU_MEMORY_TOTAL, "Memory installed.", GPU_SAMPLER)
     ] = None
-    power_w: Annotated[float | None, metric(names.GPU_POWER, "Power drawn.", GPU_SAMPLER)] = None
+    power_w: Annotated[float | None, metric(names.GPU_POWER, "Power draw.", GPU_SAMPLER)] = None
     energy_j_total: Annotated[
         float | None,
         metric(
@@ -95,7 +95,8 @@ class GpuSample:
         int | None, metric(names.GPU_SM_CLOCK, "Clock of the multiprocessors.", GPU_SAMPLER)
     ] = None
     sm_clock_max_hz: Annotated[
-        int | None, metric(names.GPU_SM_CLOCK_MAX, "The highest that clock may be.", GPU_SAMPLER)
+        int | None,
+        metric(names.GPU_SM_CLOCK_MAX, "Maximum clock of the multiprocessors.", GPU_SAMPLER),
     ] = None
     memory_clock_hz: Annotated[
         int | None, metric(names.GPU_MEMORY_CLOCK, "Clock of the memory.", GPU_SAMPLER)
@@ -104,7 +105,7 @@ class GpuSample:
         str | None,
         metric(
             names.GPU_THROTTLED,
-            "How many reasons hold the clock back; which, says `tailspan.gpu.throttle_reasons`.",
+            "Number of reasons that limit the clock; `tailspan.gpu.throttle_reasons` lists them.",
             GPU_SAMPLER,
             quantity="count",
         ),
@@ -113,23 +114,23 @@ class GpuSample:
         int | None,
         metric(
             names.GPU_FOREIGN_PROCESSES,
-            "Processes at work on it that are not the replica's.",
+            "Processes that use it and do not belong to the replica.",
             GPU_SAMPLER,
         ),
     ] = None
     pcie_rx_bytes_per_s: Annotated[
-        float | None, metric(names.GPU_PCIE_RECEIVED, "Received over PCIe.", GPU_SAMPLER)
+        float | None, metric(names.GPU_PCIE_RECEIVED, "Bytes received over PCIe.", GPU_SAMPLER)
     ] = None
     pcie_tx_bytes_per_s: Annotated[
-        float | None, metric(names.GPU_PCIE_SENT, "Sent over PCIe.", GPU_SAMPLER)
+        float | None, metric(names.GPU_PCIE_SENT, "Bytes sent over PCIe.", GPU_SAMPLER)
     ] = None
     nvlink_rx_bytes_per_s: Annotated[
         float | None,
-        metric(names.GPU_NVLINK_RECEIVED, "Received over NVLink, all links together.", GPU_SAMPLER),
+        metric(names.GPU_NVLINK_RECEIVED, "Bytes received over all NVLink links.", GPU_SAMPLER),
     ] = None
     nvlink_tx_bytes_per_s: Annotated[
         float | None,
-        metric(names.GPU_NVLINK_SENT, "Sent over NVLink, all links together.", GPU_SAMPLER),
+        metric(names.GPU_NVLINK_SENT, "Bytes sent over all NVLink links.", GPU_SAMPLER),
     ] = None
     clock_ahead_s: Annotated[
         float | None,

@@ -120,8 +120,8 @@ class RequestTimeline:
             names.OUTCOME,
             "text",
             "`stop`, `length`, `abort` (the client left), `error`, or `rejected` (refused before"
-            " the engine); `stop` for any whole answer where `tailspan.basis` is `edge`. A span"
-            " that has it is a request.",
+            " the engine); `stop` for any complete answer if `tailspan.basis` is `edge`. A span"
+            " with this attribute is a request.",
             STATE,
         ),
     ]
@@ -138,9 +138,9 @@ class RequestTimeline:
         attribute(
             names.BASIS,
             "text",
-            "`http`: received and delivered were seen at the HTTP edge. `engine`: they are the"
-            " front end's first and last sight of the request. `edge`: the HTTP edge alone was"
-            " seen, for the instrumentation doesn't fit this vLLM's inside.",
+            "`http`: received and delivered were measured at the HTTP edge. `engine`: they are"
+            " the first and last times at which the front end processed the request. `edge`: only"
+            " the HTTP edge was measured, because the hooks do not fit this vLLM.",
             INSTRUMENTATION,
         ),
     ]
@@ -159,8 +159,8 @@ class RequestTimeline:
         attribute(
             names.HANDOFF,
             "s",
-            "Of the front end: handed to the engine → noted by it, which it does between two"
-            " steps; a long step or a pause of the engine holds a request up here.",
+            "Part of the front end: handed to the engine → recorded by it, which happens between"
+            " two steps; a long step or a pause of the engine delays a request here.",
             STATS,
         ),
     ] = None
@@ -189,7 +189,10 @@ class RequestTimeline:
     queue_seats_s: Annotated[
         float | None,
         attribute(
-            names.QUEUE_PARTS[0], "s", "Of the queue: the batch was at `max_num_seqs`.", LEDGER
+            names.QUEUE_PARTS[0],
+            "s",
+            "Part of queue: the batch had `max_num_seqs` requests.",
+            LEDGER,
         ),
     ] = None
     queue_kv_s: Annotated[
@@ -197,7 +200,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[1],
             "s",
-            "Of the queue: there were no free KV-cache blocks for it.",
+            "Part of queue: there were not enough free KV-cache blocks.",
             LEDGER,
         ),
     ] = None
@@ -206,7 +209,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[2],
             "s",
-            "Of the queue: the step's tokens were spent on others.",
+            "Part of queue: other requests used up the step's token budget.",
             LEDGER,
         ),
     ] = None
@@ -215,8 +218,8 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[3],
             "s",
-            "Of the queue: it was not eligible itself: its adapter, its cache or its grammar was"
-            " not there yet, or the engine was paused.",
+            "Part of queue: the request was not eligible: its adapter, its cache or its grammar"
+            " was not ready, or the engine was paused.",
             LEDGER,
         ),
     ] = None
@@ -225,7 +228,7 @@ class RequestTimeline:
         attribute(
             names.QUEUE_PARTS[4],
             "s",
-            "Of the queue: nothing; it waited for the step under way to end.",
+            "Part of queue: none of these; it waited for the current step to end.",
             LEDGER,
         ),
     ] = None
@@ -234,7 +237,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[0],
             "s",
-            "Of prefill: what its steps would have taken for this request alone.",
+            "Part of prefill: what its steps would have taken for this request alone.",
             LEDGER,
             rolled_up=True,
         ),
@@ -244,7 +247,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[1],
             "s",
-            "Of prefill: what prefills of other requests added to its steps.",
+            "Part of prefill: what prefills of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -254,7 +257,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[2],
             "s",
-            "Of prefill: what decodes of other requests added to its steps.",
+            "Part of prefill: what decodes of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -264,7 +267,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[3],
             "s",
-            "Of prefill: evicted, waiting to come back, computing again what was lost.",
+            "Part of prefill: evicted, waiting to resume, and recomputing what was lost.",
             LEDGER,
             rolled_up=True,
         ),
@@ -274,7 +277,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[4],
             "s",
-            "Of prefill: step time that no scheduled work explains.",
+            "Part of prefill: step time that no scheduled work explains.",
             LEDGER,
             rolled_up=True,
         ),
@@ -284,7 +287,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[0],
             "s",
-            "Of decode: what its steps would have taken for this request alone.",
+            "Part of decode: what its steps would have taken for this request alone.",
             LEDGER,
             rolled_up=True,
         ),
@@ -294,7 +297,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[1],
             "s",
-            "Of decode: what prefills of other requests added to its steps.",
+            "Part of decode: what prefills of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -304,7 +307,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[2],
             "s",
-            "Of decode: what decodes of other requests added to its steps.",
+            "Part of decode: what decodes of other requests added to its steps.",
             LEDGER,
             rolled_up=True,
         ),
@@ -314,7 +317,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[3],
             "s",
-            "Of decode: evicted, waiting to come back, computing again what was lost.",
+            "Part of decode: evicted, waiting to resume, and recomputing what was lost.",
             LEDGER,
             rolled_up=True,
         ),
@@ -324,7 +327,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[4],
             "s",
-            "Of decode: step time that no scheduled work explains.",
+            "Part of decode: step time that no scheduled work explains.",
             LEDGER,
             rolled_up=True,
         ),
@@ -334,9 +337,9 @@ class RequestTimeline:
         attribute(
             names.TTFT,
             "s",
-            "received → first byte of the answer, or first token where the HTTP layer is unseen."
-            " An answer that is not streamed has its first byte at its end; one without a token"
-            " has no TTFT.",
+            "received → first byte of the answer, or first token without an HTTP edge. An answer"
+            " that is not streamed has its first byte at its end; one without a token has no"
+            " TTFT.",
             INSTANTS,
             rolled_up=True,
         ),
@@ -346,7 +349,7 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest wait for a next token; absent for one token or none.",
+            "The longest time between two tokens; absent for fewer than two tokens.",
             LEDGER,
             rolled_up=True,
         ),
@@ -356,7 +359,7 @@ class RequestTimeline:
         attribute(
             names.OTHERS_PREFILL_TOKENS_MAX,
             "{token}",
-            "The most prompt tokens of other requests that were computed in one of its steps.",
+            "The maximum of other requests' prompt tokens computed in one of its steps.",
             LEDGER,
         ),
     ] = None
@@ -374,12 +377,12 @@ class RequestTimeline:
         attribute(
             names.REQUEST_MODEL,
             "text",
-            "The name under which the model is served; absent where another one was asked for, of"
-            " which there is none (status 404): what a client makes up is no label.",
+            "The name under which the model is served. Absent if the client asked for a model"
+            " that is not served (status 404), because a client's text must not become a label.",
             CONFIG,
         ),
     ] = None
-    lora: Annotated[str | None, attribute(names.LORA, "text", "The adapter asked for.", STATE)] = (
+    lora: Annotated[str | None, attribute(names.LORA, "text", "The requested adapter.", STATE)] = (
         None
     )
     route: Annotated[
@@ -390,7 +393,7 @@ class RequestTimeline:
         attribute(
             names.TENANT,
             "text",
-            "Who asks, as the header named by `TAILSPAN_TENANT_HEADER` says.",
+            "The tenant, from the request header that `TAILSPAN_TENANT_HEADER` names.",
             HEADER,
         ),
     ] = None
@@ -403,8 +406,8 @@ class RequestTimeline:
         attribute(
             names.ENGINE,
             "integer",
-            "Index of the engine; absent where the front end serves several and the ledger did"
-            " not tell.",
+            "Index of the engine; absent if the front end serves several and the ledger did not"
+            " report the request.",
             "step ledger, stat logger",
         ),
     ] = None
@@ -432,8 +435,9 @@ class RequestTimeline:
         attribute(
             names.ERROR_TYPE,
             "text",
-            "Of a request refused before the engine its status, or the limit that was reached, as"
-            " in `max_num_queued_reqs`; `engine_silent` where the engine never said how it ended.",
+            "The status or the limit, such as `max_num_queued_reqs`, for which the request was"
+            " refused before the engine; `engine_silent` if the engine did not report the"
+            " request's end.",
             HTTP,
         ),
     ] = None
@@ -446,7 +450,7 @@ class RequestTimeline:
         attribute(
             names.CACHE_READ_INPUT_TOKENS,
             "{token}",
-            "Tokens of the prompt that a prefix cache spared.",
+            "Prompt tokens found in a prefix cache.",
             STATE,
             rolled_up=True,
         ),
@@ -456,8 +460,8 @@ class RequestTimeline:
         attribute(
             names.EXTERNAL_CACHED_TOKENS,
             "{token}",
-            "Of those, the ones that a KV connector brought from outside the engine; the others"
-            " were in the engine's own cache.",
+            "Prompt tokens that a KV connector loaded from outside the engine. The other cached"
+            " tokens were in the engine's own cache.",
             LEDGER,
         ),
     ] = None
@@ -466,7 +470,7 @@ class RequestTimeline:
         attribute(
             names.OUTPUT_TOKENS,
             "{token}",
-            "Tokens made, also for an answer cut short.",
+            "Tokens generated, also for a partial answer.",
             STATS,
             rolled_up=True,
         ),
@@ -476,9 +480,8 @@ class RequestTimeline:
         attribute(
             names.BILLED,
             "s",
-            "Of its engine's steps, the share that was its work: those of all requests in a step"
-            " sum to the step. What all GPUs of the engine cost for so long is what the request"
-            " cost.",
+            "Engine time for its work. The shares of all requests in a step sum to the step. The"
+            " request's cost is what all GPUs of the engine cost for this time.",
             LEDGER,
             rolled_up=True,
         ),
@@ -488,7 +491,7 @@ class RequestTimeline:
         attribute(
             names.WASTED,
             "s",
-            "Likewise, what was computed again because an eviction had thrown it away.",
+            "Engine time for work that a preemption had discarded and that was computed again.",
             LEDGER,
             rolled_up=True,
         ),
@@ -508,8 +511,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Requests waiting when it came, as of the last step told; absent, like the next two,"
-            " where the front end serves several engines.",
+            "Requests waiting when it arrived, as of the last step. This and the next two are"
+            " absent if the front end serves several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -537,8 +540,7 @@ class RequestTimeline:
         attribute(
             names.REPORTED_IN_FLIGHT,
             "s",
-            "How long the request had run when it was last reported in flight; absent if it never"
-            " was.",
+            "Age of the request when it was last reported in flight; absent if it never was.",
             HTTP,
         ),
     ] = None

@@ -7,14 +7,14 @@ are found by, what /metrics exposes, which attributes are fields of the plugin's
 from dataclasses import fields
 
 import pytest
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import _AS_RECORDED
+from tailspan_vllm.otlp.request_span import _AS_RECORDED
+from tailspan_vllm.request.record import RequestRecord
 
 from alerts.fields import JUDGING, SELECTING
-from collector.scrape.series import ENGINES
-from diagnosis.requests import LABELS, NUMBERS
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
-from exporters.gpu_series import GPU_GAUGES
+from collector.scrape.engine_series import ENGINES
+from diagnosis.inputs.requests import LABELS, NUMBERS
+from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.definitions.gpu_series import GPU_GAUGES
 from store.queries import REQUEST_COLUMNS
 from telemetry.engines import EngineSample
 from telemetry.fields import fields_of, on_the_wire

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
+from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
-from collector.normalise.measures import Field, measured, targets, value_of
+from collector.normalise.data_points import Field, measured, targets, value_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
-from collector.reasons import Refusal
 from telemetry.gpus import GpuSample, GpuSource, throttle_reasons
 
 FIELDS: Final = targets(GpuSample)

@@ -1,8 +1,8 @@
-"""What the names of `names.py` mean that are no fields of Tailspan's own dataclasses.
+"""The meaning, unit and source of the names in `names.py` that are not fields of Tailspan.
 
-Data, complete by test. Fields are described where they are declared (`telemetry/fields.py`);
-`telemetry/attributes_page.py` makes docs/attributes.md of both. Nothing that runs inside vLLM
-imports this module.
+Data; a test checks that it is complete. Fields are described where they are declared
+(`telemetry/fields.py`), and `telemetry/attributes_page.py` generates docs/attributes.md from both.
+No module that runs inside vLLM imports this one.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from tailspan_vllm import names
 
 
 class Term(NamedTuple):
-    """One name. `unit` is UCUM's, or the kind of value where there is nothing to measure."""
+    """One name. `unit` is a UCUM unit, or the type of a value that has no unit."""
 
     name: str
     unit: str
@@ -37,21 +37,21 @@ RESOURCE: Final = (
     Term(
         names.SERVICE_INSTANCE_ID,
         "text",
-        "The replica; `host:port` of the server, or `host:pid` where there is no port,"
-        " unless the environment names another.",
+        "The replica: `host:port` of the server, or `host:pid` if it has no port, unless the"
+        " environment sets another name.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
     Term(
         names.CLOUD_REGION,
         "text",
-        "The region; absent unless the environment names one.",
+        "The region; absent unless the environment sets one.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
     Term(names.PROCESS_PID, "integer", "The process that reports.", _SYSTEM),
     Term(
         names.SIMULATED,
         "boolean",
-        "True where no real server stands behind the numbers.",
+        "True for simulated data.",
         "simulator",
     ),
 )
@@ -61,7 +61,7 @@ SPAN_ATTRIBUTES: Final = (
     Term(
         names.FINISH_REASONS,
         "texts",
-        "`stop` or `length`; absent where the answer was not finished.",
+        "`stop` or `length`; absent if the answer is incomplete.",
         _STATE,
     ),
 )
@@ -71,14 +71,14 @@ SPAN_EVENTS: Final = (
     Term(names.ARRIVED, "instant", "It reached the engine's front end.", _STATS),
     Term(names.QUEUED, "instant", "It entered the engine's queue.", _STATS),
     Term(names.SCHEDULED, "instant", "It was scheduled for the first time.", _STATS),
-    Term(names.FIRST_TOKEN, "instant", "Its first token was made.", _STATS),
+    Term(names.FIRST_TOKEN, "instant", "Its first token was generated.", _STATS),
     Term(names.FIRST_BYTE, "instant", "The first byte of the answer's body was written.", _HTTP),
-    Term(names.LAST_TOKEN, "instant", "Its last token was made.", _STATS),
-    Term(names.PREEMPTION, "instant", "It was evicted; once for each.", "vLLM's engine events"),
+    Term(names.LAST_TOKEN, "instant", "Its last token was generated.", _STATS),
+    Term(names.PREEMPTION, "instant", "It was preempted; one event each.", "vLLM's engine events"),
     Term(
         names.RESUMPTION,
         "instant",
-        "It was scheduled again; once for each.",
+        "It was scheduled again; one event each.",
         "vLLM's engine events",
     ),
 )
@@ -88,8 +88,8 @@ EVENTS: Final = (
     Term(
         names.ENGINE_STARTED,
         "event",
-        "An engine runs with these arguments from the event's time on. Told until it has"
-        " arrived, and again after an outage, the same to the nanosecond.",
+        "An engine runs with these arguments since the event's time. Sent until the collector"
+        " accepts it, and again after an outage, identical to the nanosecond.",
         "vLLM's config",
     ),
     Term(
@@ -108,13 +108,13 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.EVENT_NAME,
         "text",
-        "The event's name, where OpenTelemetry's protocol is older than its own field for it.",
+        "The event's name, in versions of OpenTelemetry's protocol that have no field for it.",
         _OURSELVES,
     ),
     Term(
         names.IN_FLIGHT_AGE,
         "s",
-        "Of a request in flight: the time since it was received.",
+        "Time since a request in flight was received.",
         _HTTP,
     ),
     Term(names.ENGINE, "integer", "Index of the engine.", "stat logger, engine core"),
@@ -124,36 +124,36 @@ EVENT_ATTRIBUTES: Final = (
     Term(
         names.CONFIG,
         "text",
-        "Fingerprint of the arguments below, as spans and metrics bear it.",
+        "Fingerprint of the arguments below, as on spans and metrics.",
         "vLLM's config",
     ),
-    Term(names.DEVICE, "text", "What it runs on, as in `NVIDIA H100 80GB HBM3`.", _PLATFORM),
+    Term(names.DEVICE, "text", "The GPU or CPU, such as `NVIDIA H100 80GB HBM3`.", _PLATFORM),
     Term(
         names.GPUS,
         "integer",
-        "How many GPUs one engine runs on: tensor-parallel by pipeline-parallel size; absent on a"
+        "Number of GPUs of one engine: tensor-parallel times pipeline-parallel size; absent on a"
         " CPU.",
         "vLLM's config",
     ),
     Term(
         names.LOADING,
         "s",
-        "From the start of the process until the engine was ready; absent where only the"
-        " configuration changed, and where the system does not tell.",
+        "From the start of the process until the engine was ready; absent if only the"
+        " configuration changed, or if the operating system does not provide it.",
         "/proc/self/stat",
     ),
     Term(
         names.SHAPE,
         "number, boolean or text",
-        "Prefix of what the model is built of, from which bytes and FLOPs are modelled.",
+        "Prefix of the model's shape, from which bytes and FLOPs are computed.",
         "the model's config",
     ),
     Term(
         names.ARGUMENT,
         "number, boolean or text",
-        "Prefix of each argument that matters to latency, with its value in force; one that"
-        " is unset, or that this vLLM lacks, is absent. A text that may tell on its owner, such"
-        " as a path, is told as a digest.",
+        "Prefix of each argument that matters to latency, with its value in force. Arguments that"
+        " are unset, or that this vLLM lacks, are absent. A text that could identify its owner,"
+        " such as a path, is a digest.",
         "vLLM's config",
     ),
 )
@@ -163,11 +163,11 @@ METRIC_ATTRIBUTES: Final = (
     Term(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
     Term(names.REQUEST_MODEL, "text", "The name under which it is served.", "vLLM's config"),
     Term(names.CONFIG, "text", "As on spans.", "vLLM's config"),
-    Term(names.HOOK, "text", "Of hook failures: which hook.", _OURSELVES),
+    Term(names.HOOK, "text", "The hook that failed.", _OURSELVES),
     Term(
         names.DROP_REASON,
         "text",
-        "Of dropped spans: `queue_full` (the collector is away or too slow), `refused` (the"
+        "Why spans were dropped: `queue_full` (the collector is away or too slow), `refused` (the"
         " collector refuses this span), `denied` (it refuses this sender), `rejected` (it accepted"
         " the message without it), `unauthenticated` (the server answered 401 or 403, more than"
         " once a second), `too_large`, `failed` (the instrumentation failed).",
@@ -179,13 +179,13 @@ _GPU = "GPU sampler"
 
 
 GPU_ATTRIBUTES: Final = (
-    Term(names.GPU, "text", "Its UUID, or its index where it has none.", _GPU),
-    Term(names.GPU_MODEL, "text", "What it is, as in `NVIDIA H100 80GB HBM3`.", _GPU),
-    Term(names.GPU_SOURCE, "text", "Who measured: `nvml`, `dcgm`, `amd_smi`.", _GPU),
+    Term(names.GPU, "text", "Its UUID, or its index if it has none.", _GPU),
+    Term(names.GPU_MODEL, "text", "The product name, such as `NVIDIA H100 80GB HBM3`.", _GPU),
+    Term(names.GPU_SOURCE, "text", "The source: `nvml`, `dcgm`, `amd_smi`.", _GPU),
     Term(
         names.GPU_THROTTLE_REASONS,
         "text",
-        f"Of `{names.GPU_THROTTLED}`: the reasons, sorted, joined by commas; empty for none.",
+        f"The reasons of `{names.GPU_THROTTLED}`, sorted, joined by commas; empty for none.",
         _GPU,
     ),
 )

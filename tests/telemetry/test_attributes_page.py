@@ -1,4 +1,4 @@
-"""The page of attributes is what the registry says."""
+"""The page of names is what the vocabulary says."""
 
 from pathlib import Path
 

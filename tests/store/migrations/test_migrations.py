@@ -134,7 +134,7 @@ def test_a_reader_upgrades_nothing_and_says_who_does(
     before = contents(file)
     newer("pass")
     with pytest.raises(
-        StoreError, match=r"older Tailspan \(0016; .*start `tailspan up`.*keeps the data"
+        StoreError, match=r"older Tailspan \(\d{4}; .*start `tailspan up`.*keeps the data"
     ):
         open_database(f"sqlite:///{file}", create=False)
     assert contents(file) == before
@@ -223,7 +223,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(
     newer(then)
     with pytest.raises(
         StoreError,
-        match=r"could not be upgraded from schema 0016 to 9999 and is as it was: no",
+        match=r"could not be upgraded from schema \d{4} to 9999 and is as it was: no",
     ):
         open_database(f"sqlite:///{file}")
     assert contents(file) == before
