@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from rig.program import Tailspan
-from ui.pages import FIRST, PAGES
+from ui.frame.pages import FIRST, PAGES
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
 LOOKS: dict[str, dict[str, Any]] = {
@@ -25,7 +25,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "-narrow": {"viewport": {"width": 400, "height": 850}, "color_scheme": "light"},
 }
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-MORE = {"promises": "&by=hour"}
+MORE = {"slos": "&by=hour"}
 SETTLES_MS = 1_500
 
 
@@ -47,7 +47,7 @@ def take(
         tab.wait_for_url("**page=request&**")
     tab.locator(".headline").first.wait_for()
     tab.wait_for_selector(READY)
-    if page == "promises":
+    if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
     # Streamlit scrolls inside its own frame: the window is made as high as what is in it.

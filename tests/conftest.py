@@ -15,8 +15,8 @@ from hypothesis import settings
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
 from rig.answering import speaking

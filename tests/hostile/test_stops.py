@@ -19,9 +19,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from sqlalchemy import Engine, func, select
 from tailspan_vllm import names
-from tailspan_vllm.events import in_flight_message_of
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.log_events import in_flight_message_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from alerts.counting import EVALUATION_S, count_requests
 from alerts.evaluator import Evaluator

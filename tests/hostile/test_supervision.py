@@ -82,7 +82,7 @@ def test_a_span_reader_that_is_killed_again_and_again_loses_nothing(tmp_path: Pa
         where = running.address("http") + "/v1/traces"
         for _ in range(3):
             assert probes.post(where, b"", PROTOBUF, 20.0).ok
-            (reader,) = children_of(running.process.pid, b"collector.reading")
+            (reader,) = children_of(running.process.pid, b"collector.otlp.message_reader")
             os.kill(reader, SIGKILL)
         assert probes.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from rig.load import Call, Timed, mixed, send_all
-from ui.pages import PAGES, Page
+from ui.frame.pages import PAGES, Page
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

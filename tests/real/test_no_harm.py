@@ -17,12 +17,14 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SABOTAGE = """
 def break_everything():
-    from tailspan_vllm import capture, enginecore, statlogger
+    from tailspan_vllm import statlogger
+    from tailspan_vllm.front_end import capture
+    from tailspan_vllm.engine_core import observer
     def boom(*_, **__):
         raise ZeroDivisionError("sabotage")
     for owner, names in (
         (capture.Capture, ("flight_began", "flight_ended", "flight_left", "exchange_ended")),
-        (enginecore.EngineObserver, ("_catch_up",)),
+        (observer.EngineObserver, ("_catch_up",)),
     ):
         for name in names:
             setattr(owner, name, boom)

@@ -19,8 +19,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from alerts.evaluator import Evaluator
 from alerts.generate import tailspan_rules
@@ -242,7 +242,7 @@ def test_the_generated_rules_page_once_and_resolve(
     )
     assert "Promised: 99 % requests with ttft_s <= 0.5 over 7d." in said["description"]
     assert re.search(r"\d+ of \d+ bad in the last 1m; they burn", said["description"])
-    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=why"
+    assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
     assert page["generatorURL"].endswith("tab=1")
     assert over["fingerprint"] == page["fingerprint"]
     assert over["endsAt"] > over["startsAt"]
@@ -281,7 +281,7 @@ channels:
         r"\[page\] chat: the error budget burns \d+\.\d times too fast", message["title"]
     )
     assert message["title"] == page["annotations"]["summary"]
-    assert message["link"] == f"{EXPLORER}/?page=why&incident=chat@{message['fired_unix_s']}"
+    assert message["link"] == f"{EXPLORER}/?page=root-cause&incident=chat@{message['fired_unix_s']}"
     assert page["annotations"]["dashboard_url"] == message["link"]
     assert "Chat answers start in 500 ms" in page["annotations"]["description"]
     asked = next(each for each in receiver.server.asked if each.path == "/hook")

@@ -11,11 +11,11 @@ import pytest
 
 from rig.load import Call, mixed, send_all
 from roofline.arrow import EngineKey, engines_of
-from roofline.asked import Model
 from roofline.load import step
-from roofline.reading import read_shape, shape_of
+from roofline.modelled import ModelSource
 from roofline.samples import Columns
 from roofline.shape import ModelShape
+from roofline.shape_from_config import read_shape, shape_of
 from roofline.weights import gpu_weights
 from roofline.windows import windows_of
 from roofline.work import Work, work_of
@@ -183,8 +183,8 @@ def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -
     assert shape == shape_of({**configs.tiny_llama(), **served})
     mine = windows_of(samples, shape, None, width_s=None)
     theirs = windows_of(samples, None, None, width_s=None)
-    assert {window.model for window in mine} == {Model.SHAPE}
-    assert {window.model for window in theirs} == {Model.VLLM}
+    assert {window.model for window in mine} == {ModelSource.SHAPE}
+    assert {window.model for window in theirs} == {ModelSource.VLLM}
     moved = [
         sum((w.modelled_bytes_per_s or 0) * w.seconds for w in each) for each in (mine, theirs)
     ]

@@ -16,8 +16,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import func, select
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig.ports import free_port
 from rig.postgresql import PostgreSQL
