@@ -5,10 +5,11 @@ which overlap: a month costs the same for every query (43,200 samples), no raw s
 far back, and the first value comes within a minute.
 """
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.burn_words import of_objective
 from alerts.objectives import Objective
 from alerts.rulefile import Recording, number
+from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
 """A period's budget does not change in 15 s. Less than the 5 min for which a sample stays valid."""

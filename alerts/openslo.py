@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from alerts import durations, unlikely
+from alerts import unlikely
 from alerts.alert_policies import (
     CONDITION,
     POLICY,
@@ -31,6 +31,7 @@ from alerts.errors import AlertsError, DocumentError, shown
 from alerts.objectives import Objective, RawRatio
 from alerts.openslo_indicator import SLI, read_indicator, sli_spec
 from alerts.openslo_metadata import METADATA, annotations_of, labels_of, name_of
+from telemetry import durations
 
 VERSION: Final = "openslo/v1"
 OBJECTIVES: Final = Path(__file__).parent / "objectives"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from cli.unreachable import Unreachable
+from cli.errors import Unreachable
 from store.errors import StoreError
 
 COMMANDS: Final = {
@@ -50,7 +50,7 @@ class Commands(click.Group):
         """Import a command; None where there is no such command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,13 +9,13 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts import durations
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.expression import render
 from alerts.objectives import Goodput, Objective
 from store.errors import StoreError
 from store.queries import Window, newest_unix_ns
+from telemetry import durations
 from ui import attainment, colours, controls, emptiness, freshness, promise_wording, trial, wording
 from ui.chapters import chapter, chart
 from ui.in_force import InForce, in_force, of_texts, short

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import promtool
+from cli.checks import promtool
 from cli.main import tailspan
 from store.database import open_database
 from store.incidents import IncidentRow, keep_evaluation

@@ -109,7 +109,7 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tailspan]:
                 *(Path(sys.executable).with_name("tailspan"), "up"),
                 *("--grpc-port", str(grpc), "--http-port", str(http)),
                 *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
-                *("--scrape-file", TARGETS, "--scrape-every", "1"),
+                *("--scrape-file", TARGETS, "--scrape-every", "1s"),
             ],
             cwd=folder,
             stdout=log,
