@@ -49,6 +49,7 @@ docs: $(STAMP) ## The documentation as a site, in build/docs
 
 generate: $(STAMP) ## Write anew what is generated and committed
 	@$(BIN)/python -m tailspan_vllm.vocabulary_page docs/attributes.md
+	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
 	@$(BIN)/tailspan dashboards build dashboards/generated

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "config": "Show each engine's configuration, or what two differ in.",
     "gpus": "Show what each GPU does now, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
+    "settings": "Show the settings of tailspan up, and where each comes from.",
     "doctor": "Check each connection and the local GPUs, and say how to repair what fails.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from cli.commands.up import up
+from cli.options.settings import SettingsCommand
 
 _OF_UP = ("vllm", "simulate", "explorer_port", "no_explorer", "sign_in", "base_path")
 
@@ -18,7 +19,7 @@ def _collect(**given: Any) -> None:
     click.get_current_context().invoke(up, no_explorer=True, **given)
 
 
-collect = click.Command(
+collect = SettingsCommand(
     "collect",
     callback=_collect,
     help=_collect.__doc__,

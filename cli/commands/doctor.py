@@ -29,6 +29,7 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
         f"--{name}-port",
         group="Ports",
         type=REMOTE_PORT,
+        metavar="PORT",
         default=default,
         show_default=True,
         help=f"Port of {what}.",

@@ -107,7 +107,7 @@ def explain(
     Exit status 1: it has grown.
     """
     _refuse_together(incident)
-    if by_size and (incident is not None or objectives):
+    if by_size and (incident is not None or _given("objectives")):
         raise click.UsageError(
             "--by-size leaves the objectives out: give it without --incident and --objectives"
         )

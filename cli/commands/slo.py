@@ -81,6 +81,7 @@ Examples:
 )
 @_paths
 @_form
+@config_option
 def check(paths: Sequence[Path], form: str) -> None:
     """Check OpenSLO files and folders: exit status 1 where something is wrong.
 
@@ -151,6 +152,7 @@ Examples:
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file, not the screen."
 )
+@config_option
 def rules(
     paths: Sequence[Path],
     source: str,

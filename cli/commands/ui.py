@@ -9,7 +9,7 @@ from cli.errors import Unreachable
 from cli.options.addresses import PORT, authority, host_option, is_loopback
 from cli.options.endpoints import allowed_host_option, insecure_bind_option
 from cli.options.price_files import own_peaks, prices_of
-from cli.options.settings import SettingsCommand, config_option, setting
+from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option
 from cli.options.sign_in import sign_in_of, sign_in_options
 from store.database import default_url
@@ -32,6 +32,7 @@ Examples:
     group="Ports",
     key="explorer-port",
     type=PORT,
+    metavar="PORT",
     default=DEFAULT_PORT,
     show_default=True,
     help="Port to listen on.",
@@ -64,6 +65,7 @@ def ui(
     from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
     from collector.hosts import OPTION, checked, names_in
 
+    announce_file()
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(

@@ -16,7 +16,7 @@ from cli.options.endpoints import endpoint_access_of, endpoint_options
 from cli.options.gpus import gpu_options, gpu_setup_of
 from cli.options.price_files import own_peaks, prices_of
 from cli.options.scraping import scrape_options, scrape_setup_of
-from cli.options.settings import SettingsCommand, config_option, setting
+from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option
 from cli.options.sign_in import sign_in_of, sign_in_options
 from server import probes
@@ -64,6 +64,7 @@ Examples:
     "--grpc-port",
     group="Ports",
     type=PORT,
+    metavar="PORT",
     default=4317,
     show_default=True,
     help="Port for OTLP over gRPC.",
@@ -72,6 +73,7 @@ Examples:
     "--http-port",
     group="Ports",
     type=PORT,
+    metavar="PORT",
     default=4318,
     show_default=True,
     help="Port for OTLP over HTTP.",
@@ -80,6 +82,7 @@ Examples:
     "--metrics-port",
     group="Ports",
     type=PORT,
+    metavar="PORT",
     default=9464,
     show_default=True,
     help="Port for /metrics, which Prometheus scrapes.",
@@ -88,6 +91,7 @@ Examples:
     "--explorer-port",
     group="Ports",
     type=PORT,
+    metavar="PORT",
     default=8501,
     show_default=True,
     help="Port for the explorer.",
@@ -194,6 +198,7 @@ def up(
     from store.database import default_url, open_database
     from store.one_writer import sole_writer
 
+    announce_file()
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
     asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)

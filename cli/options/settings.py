@@ -62,13 +62,25 @@ class Setting(click.Option):
         self.key = key or self.flag.removeprefix("--")
         self.group = group
         self.value_variable = value_variable
-        variable = variable or f"TAILSPAN_{self.key.upper().replace('-', '_')}"
+        variable = variable or _variable_of(self.key)
         super().__init__(*args, **{"envvar": variable, "show_envvar": True, **attributes})
 
     @property
     def variable(self) -> str:
         """The environment variable."""
         return str(self.envvar)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Leave out a variable that is named after the flag: the epilog says how."""
+        extra = super().get_help_extra(ctx)
+        if self.variable == _variable_of(self.flag.removeprefix("--")):
+            extra.pop("envvars", None)
+        return extra
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Name what the value was read from: the variable, or else the flag."""
+        source = ctx and ctx.get_parameter_source(self.name)
+        return f"'{self.variable if source is ParameterSource.ENVIRONMENT else self.flag}'"
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Convert the value; an error in the file names the file and the key."""
@@ -81,6 +93,10 @@ class Setting(click.Option):
             raise click.UsageError(
                 f"{file}: {self.key} = {shown(value)}: {error.message}"
             ) from error
+
+
+def _variable_of(key: str) -> str:
+    return f"TAILSPAN_{key.upper().replace('-', '_')}"
 
 
 def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Command], _Command]:
@@ -103,22 +119,46 @@ class SettingsCommand(click.Command):
             if group in records:
                 with formatter.section(group):
                     formatter.write_dl(records[group])
+        formatter.write_paragraph()
+        formatter.write_text(_HOW_TO_SET)
 
 
-config_option = click.option(
-    "--config",
+_HOW_TO_SET: Final = (
+    "Each option under a heading other than Other options is a setting. It can also be set in an"
+    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless another is named) or in a"
+    f" file ({FILE_NAME}: grpc-port = 4317). A flag goes before the variable, and the variable"
+    " before the file."
+)
+
+
+def file_option(*names: str, **attributes: Any) -> Callable[[_Command], _Command]:
+    """Declare `--config`."""
+    return click.option(
+        "--config",
+        *names,
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar=FILE_VARIABLE,
+        show_envvar=True,
+        metavar="FILE",
+        show_default=f"./{FILE_NAME} if it exists",
+        help="Settings file, in TOML.",
+        **attributes,
+    )
+
+
+config_option = file_option(
     "_settings_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar=FILE_VARIABLE,
-    show_envvar=True,
-    metavar="FILE",
     is_eager=True,
     expose_value=False,
-    show_default=f"./{FILE_NAME} if it exists",
-    help="Settings file, in TOML: a key for each setting, named as its flag without the dashes."
-    " Flags go before environment variables, and these before the file.",
     callback=lambda ctx, _param, value: _read(ctx, value),
 )
+
+
+def announce_file() -> None:
+    """Print which settings file was read."""
+    file = click.get_current_context().meta.get(FILE_READ)
+    if file is not None:
+        click.echo(f"Settings are read from {file}; tailspan settings shows all of them.")
 
 
 def _read(ctx: click.Context, given: Path | None) -> None:
@@ -180,7 +220,7 @@ def shown(value: object) -> str:
         return f"[{', '.join(shown(each) for each in value)}]"
     if isinstance(value, str | Path):
         text = str(value)
-        text = f'"{masked(text) if "://" in text else text}"'
+        text = f'"{masked(text) if "://" in text or "@" in text else text}"'
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
