@@ -24,10 +24,7 @@ from alerts.judging import Verdict
 from alerts.judging_in_flight import KNOWN, bad_at
 from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
-from store.columns import in_parts, request_columns
-from store.in_flight import in_flight_tables, oldest_seen_unix_ns
-from store.queries import Window
-from store.slo_counts import (
+from store.alerting.slo_counts import (
     Counted,
     SloCount,
     counted,
@@ -37,8 +34,11 @@ from store.slo_counts import (
     stepped_counts,
     summed_counts,
 )
-from store.slo_groups import placed_groups
-from store.slo_marks import STEP_S
+from store.alerting.slo_groups import placed_groups
+from store.alerting.slo_marks import STEP_S
+from store.columns.request_columns import in_parts, request_columns
+from store.queries import Window
+from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
 from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9

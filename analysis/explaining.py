@@ -14,8 +14,8 @@ from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import LABELS
-from store.evidence import Evidence, evidence
-from store.incidents import IncidentRow, read_overlapping
+from store.alerting.incidents import IncidentRow, read_overlapping
+from store.columns.evidence import Evidence, evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
 

@@ -19,7 +19,7 @@ from analysis.thresholds import metrics_of
 from analysis.words import first_cause
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 
 LEAST_EXPLAINED_S: Final = 300
 """At least so much of the time until now is explained: an incident is young when it alerts."""

@@ -38,7 +38,7 @@ from roofline.windows import windows_of
 from roofline.wording import findings
 from store.database import open_database
 from store.queries import Window, gpu_table, request_table, sample_table
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
 
 NS = 10**9
 WARM_UP_S = 5.0

@@ -51,8 +51,8 @@ from server.scrape_setup import ScrapeSetup
 from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
-from store.forgetting import forget_simulated
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
+from store.simulation_removal import forget_simulated
 from store.writer import Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock

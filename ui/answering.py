@@ -26,8 +26,8 @@ from diagnosis.parts import asked_s
 from diagnosis.question import Metric, Question, Span
 from diagnosis.requests import Requests
 from diagnosis.servers import Servers
-from store.evidence import Evidence
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
+from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
 from ui.distribution import Distribution, distribution
 from ui.reading import made_up, told

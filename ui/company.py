@@ -55,7 +55,7 @@ def company(table: pa.Table, victim: int, told: Account) -> Company:
     """The neighbours of a request.
 
     Args:
-        table: of `store.neighbours`, with `COLUMNS` and tokens.
+        table: of `store.requests.neighbours`, with `COLUMNS` and tokens.
         victim: its place in it.
         told: its account, whose delayers are places in the same table.
     """

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from cost.bill import bill
 from cost.prices import PriceList
-from store.accounts import accounts
+from store.billing.accounts import accounts
 from store.queries import Window
 from ui.spending import of_replica
 from ui.view import SECOND_NS

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from alerts.places import expanded
 from analysis.incident import incident_at, read_questions, split_name
-from store.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window
 from ui.instants import instant_unix_ns
 from ui.view import SECOND_NS, View

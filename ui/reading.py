@@ -15,7 +15,6 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from store.errors import DatabaseMissing, StoreError
-from store.named import named
 from store.queries import (
     Window,
     label_values,
@@ -24,8 +23,9 @@ from store.queries import (
     sample_peaks,
     simulated,
 )
-from store.rollup_queries import rolled_label_values, rollups
-from store.scraped import scraped_replicas
+from store.replicas.scraped_replicas import scraped_replicas
+from store.requests.lookup import named
+from store.rollups.queries import rolled_label_values, rollups
 from ui import engines, phases
 from ui.rolled import Rolled, read_rolled
 from ui.view import RequestKey

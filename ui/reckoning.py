@@ -10,8 +10,8 @@ from alerts.places import expanded
 from cost.capacity import Judged, Kept, kept_rate
 from cost.managed import Comparison, NoManagedPrice, Tokens, compare
 from cost.prices import PriceList
+from store.alerting.slo_counts import read_counts
 from store.queries import Window
-from store.slo_counts import read_counts
 
 KEPT_S = 300
 """Stretches in which a rate is held against the objectives."""

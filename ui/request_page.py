@@ -12,7 +12,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.errors import StoreError
-from store.named import MOST
+from store.requests.lookup import MOST
 from ui import (
     company,
     controls,

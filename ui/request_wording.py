@@ -8,7 +8,7 @@ from datetime import tzinfo
 from typing import Any, Final
 
 from diagnosis.account import Account
-from store.latency_rank import LatencyRank
+from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
 from ui import growth, sources, wording
 from ui.headline import term

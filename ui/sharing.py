@@ -11,8 +11,8 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from diagnosis.arrow import REQUEST_COLUMNS
+from store.columns.evidence import KeptEvidence
 from store.database import open_database
-from store.evidence import KeptEvidence
 from store.queries import Window
 from ui.pages import Page
 from ui.view import SECOND_NS, View

@@ -21,7 +21,7 @@ from cost.groups import Group
 from cost.lines import Line, added
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
-from store.accounts import accounts
+from store.billing.accounts import accounts
 from store.queries import Window
 from telemetry.accounts import Accounts, Cells
 from ui.reckoning import compared, kept

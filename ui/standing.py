@@ -16,8 +16,8 @@ from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from alerts.status import Status, status_at, window_edges
 from analysis.blind_objectives import blind_reason
-from store.incidents import IncidentRow, read_incidents
-from store.notifications import read_notifications
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import read_notifications
 from store.queries import Window
 from ui.view import SECOND_NS
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from store.named import LONGEST as LONGEST_ID
 from store.queries import Window
+from store.requests.lookup import LONGEST as LONGEST_ID
 from telemetry.requests import Outcome
 from ui.instants import LATEST_UNIX_S, instant_unix_ns, seconds_text
 from ui.measures import FIRST_MEASURE, MEASURES

@@ -13,8 +13,8 @@ from analysis.baseline import within
 from analysis.explaining import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
+from store.alerting.incidents import IncidentRow
 from store.errors import StoreError
-from store.incidents import IncidentRow
 from store.queries import Window
 from ui import (
     answering,

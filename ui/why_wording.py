@@ -13,7 +13,7 @@ from diagnosis.causes.claim import Evidence, Lever
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Cause, Explanation, HardHit, Verdict
 from diagnosis.question import Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from ui import wording
 from ui.headline import term
 from ui.terms import LATENCY_NAMES

@@ -9,7 +9,7 @@ from alerts.history import History
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.objectives import Objective
 from alerts.status import Status
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 
 HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
 

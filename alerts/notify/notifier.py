@@ -23,8 +23,8 @@ from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from alerts.status import status_at
-from store.incidents import IncidentRow, read_incidents
-from store.notifications import (
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.alerting.notifications import (
     Delivery,
     Notification,
     abandon_others,

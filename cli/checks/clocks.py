@@ -99,8 +99,8 @@ def against_clients(url: str | None) -> Iterator[Finding]:
     Args:
         url: a SQLAlchemy URL; None for the default.
     """
-    from store.clock_offsets import offsets
     from store.queries import Window
+    from store.replicas.clock_offsets import offsets
 
     found = of_the_newest(
         url,

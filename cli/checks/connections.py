@@ -28,7 +28,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         url: a SQLAlchemy URL; None for the default.
         server_expected: a server is said to report, so old telemetry is a failure.
     """
-    from store.columns import slow_because
+    from store.columns.request_columns import slow_because
     from store.database import open_database, shown
     from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
@@ -63,7 +63,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
-    from store.accounts import accounts
+    from store.billing.accounts import accounts
     from store.queries import Window
 
     try:

@@ -77,8 +77,8 @@ def owners(url: str | None) -> Iterator[Finding]:
         url: of the database; None for the default.
     """
     from store.queries import Window
-    from store.stretch_rollups import stretches
-    from store.stretch_tables import DEVICES, ENGINES
+    from store.rollups.sample_rollups import stretches
+    from store.rollups.sample_tables import DEVICES, ENGINES
 
     def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
         minute = 60 * 10**9

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
-from store.hung import Hung, progress
+from store.replicas.hung_replicas import Hung, progress
 from telemetry.engines import MEND_HUNG
 from telemetry.printable import printable
 

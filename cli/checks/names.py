@@ -21,7 +21,7 @@ def names(url: str | None) -> Iterator[Finding]:
         url: a SQLAlchemy URL; None for the default.
     """
     from store.queries import Window
-    from store.senders import names as named
+    from store.replicas.senders import names as named
 
     found = of_the_newest(
         url,

@@ -8,8 +8,8 @@ import click
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option
 from cli.render import text
-from store import starts
 from store.database import open_database
+from store.replicas import engine_starts
 from telemetry import time_text
 from telemetry.starts import Argument, EngineStart, differences, read
 
@@ -40,9 +40,9 @@ def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> Non
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     if not fingerprint:
-        _show_engines(starts.in_force(engine), form)
+        _show_engines(engine_starts.in_force(engine), form)
         return
-    chosen = [_the_one(starts.starts_of(engine, each), each) for each in fingerprint]
+    chosen = [_the_one(engine_starts.starts_of(engine, each), each) for each in fingerprint]
     if len(chosen) == 1:
         _show_arguments(chosen[0], form)
     else:

@@ -142,7 +142,7 @@ def reckon(
     from cost.bill import bill
     from cost.energy import energy, of_groups, together
     from cost.managed import break_even, tokens_by_model
-    from store.accounts import accounts
+    from store.billing.accounts import accounts
     from ui.reckoning import compared, kept
 
     read = accounts(engine, window, [name for name in by if name != "hour"])

@@ -18,7 +18,7 @@ from analysis.words import first_cause
 from cli.options import time_range
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric
-from store.incidents import IncidentRow, read_incidents
+from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import time_text
 
 SHOWN = 5

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from cli.render.explanation import of_request
 from diagnosis.account import account
 from diagnosis.arrow import REQUEST_COLUMNS, requests_of
-from store.named import named
-from store.neighbours import neighbours, place_of
+from store.requests.lookup import named
+from store.requests.neighbours import neighbours, place_of
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
 """Where people find the explorer; only they know by which name."""
@@ -25,7 +25,7 @@ def told(engine: Engine, words: str, form: str) -> str:
 
     Args:
         engine: from `open_database`.
-        words: as `store.named` takes them.
+        words: as `store.requests.lookup` takes them.
         form: text or json.
 
     Raises:
@@ -66,7 +66,7 @@ def request_explained(engine: Engine, row: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         engine: from `open_database`.
-        row: of `store.named`, with the columns of `store.neighbours.OF_REQUEST`.
+        row: of `store.requests.lookup`, with the columns of `store.requests.neighbours.OF_REQUEST`.
     """
     table = neighbours(engine, row, [*REQUEST_COLUMNS, "request_id"])
     told = account(requests_of(table), place_of(table, row))

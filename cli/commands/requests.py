@@ -11,7 +11,7 @@ import pyarrow as pa
 from cli.options.question import Question, ask, nothing_found, question_options, silence
 from cli.render import text
 from store import queries
-from store.network import networks
+from store.requests.network_time import networks
 from telemetry import time_text
 from telemetry.requests import QUEUE_PARTS
 

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from cli.options.question import Question, ask, nothing_found, question_options, silence
 from cli.render import text
 from store import queries
-from store.buckets import Quantiles, nearest_ranks
-from store.label_sets import OTHER
 from store.queries import Window
-from store.rollup_queries import Rollups, rollups
-from store.rollup_tables import LABELS as ROLLED_LABELS
+from store.rollups.buckets import Quantiles, nearest_ranks
+from store.rollups.label_sets import OTHER
+from store.rollups.queries import Rollups, rollups
+from store.rollups.tables import LABELS as ROLLED_LABELS
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 from telemetry.requests import LATENCIES, Outcome, Source
 from telemetry.sketches import IntArray

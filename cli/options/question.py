@@ -16,7 +16,7 @@ from cli.render import text
 from store import queries
 from store.database import open_database
 from store.queries import Window
-from store.scraped import scraped_replicas
+from store.replicas.scraped_replicas import scraped_replicas
 from telemetry import time_text
 from telemetry.requests import Outcome
 

@@ -7,8 +7,8 @@ import click
 
 from alerts.notify.message import Transition
 from cli.render import text
-from store.incidents import IncidentRow
-from store.notifications import Delivery, Notification
+from store.alerting.incidents import IncidentRow
+from store.alerting.notifications import Delivery, Notification
 from telemetry import time_text
 
 WIDEST_PROBLEM: Final = 100

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from sqlalchemy import URL, ColumnElement, Connection, Engine, MetaData, Select, Table
 
-from store.bulk import Insert
+from store.dialects.bulk import Insert
 from telemetry.tasks import Task
 
 

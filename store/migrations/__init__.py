@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
-from store.tables import METADATA
+from store.migrations.all_tables import METADATA
 
 FOLDER: Final = Path(__file__).parent
 REVISION: Final = Table(

@@ -3,7 +3,7 @@
 from alembic import context
 
 from store.migrations import REVISION
-from store.tables import METADATA
+from store.migrations.all_tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

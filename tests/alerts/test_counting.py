@@ -10,8 +10,8 @@ from alerts.counting import EVALUATION_S, SETTLED_S, count_requests, keep_tally,
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
+from store.alerting.slo_counts import counted
 from store.database import open_database
-from store.slo_counts import counted
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 

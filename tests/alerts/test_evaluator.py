@@ -10,10 +10,10 @@ from alerts.burnrate import Counts
 from alerts.counting import count_requests, read_tally
 from alerts.evaluator import Evaluator
 from alerts.objectives import Goodput, Objective
+from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.database import open_database
-from store.forgetting import forget_simulated
-from store.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
 from store.retention import forget_older
+from store.simulation_removal import forget_simulated
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 

@@ -25,10 +25,10 @@ from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput, Objective
 from alerts.places import expanded
 from alerts.secrets import Secret
+from store.alerting.incidents import read_incidents
+from store.alerting.notifications import read_notifications
+from store.alerting.slo_groups import placed_groups
 from store.database import open_database
-from store.incidents import read_incidents
-from store.notifications import read_notifications
-from store.slo_groups import placed_groups
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 from tests.alerts.grouped import own

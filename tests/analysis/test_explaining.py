@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from analysis.explaining import joined, windows_of
 from diagnosis.question import Metric, Question, Span
-from store.evidence import Evidence
+from store.columns.evidence import Evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
 

@@ -9,7 +9,7 @@ from diagnosis.attainment import Attainment
 from diagnosis.causes.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question, Span
-from store.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow
 from tests.analysis.test_thresholds import objective
 
 S = 10**9

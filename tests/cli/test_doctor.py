@@ -15,7 +15,7 @@ from cli.checks.findings import Finding
 from cli.main import tailspan
 from collector.testing import background_loop
 from server.stack import Ports, Stack
-from store import column_reader
+from store.columns import adbc_client
 from store.database import open_database
 from store.migrations import REVISION
 from store.writer import Writer
@@ -180,7 +180,7 @@ def test_a_slow_way_to_many_rows_is_told_with_its_reason(
         return [each for each in connections.database(url) if each.check == "columns"]
 
     assert told() == []
-    monkeypatch.setattr(column_reader, "find_spec", lambda _name: None)
+    monkeypatch.setattr(adbc_client, "find_spec", lambda _name: None)
     (finding,) = told()
     assert finding.ok is None
     assert finding.detail.endswith("slower: adbc-driver-sqlite is not installed")

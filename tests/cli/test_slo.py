@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from cli.checks import promtool
 from cli.main import tailspan
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.notifications import Notification, keep_notifications
 from store.database import open_database
-from store.incidents import IncidentRow, keep_evaluation
-from store.notifications import Notification, keep_notifications
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000

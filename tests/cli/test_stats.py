@@ -13,7 +13,7 @@ from cli.commands.stats import group_stats
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import forget_older
-from store.settling import settle
+from store.rollups.building import settle
 from telemetry.requests import LATENCIES, Basis, Outcome, RequestTimeline, Source
 
 Run = Callable[..., Result]

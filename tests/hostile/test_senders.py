@@ -37,9 +37,9 @@ from exporters.prometheus import PrometheusExporter
 from exporters.rooflines import MOST_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
+from store.replicas.engine_starts import UNSEEN_NS, forget_starts, in_force
 from store.retention import forget_older
 from store.schema import STARTS
-from store.starts import UNSEEN_NS, forget_starts, in_force
 from store.writer import Writer
 from telemetry.corroborated_time import CorroboratedClock
 from tests.hostile.otlp_messages import S, post, record, samples, send_spans, spans, start

@@ -28,10 +28,10 @@ from alerts.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
 from alerts.openslo import OBJECTIVES, load
 from server import probes
+from store.alerting.slo_counts import NUMBERS, counted, read_counts
 from store.database import open_database
-from store.in_flight import oldest_seen_unix_ns
+from store.requests.in_flight import oldest_seen_unix_ns
 from store.schema import REQUESTS
-from store.slo_counts import NUMBERS, counted, read_counts
 from tests.hostile.collecting import Collecting
 
 S = 10**9

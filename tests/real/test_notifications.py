@@ -34,8 +34,8 @@ from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo import load
 from alerts.policy import read_policy
 from rig.ports import free_port
+from store.alerting.notifications import read_notifications
 from store.database import open_database
-from store.notifications import read_notifications
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

@@ -22,7 +22,7 @@ from roofline.windows import windows_of
 from roofline.work import Work, work_of
 from store.database import open_database
 from store.queries import Window, sample_table
-from store.starts import in_force
+from store.replicas.engine_starts import in_force
 from tests.roofline import configs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

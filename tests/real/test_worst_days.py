@@ -24,9 +24,9 @@ from rig.postgresql import PostgreSQL
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
-from store.rollup_queries import rollups
+from store.rollups.building import settle
+from store.rollups.queries import rollups
 from store.schema import REQUESTS
-from store.settling import settle
 
 pytestmark = pytest.mark.real
 

@@ -18,8 +18,8 @@ from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.question import Metric, Question
 from server import likely_cause
 from server.likely_cause import AskError, LikelyCauses, asked_apart
+from store.alerting.incidents import IncidentRow
 from store.database import open_database
-from store.incidents import IncidentRow
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 from tests.chat_objective import chat_openslo

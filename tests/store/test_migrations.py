@@ -16,15 +16,15 @@ from sqlalchemy import create_engine, insert, inspect, text
 
 from rig.clickhouse import ClickHouses
 from store import migrations
+from store.alerting.incidents import read_incidents
+from store.alerting.slo_counts import Counted, SloCount, counted, read_counts
 from store.database import folder, open_database
 from store.errors import DatabaseMissing, StoreError
-from store.incidents import read_incidents
 from store.migrations import alembic_config
+from store.migrations.all_tables import METADATA
 from store.migrations.drift import drift
 from store.queries import Window, request_table, sample_table
 from store.schema import REQUESTS
-from store.slo_counts import Counted, SloCount, counted, read_counts
-from store.tables import METADATA
 from store.writer import Writer
 from telemetry.requests import RequestTimeline, Source
 

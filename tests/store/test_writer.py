@@ -24,7 +24,7 @@ from store.queries import (
     request_table,
     sample_table,
 )
-from store.sources import BEST
+from store.requests.best_source import BEST
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample

@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.account import Account, account
 from diagnosis.arrow import requests_of
-from store.latency_rank import LatencyRank
+from store.requests.latency_rank import LatencyRank
 from ui import request_wording
 
 Rows = Callable[..., pa.Table]

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import forget_older
-from store.settling import settle
+from store.rollups.building import settle
 from telemetry.requests import LATENCIES
 from ui import headline, percentiles, phases, reading, rolled
 from ui.columns import floats, instants

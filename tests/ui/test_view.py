@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.named import LONGEST
 from store.queries import Window
+from store.requests.lookup import LONGEST
 from ui import view as views
 from ui.measures import MEASURES
 from ui.pages import BY_KEY

@@ -1,7 +1,7 @@
 """Rollups by minute and hour.
 
 They are made of the requests that are there once `tailspan up` runs, not here: that takes a
-while, and can be stopped (store/rollup_marks.py, `begin`).
+while, and can be stopped (store/rollups/marks.py, `begin`).
 """
 
 import sqlalchemy as sa
