@@ -17,6 +17,7 @@ from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.signals import stop_on_signals
 from server.stack import MOST_NAMED, Stack
+from telemetry.installing import install_plugin
 
 HEARD_NOTHING_S = 20.0
 
@@ -173,7 +174,7 @@ def _how_to_connect(stack: Stack) -> str:
     return f"""\
 To connect a vLLM, install the instrumentation beside it and start it as always:
 
-  pip install ./instrumentation   # in the folder of Tailspan
+  {install_plugin()}
   export OTEL_EXPORTER_OTLP_ENDPOINT={stack.grpc_endpoint}{_credentials(stack.access)}
   vllm serve MODEL
 """

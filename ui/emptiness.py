@@ -12,7 +12,7 @@ from ui import controls, reading, wording
 from ui.view import SECOND_NS, View
 
 CONNECT: Final = """\
-pip install ./instrumentation   # in the folder of Tailspan
+pip install tailspan-vllm   # from the source folder: pip install ./instrumentation
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
 vllm serve MODEL"""
 

@@ -243,10 +243,11 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             reason = printable(sample.labels.get("reason", ""), probes.WIDEST_WHY)
             refused[reason] = refused.get(reason, 0) + sample.value
     for reason, count in refused.items():
+        items = "item" if count == 1 else "items"
         yield Finding(
             "refused",
             None,
-            f"{count:.0f} items since it was started: {reason}",
+            f"{count:,.0f} {items} since the collector started: {reason}",
             _REFUSED_MENDS.get(reason, "the sender was told, its log says so; is it up to date?"),
         )
 

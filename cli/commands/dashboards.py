@@ -79,9 +79,13 @@ def push(
 ) -> None:
     """Bring a Grafana up to date: folder, data source, dashboards. Twice is as good as once."""
     from dashboards.boards import BOARDS
-    from dashboards.pushing import PushError, prometheus_source
+    from dashboards.pushing import PushError, check_address, prometheus_source
     from dashboards.pushing import push as pushed
 
+    try:
+        check_address(url)
+    except PushError as error:
+        raise click.UsageError(f"--url: {error}") from error
     token = _token(token_file)
     check_exposure("--url", url, "the token", insecure_credentials)
     if prometheus and masked(prometheus) != prometheus:

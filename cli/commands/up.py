@@ -9,7 +9,14 @@ from urllib.parse import urlsplit
 import click
 
 from cli.errors import Unreachable
-from cli.options.addresses import PORT, Server, authority, host_option, is_loopback
+from cli.options.addresses import (
+    PORT,
+    Server,
+    authority,
+    check_own_address,
+    host_option,
+    is_loopback,
+)
 from cli.options.credentials import check_exposure, insecure_credentials_setting
 from cli.options.durations import Retention
 from cli.options.endpoints import endpoint_access_of, endpoint_options
@@ -199,6 +206,7 @@ def up(
     from store.one_writer import sole_writer
 
     announce_file()
+    check_own_address(host)
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")
     asked, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)

@@ -1,6 +1,8 @@
 """Addresses as options: a host, a port, a server's base URL; and how they are written out."""
 
 import re
+import socket
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import click
@@ -16,24 +18,52 @@ REMOTE_PORT = click.IntRange(1, 65_535)
 """Where something listens."""
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
+_NUMBERS = re.compile(r"[0-9.]+|[^%]*:.*")
+_ALLOWED = (
+    "allowed: 127.0.0.1 (this machine only), 0.0.0.0 (every address), or another address or name"
+    " of this machine"
+)
 
 
 class Host(click.ParamType[str]):
-    """An address to listen on; never empty, which would be every address there is."""
+    """An address to listen on. An empty one, which would be every address, is refused."""
 
     name = "host"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """The host without brackets."""
+        """Return the host without brackets."""
         host = str(value).removeprefix("[").removesuffix("]")
-        if not _HOST.fullmatch(host):
-            self.fail(
-                f"{host!r} is no address; allowed: 127.0.0.1 (this machine alone), 0.0.0.0"
-                " (every address), or another name or number of this machine"
-            )
+        if not _HOST.fullmatch(host) or (_NUMBERS.fullmatch(host) and not _is_address(host)):
+            self.fail(f"{host!r} is no address; {_ALLOWED}")
         return host
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def check_own_address(host: str) -> None:
+    """Check that `--host` is an address of this machine.
+
+    Raises:
+        click.UsageError: it is not.
+    """
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(place)
+    except OSError as error:
+        raise click.UsageError(
+            f"--host {host}: this machine has no such address ({error.strerror}); {_ALLOWED}"
+        ) from error
 
 
 host_option = setting(

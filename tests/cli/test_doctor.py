@@ -503,9 +503,9 @@ def test_what_was_refused_is_counted_with_what_to_do(stranger: Any, http_answer:
     url = stranger({"/metrics": http_answer(body=told)})
     host, _, port = url.removeprefix("http://").partition(":")
     old, negative = connections.refusals(host, int(port.rstrip("/")))
-    assert (old.ok, old.detail) == (None, "42 items since it was started: too_old")
+    assert (old.ok, old.detail) == (None, "42 items since the collector started: too_old")
     assert "--keep-rows" in str(old.mend)
-    assert negative.detail == "1 items since it was started: negative"
+    assert negative.detail == "1 item since the collector started: negative"
 
 
 def test_a_gpu_that_is_no_engines_is_named_with_what_to_say(url: str) -> None:

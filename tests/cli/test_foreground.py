@@ -14,6 +14,7 @@ from server import children, kept_children, stack
 from server.gpu_setup import GpuSetup
 from server.stack import MOST_NAMED, Ports, Stack
 from store.database import open_database
+from telemetry.installing import install_plugin
 from telemetry.requests import RequestTimeline
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver
@@ -103,7 +104,7 @@ def test_it_says_where_everything_is_and_how_to_connect(up: Callable[..., str]) 
             "  Metrics    http://127.0.0.1:",
             "  OTLP       http://127.0.0.1:",
             "  Database   sqlite:///",
-            "pip install ./instrumentation",
+            install_plugin(),
             "export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:",
             "Ctrl-C stops it.",
             "Stopping …",
@@ -154,7 +155,7 @@ def test_silence_is_told_with_how_to_connect(
 
     async def play(up: Up) -> None:
         await up.says("Nothing has come from http://127.0.0.1:")
-        await up.says("pip install ./instrumentation")
+        await up.says(install_plugin())
 
     up(play, vllm=f"http://127.0.0.1:{free_port}")
 
