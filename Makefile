@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailspan needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make install PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[docs,test]'
+	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[all,docs,test]'
 	@touch $(STAMP)
 
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"

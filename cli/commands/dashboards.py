@@ -8,6 +8,7 @@ import click
 
 from cli.errors import Unreachable
 from cli.options.credentials import check_exposure, insecure_credentials_option
+from cli.options.extras import check_extra
 from cli.options.numbers import FiniteRange
 from telemetry.addresses import masked
 
@@ -32,6 +33,7 @@ def dashboards() -> None:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def build(folder: Path) -> None:
     """Write the dashboards into FOLDER, a JSON file each, as Grafana imports or is provisioned."""
+    check_extra("grafana_foundation_sdk", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
     from dashboards.building import text
 
@@ -78,6 +80,7 @@ def push(
     insecure_credentials: bool,
 ) -> None:
     """Bring a Grafana up to date: folder, data source, dashboards. Twice is as good as once."""
+    check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
     from dashboards.pushing import PushError, check_address, prometheus_source
     from dashboards.pushing import push as pushed

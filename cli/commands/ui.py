@@ -8,6 +8,7 @@ import click
 from cli.errors import Unreachable
 from cli.options.addresses import PORT, authority, check_own_address, host_option, is_loopback
 from cli.options.endpoints import allowed_host_option, insecure_bind_option
+from cli.options.extras import check_extra
 from cli.options.price_files import own_peaks, prices_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option
@@ -66,6 +67,7 @@ def ui(
     from collector.hosts import OPTION, checked, names_in
 
     announce_file()
+    check_extra("streamlit", "explorer", "the explorer")
     check_own_address(host)
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:

@@ -20,6 +20,7 @@ from cli.options.addresses import (
 from cli.options.credentials import check_exposure, insecure_credentials_setting
 from cli.options.durations import Retention
 from cli.options.endpoints import endpoint_access_of, endpoint_options
+from cli.options.extras import check_extra
 from cli.options.gpus import gpu_options, gpu_setup_of
 from cli.options.price_files import own_peaks, prices_of
 from cli.options.scraping import scrape_options, scrape_setup_of
@@ -206,6 +207,8 @@ def up(
     from store.one_writer import sole_writer
 
     announce_file()
+    if not no_explorer:
+        check_extra("streamlit", "explorer", "the explorer (or give --no-explorer)")
     check_own_address(host)
     if vllm and simulate:
         raise click.UsageError("--vllm and --simulate: give one of them, not both")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.options.extras import check_extra
 from cli.options.settings import setting
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
         click.UsageError: the file is not what it must be, the two contradict each other, or a
             library is missing.
     """
-    from importlib.util import find_spec
-
     from alerts.errors import AlertsError
     from ui.launch import SIGN_IN_KEY
     from ui.sign_in_file import load_sign_in
@@ -64,10 +63,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
         asked = load_sign_in(path, os.environ)
     except (AlertsError, OSError) as error:
         raise click.UsageError(f"--sign-in: {error}") from error
-    if find_spec("authlib") is None:
-        raise click.UsageError(
-            "--sign-in needs Authlib: pip install -c constraints.txt '.[sign-in]'"
-        )
+    check_extra("authlib", "sign-in", "--sign-in")
     if base_path and base_path != asked.base_path:
         raise click.UsageError(
             f"--base-path {base_path}: url in {path} says {asked.base_path or 'none'!r}; leave"
