@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.fingerprint import fingerprint
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import Outcome, RequestRecord
+from tailspan_vllm.engine_state.config_fingerprint import fingerprint
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import Outcome, RequestRecord
 
 from simulator.conditions import Change, Conditions, Restart
 from simulator.engine import Engine
@@ -19,7 +19,7 @@ from simulator.engine_config import EngineConfig
 from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.job import Job
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from alerts.openslo import OBJECTIVES
-from analysis.explaining import Answer, answered
+from analysis.explain import Answer, explain_window
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
@@ -120,7 +120,7 @@ def explain(
             "verdict_sentence": why.verdict.sentence,
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
-        _tell(Answer(why.told), form, question, lines, about)
+        _tell(Answer(why.explanation), form, question, lines, about)
     elif request_id is not None:
         click.echo(explain_request.told(question.engine, request_id, form))
     else:
@@ -130,7 +130,7 @@ def explain(
             raise click.UsageError(
                 f"--baseline {baseline!r} overlaps the window, {text.span(window)}"
             )
-        answer = answered(
+        answer = explain_window(
             question.engine,
             Metric(metric),
             Span(question.window.from_unix_ns, question.window.to_unix_ns),
@@ -148,7 +148,7 @@ def _tell(
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    told = answer.told
+    told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
         beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}

@@ -16,7 +16,7 @@ from cli.render import gpus as gpu_tables
 
 if TYPE_CHECKING:  # each takes a while to import
     from collector.gpus.sampler import ReaderState
-    from exporters.forwarding import Forwarder
+    from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup
     from telemetry.gpus import GpuSample
 
@@ -132,10 +132,10 @@ def _forwarder(
     import ssl
 
     from cli.options.addresses import base_url
-    from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
-    from exporters.forwarding import Forwarder
-    from exporters.posting import HttpPost
+    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from exporters.forwarding.forwarder import Forwarder
+    from exporters.forwarding.http_post import HttpPost
 
     try:
         url = base_url(endpoint)

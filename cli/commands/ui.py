@@ -14,7 +14,7 @@ from cli.options.settings import SettingsCommand, announce_file, config_option, 
 from cli.options.shared import database_option, objectives_option, prices_option
 from cli.options.sign_in import sign_in_of, sign_in_options
 from store.database import default_url
-from ui.launch import DEFAULT_PORT, launch
+from ui.serving.launch import DEFAULT_PORT, launch
 
 
 @click.command(
@@ -62,9 +62,9 @@ def ui(
     who sign in, or behind a proxy that asks who comes.
     """
     from collector.errors import ListenError
-    from collector.hosting import listen
-    from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
-    from collector.hosts import OPTION, checked, names_in
+    from collector.listen.asgi_server import listen
+    from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
+    from collector.listen.host_check import OPTION, checked, names_in
 
     announce_file()
     check_extra("streamlit", "explorer", "the explorer")
