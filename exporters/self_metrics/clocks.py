@@ -1,4 +1,4 @@
-"""Clocks that are off, the senders' and our own, as Prometheus metrics."""
+"""SenderClocks that are off, the senders' and our own, as Prometheus metrics."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
