@@ -1,6 +1,6 @@
 """The protocol of a GPU reader, and its results: values, and reasons for absent values.
 
-A reader does not know the replica of a GPU; `owners` determines it.
+`owners` determines the replica of a GPU, not the reader.
 """
 
 from collections.abc import Mapping

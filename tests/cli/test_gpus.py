@@ -162,7 +162,10 @@ def test_an_exporters_gpus_are_shown(
         (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
         (["--dcgm-every", "0.5"], ["--dcgm-every", "0.5", "1<=x<=60"]),
         (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
-        (["--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "0=b", "already assigned to a"]),
+        (
+            ["--gpu-replica", "0=a", "--gpu-replica", "0=b"],
+            ["--gpu-replica", "0=b", "already assigned to a"],
+        ),
         (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
     ],
 )

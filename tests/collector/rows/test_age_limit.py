@@ -35,9 +35,7 @@ def test_what_is_older_than_rows_are_kept_is_refused_by_itself() -> None:
     AgeLimit(7 * DAY_NS)(batch, NOW_UNIX_NS)
     assert list(batch.requests) == [aged(6 * DAY_NS)]
     assert (batch.accepted, batch.refused) == (1, {Refusal.TOO_OLD: 2})
-    assert batch.complaint == (
-        "2 too_old (up to 9 days old; rows older than 7 days are not kept)"
-    )
+    assert batch.complaint == ("2 too_old (up to 9 days old; rows older than 7 days are not kept)")
 
 
 def test_who_keeps_for_ever_takes_any_age() -> None:
