@@ -212,7 +212,9 @@ class Evaluator:
         rows = []
         if changed:
             # The whole period is read only where a burn needs a share of its budget.
-            from_s = until_s - 2 * objective.period_s
+            from_s = min(
+                min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
+            )
             history = read_tally(self._engine, goodput, from_s, until_s, count).history
             rows = [_row(each, history, objective) for each in changed]
         keep_evaluation(self._engine, objective.name, until_s, rows)

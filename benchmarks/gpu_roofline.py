@@ -29,10 +29,10 @@ from sqlalchemy import Engine
 from rig.load import Call, send  # found by the line above
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
+from roofline.errors import UnknownShapeError
 from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
-from roofline.reading import read_shape
-from roofline.unknown import UnknownShapeError
+from roofline.shape_from_config import read_shape
 from roofline.windows import Window as Account
 from roofline.windows import windows_of
 from roofline.wording import findings

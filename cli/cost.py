@@ -18,9 +18,9 @@ from store.queries import Window
 if TYPE_CHECKING:
     from alerts.objectives import Objective
     from cost.bill import Bill
-    from cost.energy import Drawn, Energy
+    from cost.bill_lines import Line
+    from cost.energy import Energy, GroupEnergy
     from cost.groups import Group
-    from cost.lines import Line
     from cost.managed import BreakEven, Comparison
     from cost.prices import PriceList
     from telemetry.accounts import Accounts
@@ -39,7 +39,7 @@ class Cost:
     """Why some traffic has no managed price."""
     break_even: "BreakEven | None"
     energy: "Energy | None"
-    drawn: "Sequence[Drawn | None]"
+    drawn: "Sequence[GroupEnergy | None]"
     """Of each of the bill's groups."""
 
 
@@ -165,17 +165,17 @@ def reckon(
 ) -> Cost:
     """The bill of a window and all that is held against it."""
     from cost.bill import bill
-    from cost.energy import energy, of_groups, together
+    from cost.energy import energy, energy_by_group, total_energy
     from cost.managed import break_even, tokens_by_model
     from store.billing.accounts import accounts
-    from ui.reckoning import compared, kept
+    from ui.views.cost.comparison import compared, kept
 
     read = accounts(engine, window, [name for name in by if name != "hour"])
     found = bill(read, prices, by)
     held, missing = compared(tokens_by_model(read.cells), prices)
     whole = bool(held) and not missing and not found.unpriced
     stretch = Window(read.from_unix_ns, read.to_unix_ns)
-    by_replica = energy(read, prices, found.seen)
+    by_replica = energy(read, prices, found.uptime)
     return Cost(
         accounts=read,
         bill=found,
@@ -184,8 +184,8 @@ def reckon(
         break_even=break_even(found.usd_per_hour, held, kept(engine, stretch, objectives))
         if whole
         else None,
-        energy=together(by_replica.values()),
-        drawn=of_groups(found, by_replica),
+        energy=total_energy(by_replica.values()),
+        drawn=energy_by_group(found, by_replica),
     )
 
 
@@ -201,9 +201,9 @@ def as_json(found: Cost) -> dict[str, Any]:
         "engines_from": found.accounts.engines_from_unix_ns / 1e9
         if found.accounts.engines_from_unix_ns > bill.from_unix_ns
         else None,
-        "gaps_s": bill.seen.gaps_s,
+        "gaps_s": bill.uptime.gaps_s,
         "total": None if total is None else _line(total, named=False),
-        "contradicted_s": bill.seen.contradicted_s,
+        "contradicted_s": bill.uptime.contradicted_s,
         "usd_per_hour": bill.usd_per_hour if bill.rates else None,
         "mean_engines": bill.engines if bill.rates else None,
         "rates": [
@@ -242,8 +242,8 @@ def as_json(found: Cost) -> dict[str, Any]:
             "rps": found.break_even.rps,
             "requests_per_month": found.break_even.requests_per_month,
             "tokens_per_month": found.break_even.tokens_per_month,
-            "kept_rps": found.break_even.kept.rps,
-            "judged_requests": found.break_even.kept.requests,
+            "kept_rps": found.break_even.sustainable.rps,
+            "judged_requests": found.break_even.sustainable.requests,
             "reachable": found.break_even.reachable,
         },
         "energy": None
@@ -277,7 +277,7 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
     }
 
 
-def _group(group: "Group", by: Sequence[str], drawn: "Drawn | None") -> dict[str, Any]:
+def _group(group: "Group", by: Sequence[str], drawn: "GroupEnergy | None") -> dict[str, Any]:
     named: dict[str, Any] = dict(zip(by, group.labels, strict=True))
     if "hour" in named:
         named["hour"] = int(named["hour"])

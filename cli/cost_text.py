@@ -13,8 +13,8 @@ from telemetry.requests import PricedBy
 if TYPE_CHECKING:
     from cli.cost import Cost
     from cost.bill import Bill, Unpriced
-    from cost.energy import Drawn
-    from cost.lines import Line
+    from cost.bill_lines import Line
+    from cost.energy import GroupEnergy
     from cost.managed import BreakEven
 
 MOST_GROUPS = 40
@@ -155,7 +155,7 @@ def _by_group(found: "Cost") -> Iterator[str]:
         yield f"… and {len(bill.groups) - MOST_GROUPS:,} more: --format json"
 
 
-def _watt_hours(drawn: "Drawn | None") -> str:
+def _watt_hours(drawn: "GroupEnergy | None") -> str:
     return text.UNKNOWN if drawn is None else f"{drawn.joules / 3_600:,.3g}"
 
 
@@ -188,13 +188,13 @@ def _managed(found: "Cost", total: "Line") -> Iterator[str]:
 
 def requests_per_s(found: "Cost") -> float:
     """Requests a second, on average over the time in which an engine was up."""
-    up_s = found.bill.seen.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
+    up_s = found.bill.uptime.up_s or (found.bill.to_unix_ns - found.bill.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
 def kept_in_words(even: "BreakEven") -> str:
     """Whether the objectives hold at the break-even, and by how much it is known."""
-    kept = even.kept
+    kept = even.sustainable
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"
         return (
@@ -232,14 +232,14 @@ def _notes(found: "Cost") -> Iterator[str]:
     if bill.unpriced:
         yield ""
         yield from _unpriced(bill.unpriced)
-    if bill.seen.gaps_s >= 1:
+    if bill.uptime.gaps_s >= 1:
         yield (
-            f"Not billed: {bill.seen.gaps_s / 3_600:,.2f} hours in which an engine was not heard of"
-            " for over a minute."
+            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine was not heard"
+            " of for over a minute."
         )
-    if bill.seen.contradicted_s > GAP_S:
+    if bill.uptime.contradicted_s > GAP_S:
         yield (
-            f"Engines report {bill.seen.contradicted_s / 3_600:,.2f} hours more of busy time than"
+            f"Engines report {bill.uptime.contradicted_s / 3_600:,.2f} hours more of busy time than"
             " passed, which are not in the bill: two servers probably share a name"
             " (tailspan doctor)."
         )

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from alerts.openslo import OBJECTIVES
-from analysis.explaining import Answer, answered
+from analysis.explain import Answer, explain_window
 from cli import explain_incident, explain_request, times
 from cli.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.explanation_text import compared_with, of_answer
@@ -124,7 +124,7 @@ def explain(
             "verdict_sentence": why.verdict.sentence,
         }
         lines = [explain_incident.said(why.incident), *verdict_lines(why)]
-        _tell(Answer(why.told), form, question, lines, about)
+        _tell(Answer(why.explanation), form, question, lines, about)
     elif request_id is not None:
         click.echo(explain_request.told(question.engine, request_id, form))
     else:
@@ -134,7 +134,7 @@ def explain(
             raise click.UsageError(
                 f"--baseline {baseline!r} overlaps the window, {times.span(window)}"
             )
-        answer = answered(
+        answer = explain_window(
             question.engine,
             Metric(metric),
             Span(question.window.from_unix_ns, question.window.to_unix_ns),
@@ -152,7 +152,7 @@ def _tell(
     lines: Sequence[str] = (),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    told = answer.told
+    told = answer.explanation
     if form == "json":
         incidents = [explain_incident.as_json(row) for row in answer.incidents]
         beside = {} if about else {"incidents": incidents, "compared_with": compared_with(answer)}

@@ -12,9 +12,15 @@ from alerts.errors import AlertsError
 from alerts.objectives import Objective
 from alerts.openslo import load
 from alerts.places import expanded
-from analysis.explaining import explained
-from analysis.incident import OneVerdict, incident_at, one_verdict, read_questions, split_name
-from analysis.words import first_cause
+from analysis.cause_sentences import first_cause_sentence
+from analysis.explain import explain_question
+from analysis.incident import (
+    IncidentVerdict,
+    incident_at,
+    leading_verdict,
+    read_questions,
+    split_incident_name,
+)
 from cli import times
 from diagnosis.explanation import Explanation
 from diagnosis.question import Metric
@@ -29,8 +35,8 @@ class Answer(NamedTuple):
     or else of the one that speaks for the incident."""
 
     incident: IncidentRow
-    verdict: OneVerdict
-    told: Explanation
+    verdict: IncidentVerdict
+    explanation: Explanation
 
 
 def incident_explained(
@@ -49,14 +55,14 @@ def incident_explained(
         click.UsageError: there is no such objective or incident, or it promises no latency.
         click.ClickException: the objectives cannot be read.
     """
-    name, instant = split_name(named)
+    name, instant = split_incident_name(named)
     objective = _objective(engine, name, objectives)
     incident = _incident(engine, objective, instant)
     asked = read_questions(engine, objective, incident, int(time.time()))
-    told = {each: explained(engine, asked.of(each), [objective]) for each in asked.metrics}
+    told = {each: explain_question(engine, asked.of(each), [objective]) for each in asked.metrics}
     if metric is not None and metric not in told:
-        told[metric] = explained(engine, asked.of(metric), [objective])
-    verdict = one_verdict([told[each] for each in asked.metrics or told])
+        told[metric] = explain_question(engine, asked.of(metric), [objective])
+    verdict = leading_verdict([told[each] for each in asked.metrics or told])
     if verdict is None:
         raise click.UsageError(
             f"--incident {named!r}: {name} promises no latency; say which one to explain:"
@@ -80,8 +86,8 @@ def verdict_lines(answer: Answer) -> Iterator[str]:
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     for each in (answer.verdict.first, *answer.verdict.others):
-        if each is not answer.told and each is not answer.verdict.first and each.causes:
-            yield f"Also: {first_cause(each)}"
+        if each is not answer.explanation and each is not answer.verdict.first and each.causes:
+            yield f"Also: {first_cause_sentence(each)}"
 
 
 def as_json(incident: IncidentRow) -> dict[str, Any]:

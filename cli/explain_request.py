@@ -9,8 +9,8 @@ import click
 from sqlalchemy import Engine
 
 from cli.explanation_text import of_request
-from diagnosis.account import account
-from diagnosis.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.one_request.account import account
 from store.requests.lookup import named
 from store.requests.neighbours import neighbours, place_of
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alerts import durations
-from analysis.explaining import Answer
-from analysis.words import NAMES
+from analysis.cause_sentences import NAMES
+from analysis.explain import Answer
 from cli import text, times
-from diagnosis.attainment import Attainment
-from diagnosis.causes.claim import Evidence
 from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Evidence
 from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.latency.attainment import Attainment
 
 _MOST_HITS = 6
 _SHOWN_S = 5e-5
@@ -22,11 +22,11 @@ _SHOWN_S = 5e-5
 
 def of_answer(answer: Answer) -> Iterator[str]:
     """The lines of an answer."""
-    told = answer.told
+    told = answer.explanation
     yield _sentence(answer)
-    for each in told.judged:
+    for each in told.deciding:
         yield _attained(each)
-    if told.grew_but_kept:
+    if told.grew_within_objectives:
         yield "The tail grew all the same: --by-size explains that."
     if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
@@ -45,7 +45,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if told.dimensions:
         yield ""
         yield from _dimensions(told)
-    for doubt in told.doubts:
+    for doubt in told.contradictions:
         yield f"Note: {doubt}"
 
 
@@ -57,7 +57,7 @@ def compared_with(answer: Answer) -> str:
 
 
 def _baseline(answer: Answer) -> str:
-    span = answer.told.question.baseline
+    span = answer.explanation.question.baseline
     if answer.before is not None:
         began = times.moment(answer.before.began_unix_s * 10**9)
         return f"the time before incident {answer.before.slo} (began {began} UTC)"
@@ -69,8 +69,9 @@ def _baseline(answer: Answer) -> str:
 def _attained(each: Attainment) -> str:
     said = "fell" if each.fell else "missed" if each.missed else "held"
     return (
-        f"Objective {each.slo} {said}: {_percent(each.kept)} of {text.count(each.requests)}"
-        f" requests within {text.seconds(each.threshold_s)}, before {_percent(each.baseline_kept)};"
+        f"Objective {each.slo} {said}: {_percent(each.attained_ratio)} of"
+        f" {text.count(each.requests)} requests within {text.seconds(each.threshold_s)}, before"
+        f" {_percent(each.baseline_attained_ratio)};"
         f" {_percent(1.0 - each.budget)} is the target."
     )
 
@@ -89,17 +90,17 @@ def _still_slow(answer: Answer) -> str | None:
             return f"Still slow: incident {row.slo} ({row.severity}) since {began}."
         ended = f"{times.moment(row.ended_unix_s * 10**9)} UTC"
         return f"Incident {row.slo} ({row.severity}) lasted from {began} to {ended}."
-    worst = answer.told.worst_missed
+    worst = answer.explanation.worst_missed
     if worst is None:
         return None
     return (
-        f"Still slow: {_percent(1.0 - worst.kept)} of requests take longer than"
+        f"Still slow: {_percent(1.0 - worst.attained_ratio)} of requests take longer than"
         f" {text.seconds(worst.threshold_s)}; {worst.slo} allows {_percent(worst.budget)}."
     )
 
 
 def _sentence(answer: Answer) -> str:
-    told = answer.told
+    told = answer.explanation
     name = NAMES[told.question.metric.value]
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         return (

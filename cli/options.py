@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from sqlalchemy import Engine
 
-from analysis.staleness import silent_s
+from analysis.staleness import silence_s
 from cli import times
 from store import queries
 from store.database import ENVIRONMENT_KEY, open_database
@@ -120,7 +120,7 @@ def silence(engine: Engine, to_unix_ns: int) -> str | None:
     """A line where no data comes any more; None where it does, or a past range is asked about."""
     now = time.time_ns()
     newest = queries.newest_unix_ns(engine)
-    silent = silent_s(newest, to_unix_ns, now)
+    silent = silence_s(newest, to_unix_ns, now)
     if silent is None or newest is None:
         return None
     return (

@@ -21,9 +21,9 @@ from alerts.objectives import Goodput, Objective
 from alerts.openslo import OBJECTIVES, inspect, load
 from alerts.places import expanded
 from alerts.selectors import read_selector
-from alerts.status import Status, status_at, window_edges
+from alerts.status import Status, status_at, status_edges
 from analysis.blind_objectives import blind_reason
-from analysis.staleness import silent_s
+from analysis.staleness import silence_s
 from cli import hung_checks, outbox, promtool, text, times
 from cli.notify import notify
 from cli.options import silence
@@ -204,7 +204,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
     newest, now = newest_unix_ns(engine), time.time_ns()
-    silent = silent_s(newest, now if at is None else at_s * 10**9, now)
+    silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (said := silence(engine, now if at is None else at_s * 10**9)):
         click.echo(f"{said} What follows is of the time before.\n")
     hung = hung_checks.hung_lines(engine, (at_s + 1) * 10**9 - 1)
@@ -271,9 +271,8 @@ def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
 def _tally(engine: Engine, objective: Objective, at_s: int, count: Count) -> Tally:
     """The counts of the period, of each window that ends at an instant, and of the last hour."""
     assert isinstance(objective.indicator, Goodput)
-    instants = {*window_edges(objective, at_s), at_s - LOOKED_AT_S}
-    start_s = at_s - objective.period_s
-    return read_tally(engine, objective.indicator, start_s, at_s, count, instants=instants)
+    instants = {*status_edges(objective, at_s), at_s - LOOKED_AT_S}
+    return read_tally(engine, objective.indicator, min(instants), at_s, count, instants=instants)
 
 
 def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> Any:
@@ -293,10 +292,13 @@ def _as_json(found: Status) -> dict[str, Any]:
         "objective": objective.base,
         "group": dict(objective.group) or None,
         "target": float(objective.target),
-        "period_s": objective.period_s,
+        "period_s": found.span.length_s,
+        "period_started_at": found.span.start_s,
+        "period_ends_at": found.span.end_s,
         "at": found.at_s,
         "counted_since": found.since_s,
         "covered": float(found.covered),
+        "counted_in": objective.counted_in,
         "events": found.period.events,
         "bad": found.period.bad,
         "excluded": dict(found.excluded),
@@ -346,7 +348,7 @@ def _print_group(found: Status) -> None:
 def _print(found: Status) -> None:
     objective = found.objective
     click.echo(f"{objective.name}: {objective.display_name}")
-    period = durations.render(objective.period_s)
+    period = objective.period_text
     if found.since_s is None or found.budget_left is None:
         click.echo(f"  promised {objective.target_written} over {period}; nothing to count yet\n")
         return
@@ -354,7 +356,8 @@ def _print(found: Status) -> None:
     good = found.period.events - found.period.bad
     click.echo(
         f"  promised {objective.target_written} over {period};"
-        f" {good:,} good of {found.period.events:,}, counted since {since} UTC"
+        f" {good:,} good of {found.period.events:,} {objective.counted_in},"
+        f" counted since {since} UTC"
     )
     left = f"{float(found.budget_left):.1%} of the budget left"
     burning = found.burns[found.burning_s]
@@ -433,6 +436,8 @@ def _burn(found: Status, length_s: int) -> str:
 def _lasts(found: Status) -> str:
     if found.budget_left is not None and found.budget_left <= 0:
         return "and spent"
-    if found.exhausted_in_s is None:
+    if not found.burns[found.burning_s]:
         return "which spends nothing"
+    if found.exhausted_in_s is None:
+        return "at which it lasts until the period ends"
     return f"spent in {times.length(int(found.exhausted_in_s * 10**9))} at this pace"

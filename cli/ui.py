@@ -10,7 +10,7 @@ from cli.figures import own_peaks, prices_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 from store.database import default_url
-from ui.launch import DEFAULT_PORT, launch
+from ui.serving.launch import DEFAULT_PORT, launch
 
 
 @click.command(

@@ -5,7 +5,7 @@ from typing import Final
 from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
 from exporters.definitions import series
-from ui import colours
+from ui.kit import colours
 
 _PHASES: Final = {
     "frontend": colours.FRONTEND,

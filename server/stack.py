@@ -61,8 +61,8 @@ from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.launch import Launch, launch
-from ui.sign_in_file import SignIn
+from ui.serving.launch import Launch, launch
+from ui.sign_in.config import SignIn
 
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""
@@ -304,7 +304,7 @@ class Stack:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
             # Engines that started before us do not say again what they run on.
-            self._pricing.hear(await asyncio.to_thread(in_force, self._engine))
+            self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
             await self.metrics.start()
@@ -352,7 +352,7 @@ class Stack:
             ]
         await asyncio.wrap_future(self._writer.submit([], [], (), samples))
         self._exporter.on_gpus_stored(samples)
-        self._pricing.hear(gpus=samples)
+        self._pricing.update(gpus=samples)
 
     @property
     def _kept(self) -> list[KeptExplorer | KeptSimulator]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simulator.engine_config import EngineConfig
 from simulator.kv_cache import BLOCK_TOKENS
-from simulator.lengths import Lengths
+from simulator.token_lengths import Lengths
 from simulator.workload import Workload
 
 _QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from simulator.faults import world_of
 from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
-from simulator.nouns import plain, request_of, sample_of, start_of
+from simulator.rows import plain, request_of, sample_of, start_of
 from simulator.truth import Truth, truth_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample

@@ -23,7 +23,7 @@ from simulator.kv_cache import BLOCK_TOKENS, KvCache, blocks_for
 from simulator.lockstep import Lockstep
 from simulator.lora import LoraSlots
 from simulator.speculation import Drafting
-from simulator.timing import Stall, StepClock
+from simulator.step_clock import Stall, StepClock
 
 _LAST_IN_BLOCK = BLOCK_TOKENS - 1
 _NEVER = float("inf")

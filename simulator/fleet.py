@@ -17,7 +17,7 @@ from simulator.faults import INJECTIONS, world_of
 from simulator.fleet_config import FleetConfig, Router
 from simulator.replica import Replica
 from simulator.routing import Routing
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 

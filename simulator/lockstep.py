@@ -7,9 +7,9 @@ running sums.
 
 import heapq
 
-from simulator.gaps import LongestSince
 from simulator.job import Billed, Job, Sums
 from simulator.kv_cache import BLOCK_TOKENS
+from simulator.longest_gap import LongestSince
 from simulator.step_model import StepModel
 
 _LAST_IN_BLOCK = BLOCK_TOKENS - 1

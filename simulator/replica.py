@@ -19,7 +19,7 @@ from simulator.engine_config import EngineConfig
 from simulator.front_end import FIRST_BYTE_S, FLUSH_S, READ_S, TOKEN_S, FrontEnd, request_s
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.job import Job
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 from telemetry.gpus import GpuSample
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from simulator.conversations import Conversations, Turns
-from simulator.lengths import ANSWERS, PROMPTS, Lengths
+from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
 from simulator.trace import TraceRow
 
 

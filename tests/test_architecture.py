@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.names",
         "alerts.vocabulary",
         "exporters",
-        "ui.colours",
+        "ui.kit.colours",
     },
     # The simulator speaks the instrumentation's own wire, so that the two cannot drift apart.
     "simulator": {
@@ -56,11 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "collector.listen.host_check",
     },
     # What is told of a model is held against what the model's own server says of it.
-    "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.pages"},
+    "rig": {"dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"},
     # What `tailspan up` runs: it starts the explorer's process.
     "server": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),
-        *("ui.launch", "ui.sign_in_file"),
+        *("ui.serving.launch", "ui.sign_in.config"),
     },
     "cli": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "dashboards"),

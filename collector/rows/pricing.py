@@ -14,5 +14,5 @@ class RequestPricing:
 
     def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
         """Update the engines' prices, then price the requests."""
-        self.pricing.hear(batch.starts, batch.samples, batch.gpus)
+        self.pricing.update(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

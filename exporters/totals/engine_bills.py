@@ -1,6 +1,6 @@
 """The cost of each engine while it was up, and the idle part of it.
 
-The same rule as the bill's (`cost.seen`): between two samples at most GAP_S apart the engine was
+The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine was
 up. A longer silence is neither billed nor idle, because the machine may not have been rented then.
 One process of an engine sends the totals of its steps; other processes of the name are its API
 servers and add no time. If two processes send such totals and neither replaces the other, two

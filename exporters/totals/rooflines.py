@@ -21,11 +21,11 @@ from exporters.definitions.series_types import Series
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 from roofline.chunks import Chunks, read_chunks
+from roofline.errors import UnknownShapeError
 from roofline.peaks import Device, device_named
-from roofline.reading import read_shape
 from roofline.samples import Columns
 from roofline.shape import ModelShape
-from roofline.unknown import UnknownShapeError
+from roofline.shape_from_config import read_shape
 from roofline.windows import Window, windows_of
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline

@@ -8,7 +8,7 @@ from typing import Literal
 from simulator.conditions import Event
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 from simulator.workload import Request
 
 Latency = Literal["ttft_s", "itl_max_s", "tpot_s", "e2e_s"]

@@ -10,7 +10,7 @@ from simulator.conditions import Change, Event, Key, Restart, in_time
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
 from simulator.front_end import request_s
-from simulator.timing import Stall
+from simulator.step_clock import Stall
 
 _KEYS: dict[str, Key] = {
     "pace": "pace",

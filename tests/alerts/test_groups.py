@@ -118,7 +118,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     goodput = own().indicator
     assert isinstance(goodput, Goodput)
     whole = step_counts(engine, goodput, START_S - HOUR_S, END_S + 30, HOUR_S)
-    assert sum(each.good + each.bad for each in whole) == len(rows)
+    assert sum(each.counts.events for each in whole) == len(rows)
 
 
 def test_a_group_that_comes_later_is_in_other_until_it_has_a_place(

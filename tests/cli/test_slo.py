@@ -140,7 +140,7 @@ def test_a_kept_promise_has_its_budget(asked: Callable[..., Result]) -> None:
     """All of it."""
     result = asked(0)
     assert result.exit_code == 0
-    assert "720 good of 720, counted since 2025-11-20 10:20:00 UTC" in result.stdout
+    assert "720 good of 720 requests, counted since 2025-11-20 10:20:00 UTC" in result.stdout
     assert "100.0% of the budget left; burning at 0.00 (last 1h), which spends nothing" in (
         result.stdout
     )

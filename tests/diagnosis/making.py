@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.attainment import Threshold
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
+from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.attainment import Threshold
 from diagnosis.question import Metric, Question, Span
-from diagnosis.requests import BoolArray, FloatArray, Labels, Requests
-from diagnosis.servers import Servers
 from telemetry.starts import Argument, EngineStart, written
 
 S = 10**9

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.arrow import servers_of
 from diagnosis.explanation import Verdict
+from diagnosis.inputs.arrow import servers_of
+from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
-from diagnosis.requests import FloatArray, Requests
 from tests.diagnosis.making import (
     ALPHA_S,
     REPLICAS,

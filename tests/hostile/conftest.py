@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -17,6 +18,7 @@ from collector.listen.tls import Tls
 from collector.otlp.message_reader import MessageReader
 from collector.server import Collector
 from collector.testing import MemorySink, background_loop, running
+from rig.program import Tailspan
 from tests.collector.conftest import record, resource, span, trace_message  # noqa: F401  # fixtures
 
 _T = TypeVar("_T")
@@ -95,6 +97,11 @@ def collect() -> Iterator[Collect]:
             return stack.enter_context(running(collector))
 
         yield make
+
+
+def collecting(folder: Path, url: str, *words: str) -> Tailspan:
+    """A real `tailspan collect`, for tests that attack it or end it."""
+    return Tailspan(folder, "collect", "--database", url, "--gpus=off", *words)
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -59,7 +59,7 @@ def test_a_fault_in_pricing_loses_no_request(
     seen: list[int] = []
 
     class Spoilt(Pricing):
-        def hear(self, *_: Any, **__: Any) -> None:
+        def update(self, *_: Any, **__: Any) -> None:
             raise ZeroDivisionError
 
     async def receive() -> Intake:

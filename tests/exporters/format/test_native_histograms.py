@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
 import time
 import urllib.parse
 import urllib.request
@@ -25,7 +24,8 @@ from exporters.format.text import Families, Family
 from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
 from rig.ports import free_port
-from rig.watching import answers, stop, wait_for
+from rig.program import Program
+from rig.watching import answers, wait_for
 from telemetry.quantiles import quantile
 from telemetry.requests import RequestTimeline
 
@@ -96,25 +96,18 @@ def scraped(tmp_path: Path) -> Iterator[Scraped]:
             "scrape_configs": [{"job_name": "tailspan", "static_configs": [target]}],
         }
         (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
-        with (tmp_path / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    prometheus,
-                    "--config.file=prometheus.yaml",
-                    "--storage.tsdb.path=data",
-                    "--enable-feature=native-histograms,exemplar-storage",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
+        options = (
+            "--config.file=prometheus.yaml",
+            "--storage.tsdb.path=data",
+            "--enable-feature=native-histograms,exemplar-storage",
+            f"--web.listen-address=127.0.0.1:{port}",
+        )
         url = f"http://127.0.0.1:{port}"
         try:
-            wait_for("prometheus", partial(answers, f"{url}/-/ready"))
-            yield Scraped(exporter, url)
+            with Program(tmp_path, prometheus, *options):
+                wait_for("prometheus", partial(answers, f"{url}/-/ready"))
+                yield Scraped(exporter, url)
         finally:
-            stop(process)
             asyncio.run_coroutine_threadsafe(host.stop(1), loop).result(timeout=30)
 
 

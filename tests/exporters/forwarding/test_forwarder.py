@@ -1,14 +1,12 @@
 """Sending on: everything arrives in order, or is counted as what became of it."""
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from exporters.forwarding.forwarder import Answer, Forwarder
 from exporters.forwarding.http_post import HttpPost
+from rig.answering import Asked, Reply, answering
 
 TAKEN = Answer(200)
 
@@ -140,43 +138,20 @@ def test_what_became_of_messages_is_told() -> None:
     assert told["tailspan_forward_queued_bytes", None] == 0
 
 
-@pytest.fixture
-def server() -> Iterator[tuple[str, list[tuple[str, str | None, bytes]], list[int]]]:
-    """An HTTP backend: its address, what it got, and the statuses it will answer with."""
-    got: list[tuple[str, str | None, bytes]] = []
-    statuses: list[int] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            got.append((self.path, self.headers.get("authorization"), body))
-            self.send_response(statuses.pop(0) if statuses else 200)
-            self.send_header("Retry-After", "3")
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            pass
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{listening.server_port}", got, statuses
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
-
-
-def test_over_http(server: tuple[str, list[Any], list[int]]) -> None:
+def test_over_http() -> None:
     """With our headers, below the path of the backend; a redirect is not followed."""
-    url, got, statuses = server
-    post = HttpPost(f"{url}/otlp/", {"authorization": "Bearer x"})
-    assert post("/v1/traces", b"body", "application/x-protobuf") == Answer(200, 3.0)
-    assert got == [("/otlp/v1/traces", "Bearer x", b"body")]
-    statuses.append(307)
-    assert post("/v1/traces", b"body", "application/x-protobuf").status == 307
-    assert len(got) == 2
+    statuses = [200, 307]
+
+    def answer(_: Asked) -> Reply:
+        return Reply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
+
+    with answering(answer) as backend:
+        post = HttpPost(f"{backend.url}/otlp/", {"authorization": "Bearer x"})
+        assert post("/v1/traces", b"body", "application/x-protobuf") == Answer(200, 3.0)
+        assert post("/v1/traces", b"body", "application/x-protobuf").status == 307
+    first, _ = backend.asked
+    assert (first.path, first.body) == ("/otlp/v1/traces", b"body")
+    assert first.headers["authorization"] == "Bearer x"
 
 
 def test_nobody_listening_is_no_error() -> None:

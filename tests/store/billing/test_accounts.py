@@ -245,7 +245,7 @@ def test_two_fleets_of_one_name_pay_for_both_and_idle_time_is_not_below_zero(
         assert line.idle_usd is not None
         assert line.idle_usd >= 0
         assert line.requests_usd <= line.bill_usd
-    assert found.seen.contradicted_s == 0
+    assert found.uptime.contradicted_s == 0
 
 
 def test_no_minute_of_a_fleet_has_idle_time_below_zero_and_minutes_sum_to_the_whole(

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select, true
 
 from cost.energy import energy
 from cost.pricefile import parse_prices
-from cost.seen import Hour, seen
+from cost.uptime import Hour, uptime_of
 from store import dialects
 from store.billing.accounts import accounts
 from store.connections import writing
@@ -117,7 +117,7 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 def told(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
     """All that a bill makes of samples: hours of engines, what GPUs drew, names."""
     found = accounts(engine, window)
-    times = seen(found.engines, found.from_unix_ns, found.to_unix_ns)
+    times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
     return (
         {key: _of(hour) for key, hour in times.hours.items()},
