@@ -1,8 +1,8 @@
 """From a message's bytes to its acknowledgement: read, store, notify listeners, answer.
 
 Independent of the transport. An acknowledgement means committed; any other result is an
-`IntakeError`, which determines whether to retry. If a sender hangs up, its message is still processed:
-rows that reach the store are passed to the listeners.
+`IntakeError`, which determines whether to retry. If a sender hangs up, its message is still
+processed: rows that reach the store are passed to the listeners.
 """
 
 import asyncio
