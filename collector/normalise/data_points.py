@@ -1,6 +1,6 @@
-"""A metric's data points, each checked against what it ought to be.
+"""The data points of a metric, each checked against its field.
 
-Pure. What is wrong with a point is counted and costs its own value.
+Pure. An invalid point is counted and costs its own value only.
 """
 
 import math
@@ -30,7 +30,7 @@ from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
-    """Where a metric goes in a sample, and what it is."""
+    """The field of a sample that a metric fills, and its type."""
 
     name: str
     shape: Literal["gauge", "sum"]
@@ -46,14 +46,14 @@ def targets(noun: type) -> dict[str, Field]:
 
 
 def points_in(metric: Metric) -> int:
-    """How many points a metric has, of whatever shape."""
+    """Return the number of a metric's points, of any shape."""
     shape = metric.WhichOneof("data")
     return 0 if shape is None else len(getattr(metric, shape).data_points)
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """The points that are to be read. What is of another shape, or says itself that it has
-    no value, is counted here."""
+    """Yield the points to read. Count those of another shape, and those without a recorded
+    value."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return
@@ -73,7 +73,7 @@ def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberData
 
 
 def value_of(point: NumberDataPoint, target: Field) -> float:
-    """The point's value as its field holds it, or a refusal."""
+    """Return the point's value in its field's type, or raise RefusalError."""
     match point.WhichOneof("value"):
         case "as_int":
             value: float = point.as_int

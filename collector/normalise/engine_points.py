@@ -1,7 +1,7 @@
-"""OTLP data points → samples of engines, and of GPUs by `gpu_points.py`.
+"""OTLP data points → engine samples, and GPU samples by `gpu_points.py`.
 
-Pure. Points of one (replica, engine, process, instant) make one sample; a refused point
-costs its own value and leaves the others. Nothing that can be decoded makes this raise.
+Pure. The points of one (replica, engine, process, time) form one sample. A refused point costs its
+own value only. Nothing that can be decoded raises.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Gathered:
-    """A sample in the making. Points that differ in their hook, or in the
-    reason of a drop, add up to one total."""
+    """A sample that is being assembled. Points with different hooks, or different reasons of a
+    drop, add up to one total."""
 
     origin: Origin
     model: str | None = None
@@ -46,11 +46,11 @@ class _Gathered:
 
 
 def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
-    """The samples of engines and GPUs that a metrics export tells of.
+    """Return the engine and GPU samples in a metrics export.
 
     Raises:
-        MalformedError: not a metrics export.
-        TooLargeError: more in it than there may be.
+        MalformedError: the body is not a metrics export.
+        TooLargeError: it has too many items.
     """
     batch = Batch()
     gathered: dict[_Key, _Gathered] = {}
@@ -60,7 +60,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
         origin = origin_of(resource)
         batch.truncated_texts += origin.truncated_texts
         for metric in (decoded(Metric, raw) for raw in metrics):
-            # A metric of nothing but empty points, two bytes each, is many items, too.
+            # A metric of empty points, two bytes each, also counts as many items.
             points += (number := points_in(metric))
             not_too_many(points)
             if scope != names.SCOPE:
@@ -102,7 +102,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # OpenTelemetry's exporters give a gauge no start: only totals count from somewhere.
+    # OpenTelemetry's exporters send no start time with a gauge; only totals have one.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)
@@ -118,7 +118,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # clients the server does not know: no request is missed
+    if part != names.UNAUTHENTICATED:  # unauthenticated clients: no request is missing
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 
@@ -126,7 +126,7 @@ def _take(
 def _sample(key: _Key, each: _Gathered) -> EngineSample:
     return EngineSample(
         **key._asdict(),
-        # With gauges alone nothing has been counted yet, so counting begins now.
+        # A sample of gauges alone has no totals, so they count from now on.
         started_unix_ns=each.started_unix_ns or key.at_unix_ns,
         simulated=each.origin.simulated,
         source=Source.SIMULATOR if each.origin.simulated else Source.INSTRUMENTATION,

@@ -1,4 +1,4 @@
-"""The spans of our own instrumentation (and of the simulator, which speaks like it)."""
+"""The spans of our own instrumentation, which the simulator sends as well."""
 
 from collections.abc import Mapping
 from operator import itemgetter
@@ -29,7 +29,7 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Rounding to the nanosecond costs far less; a forgotten phase costs far more."""
+"""Rounding to a nanosecond causes a far smaller difference, a missing phase a far larger one."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -60,7 +60,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
 }
-"""The one table from the wire's attribute names to the request's fields."""
+"""Attribute names to fields of the request."""
 
 _ATTRIBUTES = AttributeTable(FIELDS, TABLE, unique=(names.RESPONSE_ID,))
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
@@ -68,7 +68,7 @@ _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
 _WITHIN = itemgetter(_AT["ttft_s"], _AT["itl_max_s"], _AT["reported_in_flight_s"])
-"""What cannot be longer than the request."""
+"""Values that cannot be longer than the request."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -78,7 +78,7 @@ _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
 
 def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
-    """The row of the request that a span of ours tells of; None where it has no outcome."""
+    """Return the row of the request in one of our spans; None if it has no outcome."""
     span = decoded(SpanOutline, raw)
     values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))
     if values[_OUTCOME] is None:
@@ -108,16 +108,20 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
     values[_REGION] = origin.region
     values[_REPLICA] = origin.replica
     batch.truncated_texts += truncated_texts
-    values.pop()  # what is of no interest
+    values.pop()  # the value of attributes without a field
     return tuple(values)
 
 
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """All that is known adds up; where `whole`, either all of it is known or nothing."""
-    known = parts if None not in parts else [part for part in parts if part is not None]
-    if not known:
+    """Check that the parts add up; with `whole`, either all parts must be present or none."""
+    present = parts if None not in parts else [part for part in parts if part is not None]
+    if not present:
         return
-    if of_s is None or (whole and len(known) < len(parts)) or abs(sum(known) - of_s) > TOLERANCE_S:  # type: ignore[arg-type]  # none of them is None
+    if (
+        of_s is None
+        or (whole and len(present) < len(parts))
+        or abs(sum(present) - of_s) > TOLERANCE_S  # type: ignore[arg-type]  # none of them is None
+    ):
         raise RefusalError(reason)
