@@ -37,7 +37,7 @@ def objective_link(objective: Objective, explorer_url: str) -> str:
         for leaf in comparisons(objective.indicator.good):
             if leaf.field in LATENCIES:
                 asked["latency"] = LATENCIES[leaf.field]
-                asked["page"] = "why"
+                asked["page"] = "root-cause"
                 break
         where = objective.indicator.where
         for each in conjuncts(where) if where else ():
@@ -64,5 +64,5 @@ def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
         fired_unix_s: when it alerted.
         explorer_url: where the explorer is.
     """
-    asked = urlencode({"page": "why", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
+    asked = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
     return f"{explorer_url.rstrip('/')}/?{asked}"

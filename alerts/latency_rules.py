@@ -74,7 +74,7 @@ def latency_group(explorer_url: str) -> Group:
 
 
 def _alert(limit: Limit, explorer_url: str) -> Alert:
-    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h&latency={limit.latency}&page=why"
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h&latency={limit.latency}&page=root-cause"
     return Alert(
         limit.alert,
         f"max by (model) ({limit.series}) > {limit.limit_s}",

@@ -25,7 +25,7 @@ from store.schema import REQUESTS, SAMPLES  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
-from ui.in_force import in_force  # noqa: E402
+from ui.frame.objectives import in_force  # noqa: E402
 
 DAY_S = 86_400
 BATCH_ROWS = 5_000

@@ -35,7 +35,7 @@ from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.gpus import GpuSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
-from ui.spending import read  # noqa: E402
+from ui.views.cost.read import read  # noqa: E402
 
 SECOND_NS = 10**9
 ROUNDS = 3

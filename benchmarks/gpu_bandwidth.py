@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found by the line above
-from collector.gpus.reading import Absence, ReaderError, Told, Why
+from collector.gpus.reader import Absence, ReaderError, Told, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1

@@ -39,8 +39,8 @@ from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # by t
 
 from store.database import open_database  # noqa: E402
 from store.queries import Window, request_table  # noqa: E402
-from ui.launch import launch  # noqa: E402
-from ui.pages import FIRST, PAGES  # noqa: E402
+from ui.frame.pages import FIRST, PAGES  # noqa: E402
+from ui.serving.launch import launch  # noqa: E402
 
 FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")
@@ -231,7 +231,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
         context.add_init_script(LOOKING)
         tab = context.new_page()
         tab.set_default_timeout(120_000)
-        answered, _ = opened(tab, f"{address}/?page=why&last=24h&to={end_s}")
+        answered, _ = opened(tab, f"{address}/?page=root-cause&last=24h&to={end_s}")
         cold = cpu()
         context.close()
     with explorer(url, folder) as (_, cpu):

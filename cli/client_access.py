@@ -64,8 +64,8 @@ def access_of(
         click.UsageError: they contradict each other, a file is not what it should be, or the token
             would go to `host` where others can read it.
     """
-    from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
+    from collector.listen.bearer_tokens import Tokens, read_tokens
 
     if (tls_client_cert is None) != (tls_client_key is None):
         raise click.UsageError("--tls-client-cert and --tls-client-key: give both, or none")

@@ -17,7 +17,7 @@ RETENTION_BEHIND_S = 3_600.0
 """After an ordinary restart, deletion catches up within the time that the restart took."""
 _MOST_NAMED = 20
 SLO_LATE_S = 300.0
-"""The same as `exporters.slo.LATE_NS`."""
+"""The same as `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = " tailspan_slo_* leaves its requests out as late, and"
 _LOOKED_AT_NS = 300 * 10**9
 _APART_S = 1.0

@@ -168,7 +168,7 @@ def reckon(
     from cost.energy import energy, energy_by_group, total_energy
     from cost.managed import break_even, tokens_by_model
     from store.billing.accounts import accounts
-    from ui.reckoning import compared, kept
+    from ui.views.cost.comparison import compared, kept
 
     read = accounts(engine, window, [name for name in by if name != "hour"])
     found = bill(read, prices, by)

@@ -107,11 +107,11 @@ def endpoint_access_of(
         click.UsageError: they contradict each other, a file is not what it should be, or an
             address that others can reach would be left open.
     """
-    from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
-    from collector.hosts import AllowedHosts, names_in
-    from collector.limits import Limits
-    from collector.tls import Tls
+    from collector.limits.sender_limits import Limits
+    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from collector.listen.host_check import AllowedHosts, names_in
+    from collector.listen.tls import Tls
     from server.endpoint_access import EndpointAccess
 
     if (tls_cert is None) != (tls_key is None):

@@ -10,9 +10,9 @@ from typing import Final
 
 from cli.gpu_tables import standing
 from cli.running import say
+from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
-from collector.gpus.telling import PATH, message
-from exporters.forwarding import Forwarder
+from exporters.forwarding.forwarder import Forwarder
 from server.gpu_setup import GpuSetup
 from server.signals import stop_on_signals
 from telemetry.gpus import GpuSample

@@ -45,7 +45,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
         setup: which; None for all that this machine has.
     """
     from cli.gpus import look
-    from collector.gpus.reading import MEASURED
+    from collector.gpus.reader import MEASURED
 
     samples, states = asyncio.run(look(setup or GpuSetup(local=True)))
     for state in states:

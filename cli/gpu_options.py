@@ -81,7 +81,7 @@ def gpu_setup_of(
     Raises:
         click.UsageError: one of them is malformed.
     """
-    from collector.gpus.claims import checked_template, claims_of
+    from collector.gpus.configured_owners import checked_template, claims_of
     from collector.scrape.targets import place
     from server.gpu_setup import GpuSetup
 

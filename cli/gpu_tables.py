@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.text import UNKNOWN, count, label, printable, rate, table
 
 if TYPE_CHECKING:
-    from collector.gpus.reading import Absence, Told
+    from collector.gpus.reader import Absence, Told
     from collector.gpus.sampler import ReaderState
     from telemetry.gpus import GpuSample
 

@@ -13,7 +13,7 @@ from cli.gpu_options import gpu_options, gpu_setup_of
 
 if TYPE_CHECKING:  # each takes a while to import
     from collector.gpus.sampler import ReaderState
-    from exporters.forwarding import Forwarder
+    from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup
     from telemetry.gpus import GpuSample
 
@@ -137,10 +137,10 @@ def _forwarder(
     import ssl
 
     from cli.addresses import base_url
-    from collector.bearer import Tokens, read_tokens
     from collector.errors import SecurityError
-    from exporters.forwarding import Forwarder
-    from exporters.posting import HttpPost
+    from collector.listen.bearer_tokens import Tokens, read_tokens
+    from exporters.forwarding.forwarder import Forwarder
+    from exporters.forwarding.http_post import HttpPost
 
     try:
         url = base_url(endpoint)

@@ -19,7 +19,7 @@ from cli.checks import Finding
 from cli.clock_checks import LEAD, SLO_LATE_S
 from cli.newest import of_the_newest
 from cli.own_metrics import own_series
-from exporters.slo import LATE
+from exporters.totals.slo import LATE
 from server import probes
 from server.client_access import OPEN, Access
 from store.queries import Window, request_count

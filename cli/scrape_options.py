@@ -77,7 +77,7 @@ def scrape_setup_of(
         click.UsageError: one of them is malformed, a file cannot be had, or a token would go
             where others can read it.
     """
-    from collector.scrape.reasons import DiscoveryError
+    from collector.scrape.failure_reasons import DiscoveryError
     from collector.scrape.targets import Discovery, File, place
     from server.scrape_setup import ScrapeSetup
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ui.sign_in_file import SignIn
+    from ui.sign_in.config import SignIn
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -46,8 +46,8 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     from importlib.util import find_spec
 
     from alerts.errors import AlertsError
-    from ui.launch import SIGN_IN_KEY
-    from ui.sign_in_file import load_sign_in
+    from ui.serving.launch import SIGN_IN_KEY
+    from ui.sign_in.config import load_sign_in
 
     base_path = base_path.strip("/")
     path = file or Path(os.environ.get(SIGN_IN_KEY, ""))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:  # it brings a library, and a command waits for its imports
-    from collector.scrape.access import Access
+    from collector.scrape.credentials import Access
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
@@ -69,7 +69,7 @@ class TargetAccess:
             click.UsageError: there is nobody to get in at, or a file cannot be had.
         """
         from collector.errors import SecurityError
-        from collector.scrape.access import OPEN, Access
+        from collector.scrape.credentials import OPEN, Access
 
         token_option, ca_option = f"{self.targets}-token-file", f"{self.targets}-ca"
         for option, path in ((token_option, token_file), (ca_option, ca)):

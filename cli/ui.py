@@ -10,7 +10,7 @@ from cli.figures import own_peaks, prices_of
 from cli.signing_in import sign_in_of, sign_in_options
 from cli.unreachable import Unreachable
 from store.database import default_url
-from ui.launch import DEFAULT_PORT, launch
+from ui.serving.launch import DEFAULT_PORT, launch
 
 
 @click.command(
@@ -78,9 +78,9 @@ def ui(
     who sign in, or behind a proxy that asks who comes.
     """
     from collector.errors import ListenError
-    from collector.hosting import listen
-    from collector.hosts import ENVIRONMENT_KEY as HOSTS_KEY
-    from collector.hosts import OPTION, checked, names_in
+    from collector.listen.asgi_server import listen
+    from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
+    from collector.listen.host_check import OPTION, checked, names_in
 
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:

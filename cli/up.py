@@ -21,7 +21,7 @@ from server import probes
 from telemetry.addresses import masked
 
 if TYPE_CHECKING:  # it takes a while to import
-    from exporters.forwarding import Forwarder
+    from exporters.forwarding.forwarder import Forwarder
 
 EXAMPLES = """\b
 Examples:
@@ -265,8 +265,8 @@ def up(
 def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
     from opentelemetry.util.re import parse_env_headers
 
-    from exporters.forwarding import Forwarder
-    from exporters.posting import HttpPost
+    from exporters.forwarding.forwarder import Forwarder
+    from exporters.forwarding.http_post import HttpPost
 
     shown = masked(url)
     try:

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collector.drop_reasons import Refusal, Unstored
 from collector.errors import RESULTS
 from collector.normalise.batch import Batch
-from collector.reasons import Refusal, Unstored
 from collector.signals import SIGNALS, Signal
 
 TRANSPORTS = ("grpc", "http")

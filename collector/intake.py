@@ -15,8 +15,8 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from collector.bodies import inflate
 from collector.counters import Counters
+from collector.drop_reasons import Unstored
 from collector.errors import (
     BusyError,
     StoppingError,
@@ -24,12 +24,12 @@ from collector.errors import (
     StoreRefusedError,
     TooSlowError,
 )
-from collector.fair_queue import FairQueue
-from collector.limits import Limits, Rates
+from collector.limits.fair_queue import FairQueue
+from collector.limits.message_memory import Room, Rooms
+from collector.limits.sender_limits import Limits, Rates
 from collector.normalise.batch import Batch
-from collector.reading import Reading
-from collector.reasons import Unstored
-from collector.rooms import Room, Rooms
+from collector.otlp.http_body import inflate
+from collector.otlp.message_reader import Reading
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
 from telemetry.tasks import Task

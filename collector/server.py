@@ -6,24 +6,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from collector.ages import Ages
-from collector.bearer import Tokens
-from collector.clocks import Clocks
-from collector.connections import ConnectionLimits, within_descriptors
 from collector.counters import Counters
 from collector.errors import ForbiddenError
-from collector.hosting import AsgiHost
-from collector.hosts import AllowedHosts, HostGate
 from collector.intake import Intake
-from collector.limits import Limits
-from collector.otlp_grpc import GrpcReceiver
-from collector.otlp_http import http_app
-from collector.priced import Priced
-from collector.reading import Reading, ReadingApart, ReadingHere
+from collector.limits.sender_limits import Limits
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import Tokens
+from collector.listen.connections import ConnectionLimits, within_descriptors
+from collector.listen.host_check import AllowedHosts, HostGate
+from collector.listen.tls import Tls
+from collector.otlp.grpc_receiver import GrpcReceiver
+from collector.otlp.http_receiver import http_app
+from collector.otlp.message_reader import Reading, ReadingApart, ReadingHere
+from collector.rows.age_limit import Ages
+from collector.rows.engine_start_limits import StartLimits
+from collector.rows.pricing import Priced
+from collector.rows.sender_clocks import Clocks
 from collector.signals import SIGNALS
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, Sink
-from collector.start_limits import StartLimits
-from collector.tls import Tls
 from cost.pricing import Pricing
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.tasks import Task

@@ -24,11 +24,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
-from collector.normalise.events import normalise_events
-from collector.normalise.points import normalise_points
+from collector.normalise.engine_points import normalise_points
+from collector.normalise.log_events import normalise_events
 from collector.normalise.spans import normalise_spans
-from collector.reasons import Skip
 
 
 @dataclass(frozen=True, slots=True)

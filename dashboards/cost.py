@@ -15,7 +15,7 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import MODELS, SERVERS, TENANTS, of, rate, share
-from exporters.cost_series import (
+from exporters.definitions.cost_series import (
     ENGINE_COST,
     ENGINE_IDLE,
     ENGINE_IDLE_COST,
@@ -25,7 +25,7 @@ from exporters.cost_series import (
     TENANT_PRICED_REQUESTS,
     WASTED,
 )
-from exporters.series import COSTS, REQUESTS, TENANT_COSTS, TOKENS
+from exporters.definitions.series import COSTS, REQUESTS, TENANT_COSTS, TOKENS
 
 _HOUR: Final = "3600 * "
 _COST: Final = COSTS["cost_usd"]

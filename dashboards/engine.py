@@ -4,7 +4,7 @@ from typing import Final
 
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
+from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 
 
 def _gauge(field: str, how: str = "sum") -> Query:

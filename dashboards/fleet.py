@@ -5,9 +5,9 @@ from typing import Final
 from alerts import vocabulary
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
-from exporters import series
-from exporters.engine_series import ENGINE_GAUGES, LAST_SAMPLE
-from exporters.kinds import Series
+from exporters.definitions import series
+from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
+from exporters.definitions.series_types import Series
 
 _UNANSWERED: Final = 'outcome=~"error|rejected"'
 _BURN: Final = Series(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))

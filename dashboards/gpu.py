@@ -15,8 +15,8 @@ from dashboards.panels import (
     Unit,
 )
 from dashboards.promql import GPUS, SERVERS, of, rate, share
-from exporters.engine_series import ENGINE_TOTALS, ROOFLINES
-from exporters.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
+from exporters.definitions.engine_series import ENGINE_TOTALS, ROOFLINES
+from exporters.definitions.gpu_series import ENERGY, GPU_GAUGES, THROTTLE_REASON, THROTTLED
 
 _LEGEND: Final = "{{replica}} {{gpu}}"
 
@@ -76,7 +76,7 @@ BOARD: Final = Board(
                     unit=Unit.NUMBER,
                     kind=Kind.NUMBER,
                     width=6,
-                    page="why",
+                    page="root-cause",
                     queries=(Query(f"sum({of(THROTTLED, GPUS)} > bool 0)", "GPUs"),),
                     thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
                 ),
@@ -113,7 +113,7 @@ BOARD: Final = Board(
                     " most: weights, KV cache, activations. Measured far above modelled: somebody"
                     " else's traffic, or a shape that is not this model's.",
                     unit=Unit.BYTES_PER_S,
-                    page="why",
+                    page="root-cause",
                     latency="tpot",
                     queries=(
                         Query(
@@ -133,7 +133,7 @@ BOARD: Final = Board(
                     " (MFU). The higher one is what bounds them; both low: CPU, launches or"
                     " communication do.",
                     unit=Unit.SHARE,
-                    page="why",
+                    page="root-cause",
                     latency="tpot",
                     queries=(
                         Query(
@@ -203,7 +203,7 @@ BOARD: Final = Board(
                     unit=Unit.SHARE,
                     most=1,
                     width=8,
-                    page="why",
+                    page="root-cause",
                     queries=(
                         Query(share(_gauge("sm_clock_hz"), _gauge("sm_clock_max_hz")), _LEGEND),
                     ),
@@ -222,7 +222,7 @@ BOARD: Final = Board(
                     description="GPUs whose clock a reason holds back: heat, power, a cap; none is"
                     " a line at 0.",
                     unit=Unit.NUMBER,
-                    page="why",
+                    page="root-cause",
                     queries=(
                         Query(
                             f"sum by (reason) ({of(THROTTLE_REASON, GPUS)}) or"
@@ -255,7 +255,7 @@ BOARD: Final = Board(
                     description="At work on the GPU beside the replica: they take bandwidth and"
                     " memory from it.",
                     unit=Unit.NUMBER,
-                    page="why",
+                    page="root-cause",
                     queries=_each("foreign_processes"),
                     thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
                 ),

@@ -5,8 +5,8 @@ from typing import Final
 from alerts import vocabulary
 from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import OBJECTIVES, rate, share
-from exporters import series
-from exporters.kinds import Series
+from exporters.definitions import series
+from exporters.definitions.series_types import Series
 
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
 

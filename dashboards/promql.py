@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from exporters.kinds import Histogram, Series
+from exporters.definitions.series_types import Histogram, Series
 
 INTERVAL: Final = "$__rate_interval"
 """Grafana's: at least four scrapes, so that one that failed leaves no hole."""

@@ -4,8 +4,8 @@ from typing import Final
 
 from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
-from exporters import series
-from ui import colours
+from exporters.definitions import series
+from ui.kit import colours
 
 _PHASES: Final = {
     "frontend": colours.FRONTEND,

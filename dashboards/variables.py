@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from exporters.engine_series import ENGINE_INFO
-from exporters.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
+from exporters.definitions.engine_series import ENGINE_INFO
+from exporters.definitions.series import REQUESTS, SLO_EVENTS, TENANT_REQUESTS
 
 
 class Variable(NamedTuple):

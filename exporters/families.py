@@ -5,19 +5,24 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from alerts.objectives import Goodput
-from exporters import series
-from exporters.bulk import Pair
-from exporters.distributions import Distributions
-from exporters.engine_series import ENGINE_GAUGES, ENGINE_INFO, ENGINE_TOTALS, LAST_SAMPLE
-from exporters.engines import EngineView
-from exporters.health import CollectorReport
-from exporters.kept import Labels
-from exporters.kinds import Histogram, Series
-from exporters.recent_latencies import Latencies, RecentCounts
-from exporters.recent_quantiles import quantiles_s
-from exporters.requests import Counts, PairTotals
-from exporters.slo import Key, SloTotals
-from exporters.text import Family, Scalars
+from exporters.definitions import series
+from exporters.definitions.engine_series import (
+    ENGINE_GAUGES,
+    ENGINE_INFO,
+    ENGINE_TOTALS,
+    LAST_SAMPLE,
+)
+from exporters.definitions.series_types import Histogram, Series
+from exporters.format.histograms import Distributions
+from exporters.format.label_cache import Labels
+from exporters.format.text import Family, Scalars
+from exporters.self_metrics.health import CollectorReport
+from exporters.totals.engines import EngineView
+from exporters.totals.recent_latencies import Latencies, RecentCounts
+from exporters.totals.recent_quantiles import quantiles_s
+from exporters.totals.request_batch import Pair
+from exporters.totals.requests import Counts, PairTotals
+from exporters.totals.slo import Key, SloTotals
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 

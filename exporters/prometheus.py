@@ -16,11 +16,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from alerts.groups import Group
 from alerts.objectives import Goodput
-from exporters import series
-from exporters.bulk import Bulk, by_value
-from exporters.costs import CostTotals, cost_families
-from exporters.engine_bills import EngineBills
-from exporters.engines import EngineTotals
+from exporters.definitions import series
 from exporters.families import (
     counter,
     engine_families,
@@ -31,14 +27,18 @@ from exporters.families import (
     slo_families,
     tenant_families,
 )
-from exporters.gpus import GpuTotals, gpu_families
-from exporters.health import CollectorReport
-from exporters.labels import Labels
-from exporters.recent import RecentIds, RecentSources
-from exporters.recent_latencies import RecentLatencies
-from exporters.requests import RequestTotals, TenantTotals
-from exporters.slo import Slos
-from exporters.text import Families, Family
+from exporters.format.text import Families, Family
+from exporters.self_metrics.health import CollectorReport
+from exporters.totals.engine_bills import EngineBills
+from exporters.totals.engines import EngineTotals
+from exporters.totals.gpus import GpuTotals, gpu_families
+from exporters.totals.label_limits import Labels
+from exporters.totals.recent_latencies import RecentLatencies
+from exporters.totals.recent_requests import RecentIds, RecentSources
+from exporters.totals.request_batch import Bulk, by_value
+from exporters.totals.request_costs import CostTotals, cost_families
+from exporters.totals.requests import RequestTotals, TenantTotals
+from exporters.totals.slo import Slos
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from collector.gpus.claims import Claims
-from collector.gpus.local import GpuReaders, host_name
+from collector.gpus.configured_owners import Claims
+from collector.gpus.local_readers import GpuReaders, host_name
 from collector.gpus.owners import Owners
 from collector.gpus.processes import Processes
 from collector.scrape.targets import Discovery

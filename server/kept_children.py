@@ -10,7 +10,7 @@ from server import children, probes
 from server.children import Child
 from server.supervision import ChildEnded
 from telemetry.tasks import Task
-from ui.launch import Launch
+from ui.serving.launch import Launch
 
 EXPLORER_START_S: Final = 60.0
 FIRST_LOOK: Final = {"incident": "tenant_flood", "incident-before": "12m"}

@@ -16,29 +16,29 @@ from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
-from collector.bearer import BearerGate
-from collector.connections import ConnectionLimits
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
-from collector.hosting import AsgiHost, listen
-from collector.hosts import AllowedHosts, HostGate
-from collector.limits import Limits
-from collector.reading import ReadingApart
+from collector.limits.sender_limits import Limits
+from collector.listen.asgi_server import AsgiHost, listen
+from collector.listen.bearer_tokens import BearerGate
+from collector.listen.connections import ConnectionLimits
+from collector.listen.host_check import AllowedHosts, HostGate
+from collector.otlp.message_reader import ReadingApart
 from collector.scrape.scraper import Scraper
 from collector.server import Collector
 from collector.sink import Listener
 from cost.prices import PriceList
 from cost.pricing import Pricing
-from exporters.app import metrics_app
-from exporters.clocks import ClockMetrics
-from exporters.exposition import Exposition
-from exporters.forwarding import Forwarder
-from exporters.gpu_readers import GpuReaderMetrics
+from exporters.format.exposition import Exposition
+from exporters.format.text import Families
+from exporters.forwarding.forwarder import Forwarder
+from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
-from exporters.rooflines import RooflineMetrics
-from exporters.scrapes import ScrapeMetrics
-from exporters.tasks import TaskMetrics
-from exporters.text import Families
+from exporters.self_metrics.clocks import ClockMetrics
+from exporters.self_metrics.gpu_readers import GpuReaderMetrics
+from exporters.self_metrics.scrapes import ScrapeMetrics
+from exporters.self_metrics.tasks import TaskMetrics
+from exporters.totals.rooflines import RooflineMetrics
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
@@ -61,8 +61,8 @@ from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.launch import Launch, launch
-from ui.sign_in_file import SignIn
+from ui.serving.launch import Launch, launch
+from ui.sign_in.config import SignIn
 
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""

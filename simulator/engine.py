@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import sub
 
-from tailspan_vllm.stepmodel import Work
+from tailspan_vllm.engine_core.step_model import Work
 
 from simulator.engine_config import EngineConfig, EngineTotals
 from simulator.job import Blocked, Job

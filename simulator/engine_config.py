@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from tailspan_vllm.fingerprint import Scalar
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
 
 from simulator.kv_cache import BLOCK_TOKENS, blocks_for
 from simulator.step_model import EIGHT_B_ON_H100, StepModel

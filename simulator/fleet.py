@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import RequestRecord
 
 from simulator.conditions import Change, Event, Restart
 from simulator.faults import INJECTIONS, world_of

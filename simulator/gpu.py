@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tailspan_vllm.fingerprint import Scalar
-from tailspan_vllm.machine import Machine
+from tailspan_vllm.engine_state.config_fingerprint import Scalar
+from tailspan_vllm.engine_state.hardware import Machine
 
 from simulator.conditions import Conditions
 from simulator.engine_config import EngineTotals

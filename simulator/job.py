@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailspan_vllm.parts import Parts, QueueParts
+from tailspan_vllm.request.parts import Parts, QueueParts
 
 from simulator.kv_cache import BLOCK_TOKENS, Lease
 

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import RequestRecord
 
 from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig

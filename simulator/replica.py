@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.fingerprint import fingerprint
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import Outcome, RequestRecord
+from tailspan_vllm.engine_state.config_fingerprint import fingerprint
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.request.record import Outcome, RequestRecord
 
 from simulator.conditions import Change, Conditions, Restart
 from simulator.engine import Engine

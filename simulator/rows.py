@@ -10,9 +10,9 @@ from typing import Any, Final, get_args, get_type_hints
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.metrics import EngineState
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from telemetry.engines import EngineSample
 from telemetry.requests import (

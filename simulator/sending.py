@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.destination import Signal, destination_of
-from tailspan_vllm.metrics import EngineState, Sample, metrics_of
-from tailspan_vllm.otlp import encode_numbers, encode_span, export_of
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import SCOPE, span_of
-from tailspan_vllm.starts import Starts
-from tailspan_vllm.transport import Outcome, Verdict, post_to
+from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.export.destination import Signal, destination_of
+from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.transport import Outcome, Verdict, post_to
+from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
+from tailspan_vllm.otlp.engine_metrics import metrics_of
+from tailspan_vllm.otlp.request_span import SCOPE, span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
@@ -108,7 +109,7 @@ class OtlpExport:
             return post_to(where)
 
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
-        self._starts: dict[object, Starts] = {}
+        self._starts: dict[object, EngineStarts] = {}
         self._sent = sent
         self._closed = False
         self.reason = ""
@@ -127,7 +128,7 @@ class OtlpExport:
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
         samples: dict[Resource, list[Sample]] = {}
         for state, resource, at_unix_ns in batch.states:
-            standing = state.standing(dropped, {})
+            standing = state.snapshot(dropped, {})
             samples.setdefault(resource, []).append(Sample(at_unix_ns, standing))
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
@@ -157,7 +158,9 @@ class OtlpExport:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
                 replica,
-                Starts(lambda message: self._posted(self._events, message.SerializeToString())),
+                EngineStarts(
+                    lambda message: self._posted(self._events, message.SerializeToString())
+                ),
             )
             starts.send([state], resource, time.monotonic())
         return True

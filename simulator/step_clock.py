@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tailspan_vllm.stepmodel import StepModel as Fit
+from tailspan_vllm.engine_core.step_model import StepModel as Fit
 
 _NOISE_STEPS = 4096
 _NEVER = float("inf")

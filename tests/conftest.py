@@ -1,6 +1,5 @@
 """What tests of several parts share: a browser, a PostgreSQL, a request."""
 
-import contextlib
 import shutil
 import signal
 import socket
@@ -15,10 +14,11 @@ from hypothesis import settings
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.record import RequestRecord
-from tailspan_vllm.spans import span_of
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
+from rig.answering import speaking
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from store.database import open_database
@@ -119,43 +119,22 @@ def stranger() -> Iterator[Callable[..., str]]:
     By path where a dict is given. `drip` sends a byte at a time, until nobody listens;
     `deaf` accepts and never answers.
     """
-    ending = threading.Event()
-    threads: list[threading.Thread] = []
+    with speaking() as serve:
 
-    def answer(connection: socket.socket, said: dict[str, bytes] | bytes, manner: str) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(10)
-            asked = connection.recv(65_536).split(b" ")
-            if manner == "deaf":
-                ending.wait(30)
-                return
-            path = asked[1].decode() if len(asked) > 1 else ""
-            text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
-            connection.sendall(text)
-            while manner == "drip" and not ending.wait(0.01):
-                connection.sendall(b"x")
+        def begin(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
+            def answer(connection: socket.socket, asked: bytes, ending: threading.Event) -> None:
+                if manner == "deaf":
+                    ending.wait(30)
+                    return
+                path = [*asked.split(b" "), b""][1].decode()
+                text = said.get(path, NOT_FOUND) if isinstance(said, dict) else said
+                connection.sendall(text)
+                while manner == "drip" and not ending.wait(0.01):
+                    connection.sendall(b"x")
 
-    def serve(said: dict[str, bytes] | bytes = b"", manner: str = "whole") -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.settimeout(0.05)
+            return serve(answer)
 
-        def run() -> None:
-            with listening:
-                while not ending.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        connection, _ = listening.accept()
-                        each = threading.Thread(target=answer, args=(connection, said, manner))
-                        each.start()
-                        threads.append(each)
-
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-    yield serve
-    ending.set()
-    for thread in threads:
-        thread.join(20)
+        yield begin
 
 
 @pytest.fixture

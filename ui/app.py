@@ -1,6 +1,6 @@
 """The explorer's entry: `streamlit run ui/app.py`."""
 
-from ui.page import show
+from ui.frame.app import show
 
 if __name__ == "__main__":
     show()

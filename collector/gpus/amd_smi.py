@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from collector.gpus.reading import (
+from collector.gpus.reader import (
     GONE,
     Absence,
     Failure,

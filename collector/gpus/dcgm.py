@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Told, Why
+from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Told, Why
 from collector.scrape.exposition import samples_of
+from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import Discovery, Target
 
 TIMEOUT_S: Final = 5.0

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.samples import Sample
 
-from collector.gpus.reading import Absence, Measurements, Told, Why
-from collector.gpus.throttling import reasons_of
+from collector.gpus.reader import Absence, Measurements, Told, Why
+from collector.gpus.throttle_reasons import reasons_of
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
 from telemetry.gpus import GpuSource
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of, meaning
-from collector.gpus.reading import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
 
 SHORTEST_S: Final = 0.1
 """The driver refreshes its counters about as often."""

@@ -19,7 +19,7 @@ from collector.gpus.nvml_device import (
     tell_memory,
 )
 from collector.gpus.nvml_errors import absence_of
-from collector.gpus.reading import (
+from collector.gpus.reader import (
     GONE,
     Absence,
     Failure,

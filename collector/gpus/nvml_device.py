@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of
-from collector.gpus.reading import GONE, Absence, Measurements, ReaderError, Why
-from collector.gpus.throttling import reasons_of
+from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2

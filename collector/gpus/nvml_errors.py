@@ -6,7 +6,7 @@ Source: NVML API reference, `nvmlReturn_t`.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from collector.gpus.reading import Absence, Why
+from collector.gpus.reader import Absence, Why
 
 CODES: Final[Mapping[str, Why]] = {
     "NVML_ERROR_UNINITIALIZED": Why.FAILED,

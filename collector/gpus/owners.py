@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from collector.gpus.claims import ALL, Claims, names_of
-from collector.gpus.kinship import Known, by_process, host_of, replica_of, server_of
+from collector.gpus.configured_owners import ALL, Claims, names_of
+from collector.gpus.cuda_visible_devices import visible
+from collector.gpus.process_replica import Known, by_process, host_of, replica_of, server_of
 from collector.gpus.processes import Processes
-from collector.gpus.reading import Told
-from collector.gpus.visible import visible
+from collector.gpus.reader import Told
 from collector.normalise.values import MAX_TEXT_CHARS
 from collector.sink import Listener
 from telemetry.engines import EngineSample

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from collector.gpus.owners import Owners
-from collector.gpus.preference import Preference
-from collector.gpus.reading import ABSENT_HERE, Absence, Reader, ReaderError, Told, Why
+from collector.gpus.reader import ABSENT_HERE, Absence, Reader, ReaderError, Told, Why
+from collector.gpus.source_preference import Preference
 from telemetry.gpus import GpuSample
 from telemetry.tasks import Task
 

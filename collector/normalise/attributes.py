@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from collector.normalise.envelope import decoded
+from collector.drop_reasons import Refusal
+from collector.normalise.otlp_envelope import decoded
 from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, ratio, seconds
-from collector.reasons import Refusal
 
 _MOST_KNOWN: Final = 16_384
 _LONGEST_KNOWN: Final = 384

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collector.reasons import WHY, Refusal, Skip
+from collector.drop_reasons import WHY, Refusal, Skip
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.in_flight import InFlightRequest

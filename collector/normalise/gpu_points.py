@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
+from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
-from collector.normalise.measures import Field, Quantity, measured, value_of
+from collector.normalise.data_points import Field, Quantity, measured, value_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
-from collector.reasons import Refusal
 from telemetry.gpus import METRICS, GpuSample, GpuSource, throttle_reasons
 
 _COUNTS: Final = frozenset(

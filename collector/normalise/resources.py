@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from tailspan_vllm import names
 
-from collector.normalise.envelope import decoded
+from collector.normalise.otlp_envelope import decoded
 from collector.normalise.values import Reader, attributes_of
 
 

@@ -9,15 +9,15 @@ from typing import Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
+from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
-from collector.normalise.client import CLIENT
-from collector.normalise.envelope import decoded, unfold
-from collector.normalise.foreign import read_foreign
-from collector.normalise.instrumented import row_of_span
-from collector.normalise.native import SGLANG, VLLM
+from collector.normalise.client_spans import CLIENT
+from collector.normalise.engine_spans import SGLANG, VLLM
+from collector.normalise.otlp_envelope import decoded, unfold
+from collector.normalise.plugin_spans import row_of_span
 from collector.normalise.resources import Origin, origin_of
+from collector.normalise.span_tables import read_foreign
 from collector.normalise.values import RefusalError
-from collector.reasons import Skip
 from telemetry.request_rows import Row, row_of
 
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)

@@ -9,8 +9,8 @@ from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector.normalise.envelope import few_enough
-from collector.reasons import Refusal
+from collector.drop_reasons import Refusal
+from collector.normalise.otlp_envelope import few_enough
 
 MAX_TEXT_CHARS: Final = 256
 """A longer text is cut. Names are far shorter; what is longer is a mistake or an attack."""

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
-from collector.scrape.reasons import Reason, ScrapeError
-from collector.scrape.series import ENGINES, NAMES, STARTED, EngineTable, Series
+from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineTable, Series
+from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_LINES: Final = 10_000
 MOST_LINE_CHARS: Final = 8_192

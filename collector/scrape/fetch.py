@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 
 from collector.errors import SecurityError
-from collector.scrape.access import OPEN, Access
-from collector.scrape.reasons import Reason, ScrapeError
+from collector.scrape.credentials import OPEN, Access
+from collector.scrape.failure_reasons import Reason, ScrapeError
 
 MOST_BYTES: Final = 8 * 2**20
 """A hundred times what a vLLM tells."""

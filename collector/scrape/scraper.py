@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
+from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.targets import MOST_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
 from telemetry.engines import EngineSample

@@ -18,8 +18,8 @@ import yaml
 
 from collector.errors import SecurityError
 from collector.normalise.values import MAX_TEXT_CHARS
-from collector.scrape.access import OPEN, Access
-from collector.scrape.reasons import DiscoveryError
+from collector.scrape.credentials import OPEN, Access
+from collector.scrape.failure_reasons import DiscoveryError
 
 MOST_TARGETS: Final = 1_000
 MOST_FILE_BYTES: Final = 4 * 2**20

@@ -1,8 +1,8 @@
-"""The vocabulary: every span, event, attribute and metric name, spelled once.
+"""The names of all spans, events, attributes and metrics.
 
-What leaves an instrumented vLLM is named here, and every other part of Tailspan reads
-its names from here. Where OpenTelemetry's GenAI conventions have a name it is used;
-what they lack is `tailspan.`. Durations are seconds, as OpenTelemetry asks.
+The only place that spells them; all other parts of Tailspan import them from here. Names come from
+OpenTelemetry's GenAI conventions where those have one, and begin with `tailspan.` otherwise.
+Durations are in seconds, as OpenTelemetry recommends.
 
 Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 """
@@ -10,7 +10,7 @@ Source: OpenTelemetry semantic conventions, "GenAI" (in development) and "HTTP".
 from typing import Final
 
 SCOPE: Final = "tailspan_vllm"
-"""Instrumentation scope of all that `tailspan-vllm` emits."""
+"""Instrumentation scope of everything that `tailspan-vllm` exports."""
 
 # --- Resource -----------------------------------------------------------------------
 SERVICE_NAME: Final = "service.name"
@@ -18,7 +18,7 @@ SERVICE_INSTANCE_ID: Final = "service.instance.id"
 CLOUD_REGION: Final = "cloud.region"
 PROCESS_PID: Final = "process.pid"
 SIMULATED: Final = "tailspan.simulated"
-"""True on a resource that no real server stands behind."""
+"""True on a resource of simulated data."""
 
 # --- Span attributes from the conventions ---------------------------------------------
 OPERATION_NAME: Final = "gen_ai.operation.name"
@@ -56,7 +56,7 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""What the queue phase consists of, in the order of `parts.QueueParts`; they sum to it."""
+"""Parts of the queue phase, in the order of `parts.QueueParts`; they sum to it."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -64,7 +64,7 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.preempted",
     "tailspan.prefill.stall",
 )
-"""What prefill consists of, in the order of `parts.Parts`; they sum to it."""
+"""Parts of the prefill phase, in the order of `parts.Parts`; they sum to it."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -72,7 +72,7 @@ DECODE_PARTS: Final = (
     "tailspan.decode.preempted",
     "tailspan.decode.stall",
 )
-"""What decode consists of, likewise."""
+"""Parts of the decode phase, in the order of `parts.Parts`; they sum to it."""
 EXTERNAL_CACHED_TOKENS: Final = "tailspan.cache_read.external_tokens"
 TTFT: Final = "tailspan.ttft"
 ITL_MAX: Final = "tailspan.itl_max"
@@ -95,12 +95,12 @@ LAST_TOKEN: Final = "tailspan.last_token"
 PREEMPTION: Final = "tailspan.preempted"
 RESUMPTION: Final = "tailspan.resumed"
 
-# --- Event: an engine began to run with these arguments --------------------------------
+# --- Events -----------------------------------------------------------------------------
 ENGINE_STARTED: Final = "tailspan.engine.started"
 EVENT_NAME: Final = "event.name"
-"""Attribute that names an event where OpenTelemetry's protocol has no field for it yet."""
+"""Attribute with the event's name, for versions of OpenTelemetry's protocol without a field."""
 REQUEST_IN_FLIGHT: Final = "tailspan.request.in_flight"
-"""Event: a request has not ended. It has the trace and span id that its span will have."""
+"""Event: a request has not ended. It has the trace id and span id of its later span."""
 IN_FLIGHT_AGE: Final = "tailspan.request.age"
 ENGINE_VERSION: Final = "tailspan.engine.version"
 ARGUMENT: Final = "tailspan.argument."
@@ -109,20 +109,20 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of what the model is built of, as in `tailspan.model.layers`."""
+"""Prefix of the model's shape, as in `tailspan.model.num_hidden_layers`."""
 
 # --- Metrics: gauges --------------------------------------------------------------------
 WAITING: Final = "tailspan.engine.requests.waiting"
 RUNNING: Final = "tailspan.engine.requests.running"
 DEFERRED: Final = "tailspan.engine.requests.deferred"
-"""Of those waiting, the ones that a passing constraint holds back, such as an adapter's slot."""
+"""Waiting requests that a temporary constraint holds back, such as an adapter's slot."""
 FETCHING_KV: Final = "tailspan.engine.requests.fetching_kv"
-"""Of those waiting, the ones whose cache is on its way from outside the engine."""
+"""Waiting requests whose KV cache is being fetched from outside the engine."""
 IN_FLIGHT: Final = "tailspan.engine.requests.in_flight"
 OLDEST_REQUEST_AGE: Final = "tailspan.engine.requests.oldest_age"
 LAST_STEP_AGE: Final = "tailspan.engine.step.last_age"
 OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""What a front end reports of requests that have not ended, also while the engine is silent."""
+"""Gauges of unfinished requests, which a front end reports even while the engine hangs."""
 KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
 WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
 RUNNING_LORAS: Final = "tailspan.engine.lora.running"
@@ -155,7 +155,7 @@ OF_THE_LEDGER: Final = (
     CONTEXT_TOKENS,
     SCHEDULED_DECODES,
 )
-"""What an engine core counts itself, step by step."""
+"""Totals that the engine core itself counts at each step."""
 PREFILL_TOKENS: Final = "tailspan.engine.prefill.tokens"
 DECODE_TOKENS: Final = "tailspan.engine.decode.tokens"
 PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
@@ -178,24 +178,25 @@ PROCESS_CPU_TIME: Final = "tailspan.process.cpu_time"
 CORE_CPU_TIME: Final = "tailspan.engine.cpu_time"
 HOST_BUSY_TIME: Final = "tailspan.host.cpu.busy_time"
 HOST_STEAL_TIME: Final = "tailspan.host.cpu.steal_time"
-# --- Metrics: the instrumentation on itself ------------------------------------------------
+# --- Metrics of the instrumentation itself --------------------------------------------------
 SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
 DROP_REASON: Final = "tailspan.drop.reason"
-"""Attribute of dropped spans: why."""
+"""Attribute of dropped spans: the reason."""
 UNAUTHENTICATED: Final = "unauthenticated"
 """The drop reason of requests that the server answered with 401 or 403."""
 HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
 HOOK: Final = "tailspan.hook"
-"""Attribute of hook failures: which hook."""
+"""Attribute of hook failures: the hook's name."""
 ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
 
-# --- Metrics of GPUs, which a sampler beside the server tells of ----------------------------
+# --- Metrics of GPUs, reported by a sampler beside the server -------------------------------
 GPU: Final = "hw.id"
 GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
 GPU_DRAM_UTILIZATION: Final = "tailspan.gpu.dram.utilization"
-"""Share of the peak bandwidth; OpenTelemetry's `hw.gpu.memory.utilization` is the share used."""
+"""Share of the peak bandwidth. OpenTelemetry's `hw.gpu.memory.utilization` is the share of
+capacity in use."""
 GPU_DRAM_BANDWIDTH: Final = "tailspan.gpu.dram.bandwidth"
 GPU_SM_ACTIVITY: Final = "tailspan.gpu.sm.activity"
 GPU_TENSOR_ACTIVITY: Final = "tailspan.gpu.tensor.activity"

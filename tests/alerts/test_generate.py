@@ -19,9 +19,9 @@ from alerts.latency_rules import LIMITS, Limit
 from alerts.objectives import Objective
 from alerts.openslo import inspect_texts, load
 from alerts.rulefile import literal, number, quoted
-from exporters.series import ALL, HISTOGRAMS, RECENT
-from exporters.tasks import UP
-from ui.view import LATENCIES as EXPLORERS
+from exporters.definitions.series import ALL, HISTOGRAMS, RECENT
+from exporters.self_metrics.tasks import UP
+from ui.frame.view import LATENCIES as EXPLORERS
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 
@@ -106,7 +106,7 @@ def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
         for rule in rules_of(tailspan_rules([about], EXPLORER_URL))
         if rule.get("alert") == "TailspanBudgetBurn"
     )
-    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&page=why&model=a%2Fb+%26+c"
+    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&page=root-cause&model=a%2Fb+%26+c"
 
 
 @pytest.mark.parametrize("latency", ["ttft", "tpot", "itl_max", "e2e", "queue"])
@@ -114,7 +114,7 @@ def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: s
     """Under the explorer's own name."""
     assert latency in EXPLORERS
     text = tailspan_rules([objective(good=f"{latency}_s <= 2")], EXPLORER_URL)
-    assert f"/?last=1h&latency={latency}&page=why\n" in text
+    assert f"/?last=1h&latency={latency}&page=root-cause\n" in text
 
 
 @pytest.mark.parametrize("limit", LIMITS)

@@ -371,7 +371,7 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                                 "First: open dashboard_url, or run `tailspan explain --incident"
                                 " chat`: either names the likely cause and what to change.\n"
                                 "Counted request by request, against the exact threshold.",
-                                "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=why",
+                                "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=root-cause",
                             },
                         },
                     ],

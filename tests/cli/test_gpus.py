@@ -21,12 +21,12 @@ from cli import gpu_agent, gpu_checks, gpu_tables
 from cli import running as running_up
 from cli.main import tailspan
 from collector.gpus import amd_smi
-from collector.gpus.claims import Claims, claims_of
-from collector.gpus.reading import Absence, ReaderError, Why
+from collector.gpus.configured_owners import Claims, claims_of
+from collector.gpus.reader import Absence, ReaderError, Why
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from exporters.forwarding import Answer, Forwarder
+from exporters.forwarding.forwarder import Answer, Forwarder
 from server import children, stack
 from server.gpu_setup import GpuSetup
 from tests.collector.gpus import conftest as gpus_of_tests

@@ -17,7 +17,7 @@ from store.database import open_database
 from telemetry.requests import RequestTimeline
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import Card, Driver
-from ui.launch import Launch
+from ui.serving.launch import Launch
 
 install = gpus_of_tests.install
 FREE = Ports(0, 0, 0, 0)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cli.up import up
-from collector.limits import Limits
+from collector.limits.sender_limits import Limits
 
 FILE = Path(__file__).parents[2] / "collector" / "otel-collector.yaml"
 

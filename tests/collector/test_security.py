@@ -27,12 +27,12 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from collector.bearer import SHORTEST, BearerGate, Tokens
 from collector.errors import SecurityError, UnauthenticatedError
-from collector.hosting import AsgiHost
+from collector.listen.asgi_server import AsgiHost
+from collector.listen.bearer_tokens import SHORTEST, BearerGate, Tokens
+from collector.listen.tls import Tls
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from collector.tls import Tls
 from tests.collector.conftest import Party
 
 TOKEN, ANOTHER = "a-good-token-of-ours", "another/good+token=="

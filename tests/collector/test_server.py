@@ -38,10 +38,10 @@ from tailspan_vllm import names
 
 from collector.counters import Counters
 from collector.errors import BusyError, ListenError
-from collector.gpus.telling import message
+from collector.gpus.otlp_message import message
 from collector.intake import DOUBT_S, Intake
-from collector.limits import Limits
-from collector.reading import ReadingHere
+from collector.limits.sender_limits import Limits
+from collector.otlp.message_reader import ReadingHere
 from collector.server import Collector
 from collector.signals import TRACES
 from collector.testing import MemorySink, background_loop, running

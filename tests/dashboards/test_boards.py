@@ -11,9 +11,9 @@ from dashboards.building import build, text
 from dashboards.cost import BOARD
 from dashboards.panels import Board, Kind, Unit
 from dashboards.variables import VARIABLES
-from exporters.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
-from exporters.kinds import Histogram
-from exporters.series import ALL, COSTS
+from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
+from exporters.definitions.series import ALL, COSTS
+from exporters.definitions.series_types import Histogram
 
 GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {

@@ -17,9 +17,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from rig.ports import free_port
 from tests.ui import conftest as explorers
-from ui.pages import FIRST, PAGES
-from ui.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
-from ui.sign_in_file import load_sign_in
+from ui.frame.pages import FIRST, PAGES
+from ui.serving.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
+from ui.sign_in.config import load_sign_in
 
 explorer = explorers.explorer
 database = explorers.database
@@ -183,7 +183,7 @@ def rerun() -> bytes:
 def provider() -> Iterator[Any]:
     """An OpenID Connect provider on loopback, which signs in Jane."""
     pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
-    from tests.ui import provider as providers
+    from tests.ui.sign_in import provider as providers
 
     with providers.running() as running:
         yield running
@@ -197,7 +197,7 @@ def test_without_a_sign_in_there_is_health_and_the_way_in(
     tmp_path: Path,
 ) -> None:
     """Everything of `/_stcore/` but health asks, the WebSocket too; after it a page opens."""
-    from tests.ui.provider import CLIENT, CLIENT_SECRET
+    from tests.ui.sign_in.provider import CLIENT, CLIENT_SECRET
 
     port = free_port()
     file = tmp_path / "sign-in.yaml"

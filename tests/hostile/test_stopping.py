@@ -14,7 +14,7 @@ import pytest
 
 from collector.errors import BusyError
 from collector.normalise.batch import Batch
-from collector.reading import ReadingApart, ReadingHere
+from collector.otlp.message_reader import ReadingApart, ReadingHere
 from collector.server import Collector
 from collector.signals import TRACES, Signal
 from collector.testing import MemorySink
@@ -165,7 +165,7 @@ def test_a_process_that_reads_is_ended_in_the_middle_of_a_message(
         pipe = subprocess.PIPE
         return subprocess.Popen(["sleep", "60"], stdin=pipe, stdout=pipe)
 
-    monkeypatch.setattr("collector.reading._started", stuck)
+    monkeypatch.setattr("collector.otlp.message_reader._started", stuck)
     reading = ReadingApart()
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(reading.read, TRACES, bytes(size), False, 0)

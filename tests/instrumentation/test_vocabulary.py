@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
-from tailspan_vllm.parts import Parts, QueueParts
-from tailspan_vllm.record import RequestRecord
+from tailspan_vllm.otlp.request_span import span_of
+from tailspan_vllm.request.parts import Parts, QueueParts
+from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
-from tailspan_vllm.spans import span_of
 
 NO_NAMES = {names.SCOPE, names.PROVIDER_VLLM, names.UNAUTHENTICATED}
 """Strings of names.py that are values."""

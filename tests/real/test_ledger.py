@@ -171,20 +171,13 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(vllm: Any, tailspan
         assert row["itl_max_s"] == pytest.approx(1.0, abs=0.25)
 
 
-@pytest.fixture(scope="module")
-def crowded(start_vllm: Callable[..., Any]) -> Any:
-    """A server whose KV cache holds few requests."""
-    return start_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
-
-
 def test_preemption_is_told_with_its_seconds(crowded: Any, tailspan: Any) -> None:
     """Few KV blocks and long answers: evicted requests, and sums that still agree."""
-    server = crowded
-    before = server.own_metrics()
+    before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
-    seen = send_all(server.port, calls, concurrency=8)
+    seen = send_all(crowded.port, calls, concurrency=8)
     rows = columns_of(tailspan, seen)
-    own = difference(server.own_metrics(), before)
+    own = difference(crowded.own_metrics(), before)
     assert len(rows) == len(seen)
     assert own["vllm:num_preemptions_total"] > 0
     assert sum(row["preemptions"] for row in rows.values()) == own["vllm:num_preemptions_total"]
@@ -299,7 +292,7 @@ def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_
     }
     done = subprocess.run(
         [str(install.PYTHON), str(script), str(install.MODEL)],
-        env=serve.environment(f"http://127.0.0.1:{tailspan.http_port}", environ),
+        env=serve.environment(tailspan.address("http"), environ),
         capture_output=True,
         text=True,
         check=False,

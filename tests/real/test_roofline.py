@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,17 +168,14 @@ def test_flops_are_vllms_where_both_count_the_same(name: str, told: Any) -> None
     assert half == pytest.approx(of_vllm / 2, rel=1e-6)
 
 
-def test_a_running_server_moves_what_both_models_say(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
+def test_a_running_server_moves_what_both_models_say(vllm: Any, tailspan: Any) -> None:
     """Totals of a mixed load: ours, from the ledger's sums, beside vLLM's own counters."""
-    server = start_vllm("--enable-mfu-metrics")
-    send_all(server.port, mixed(20, seed=3), concurrency=4)
+    send_all(vllm.port, mixed(20, seed=3), concurrency=4)
     time.sleep(SETTLED_S)
     begun_unix_ns = time.time_ns()
     long = [Call(prompt="word " * 250, max_tokens=100)] * 12
-    send_all(server.port, mixed(60, seed=5) + long, concurrency=8)
-    samples, start = told_by(tailspan, f"vllm-{server.port}", begun_unix_ns - 2 * 10**9)
+    send_all(vllm.port, mixed(60, seed=5) + long, concurrency=8)
+    samples, start = told_by(tailspan, f"vllm-{vllm.port}", begun_unix_ns - 2 * 10**9)
     assert (start.device, start.gpus) == ("cpu", None)
     assert start.shape is not None
     shape = read_shape(start.shape)

@@ -55,9 +55,10 @@ def assert_parts_sum(row: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def laden(
-    installed: None, start_vllm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+    start_module_vllm: Callable[..., Any], tailspan: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Two adapters of which one fits at a time, a cache on disk, a queue with an end."""
+    """Two adapters of which one fits at a time, a cache on disk, a queue with an end, and vLLM's
+    own tracing beside ours."""
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
@@ -69,15 +70,31 @@ def laden(
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"shared_storage_path": str(folder / "kv")},
     }
-    server = start_vllm(
+    server = start_module_vllm(
         *("--enable-lora", "--max-loras", "1", "--max-lora-rank", "8"),
         *("--lora-modules", f"ada={folder / 'ada'}", f"bob={folder / 'bob'}"),
         *("--kv-transfer-config", json.dumps(connector)),
         *("--max-num-queued-reqs", "24"),
+        # vLLM tells every exporter of its process to send spans there, ours too: one protocol.
+        *("--otlp-traces-endpoint", f"{tailspan.address('http')}/v1/traces"),
+        OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
         VLLM_SERVER_DEV_MODE="1",
     )
     warm_up(server)
     return server
+
+
+@pytest.fixture(scope="module")
+def guessing(start_module_vllm: Callable[..., Any]) -> Any:
+    """One that speculates, with room for longer answers."""
+    speculative = {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 3,
+    }
+    words = ("--speculative-config", json.dumps(speculative), "--max-model-len", "8192")
+    return start_module_vllm(*words)
 
 
 def warm_up(server: Any, **body: Any) -> None:
@@ -175,17 +192,28 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     assert {row["outcome"] for row in rows.values()} == {"rejected", "length"}
 
 
+def test_a_server_that_sends_both_has_one_row_a_request(laden: Any, tailspan: Any) -> None:
+    """The instrumentation and vLLM's own tracing together: ours is shown."""
+    seen = send_all(laden.port, [Call(max_tokens=tokens) for tokens in (24, 1, 12)], 1)
+    wanted = {timed.trace_id for timed in seen}
+    tailspan.rows(wanted)
+    time.sleep(6)  # vLLM sends its spans every 5 s; only what then is there tells
+    done = tailspan.run("requests", "--last", "1h", "--format", "json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["source"] for row in rows if row["trace_id"] in wanted] == ["instrumentation"] * 3
+
+
 def test_its_configuration_can_be_held_against_anothers(
-    laden: Any, vllm: Any, tailspan: Any
+    laden: Any, guessing: Any, tailspan: Any
 ) -> None:
     """By the fingerprints that rows bear; and nothing tells where anything lies."""
     done = tailspan.run("config", "--format", "json")
     told = {each["replica"]: each for each in map(json.loads, done.stdout.splitlines())}
-    mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{vllm.port}"]
+    mine, other = told[f"vllm-{laden.port}"], told[f"vllm-{guessing.port}"]
     assert mine["version"].startswith("0.")
     assert mine["arguments"]["kv_transfer.kv_connector"] == "ExampleConnector"
     assert mine["arguments"]["cache.num_gpu_blocks"] > 0
-    (seen,) = send_all(vllm.port, [Call()], 1)
+    (seen,) = send_all(guessing.port, [Call()], 1)
     assert stored(tailspan, [seen])[seen.trace_id]["config"] == other["config"]
     found = tailspan.run("config", mine["config"], other["config"], "--format", "json").stdout
     differing = {each["argument"]: each for each in map(json.loads, found.splitlines())}
@@ -199,25 +227,16 @@ def test_its_configuration_can_be_held_against_anothers(
     assert "/" not in done.stdout.replace("/v1", "")
 
 
-def test_speculation_is_told_and_the_numbers_still_agree(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
+def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan: Any) -> None:
     """A step may make several tokens: sums, counts and gaps are vLLM's, parts are whole."""
-    speculative = {
-        "method": "ngram",
-        "num_speculative_tokens": 3,
-        "prompt_lookup_min": 1,
-        "prompt_lookup_max": 3,
-    }
-    server = start_vllm("--speculative-config", json.dumps(speculative))
-    warm_up(server, temperature=0)
+    warm_up(guessing, temperature=0)
     time.sleep(2)
-    before = server.own_metrics()
+    before = guessing.own_metrics()
     # At temperature 0 the random model soon repeats itself, and drafts come true.
     calls = [replace(call, body={"temperature": 0}) for call in mixed(60, seed=42)]
-    seen = send_all(server.port, calls, concurrency=8)
+    seen = send_all(guessing.port, calls, concurrency=8)
     rows = stored(tailspan, seen)
-    after = server.own_metrics()
+    after = guessing.own_metrics()
     own = {name: value - before.get(name, 0.0) for name, value in after.items()}
     assert len(rows) == 60
     for timed in seen:
@@ -230,7 +249,7 @@ def test_speculation_is_told_and_the_numbers_still_agree(
         total = sum(row[f"{phase}_s"] for row in rows.values())
         assert total == pytest.approx(own[f"vllm:request_{phase}_time_seconds_sum"], rel=0.01)
     time.sleep(2)
-    last = samples(tailspan, server)[-1]
+    last = samples(tailspan, guessing)[-1]
     assert last["drafts_total"] == after["vllm:spec_decode_num_drafts_total"]
     assert last["draft_tokens_total"] == after["vllm:spec_decode_num_draft_tokens_total"]
     assert last["accepted_tokens_total"] == after["vllm:spec_decode_num_accepted_tokens_total"]
@@ -271,7 +290,7 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
         assert row["queue_s"] is None
         if timed.status == 200:
             assert row["ttft_s"] <= timed.ttft_s
-    lines = re.findall(r"tailspan: this vLLM lacks .*", server.log.read_text())
+    lines = re.findall(r"tailspan: this vLLM lacks .*", server.said)
     assert len(lines) == 1
     assert "_update_stats_from_finished" in lines[0]
     own = server.own_metrics()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tailspan_vllm import modelshape
+from tailspan_vllm.engine_state import model_shape
 
 from roofline.config import text_part
 from roofline.errors import UnknownShapeError
@@ -33,7 +33,7 @@ def told_by_vllm(config: configs.Config, **parallel: int) -> str:
         cache_config=SimpleNamespace(cache_dtype="auto"),
         parallel_config=SimpleNamespace(**parallel),
     )
-    return json.dumps(modelshape.shape_told(vllm_config))
+    return json.dumps(model_shape.shape_of(vllm_config))
 
 
 class Recording(Mapping[str, Any]):
@@ -73,7 +73,7 @@ def test_every_key_that_is_read_is_told(config: Callable[[], configs.Config]) ->
     shape_of(values)
     around = {"text_config", "llm_config", "language_config", "thinker_config"}
     ours = {
-        *(*modelshape.MODEL, *modelshape.PARTS),
+        *(*model_shape.MODEL, *model_shape.PARTS),
         *("architectures", "architecture", "dtype", "torch_dtype", "cache_dtype"),
         *("quantization", "quantization_config"),
         *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
@@ -195,7 +195,7 @@ json_values = st.recursive(
 )
 
 
-@given(key=st.sampled_from((*modelshape.MODEL, "quantization_config", "dtype")), value=json_values)
+@given(key=st.sampled_from((*model_shape.MODEL, "quantization_config", "dtype")), value=json_values)
 def test_no_value_breaks_the_reading(key: str, value: Any) -> None:
     """It is read or refused; what a network brings may be anything."""
     with suppress(UnknownShapeError):

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from collector.gpus import amd_smi
-from collector.gpus.claims import claims_of
-from collector.gpus.reading import Absence, ReaderError, Why
+from collector.gpus.configured_owners import claims_of
+from collector.gpus.reader import Absence, ReaderError, Why
 from server.gpu_setup import GpuSetup
 from server.stack import Ports, Stack
 from store.database import open_database

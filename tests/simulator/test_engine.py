@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.parts import QueueParts
+from tailspan_vllm.request.parts import QueueParts
 
 from simulator.engine import Engine
 from simulator.engine_config import EngineConfig

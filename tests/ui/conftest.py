@@ -29,7 +29,7 @@ from telemetry.requests import (
     Source,
 )
 from tests.ui.opening import APP, Open
-from ui.launch import launch
+from ui.serving.launch import launch
 
 SECOND_NS = 1_000_000_000
 

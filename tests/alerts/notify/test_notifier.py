@@ -125,7 +125,7 @@ def test_the_message_has_the_figures_of_when_it_fired(scene: Scene) -> None:
     assert told.exhausted_in_s is not None
     assert told.likely_cause is None
     assert told.simulated
-    assert told.link == f"{EXPLORER}/?page=why&incident=chat@{told.fired_unix_s}"
+    assert told.link == f"{EXPLORER}/?page=root-cause&incident=chat@{told.fired_unix_s}"
 
 
 def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:
@@ -142,7 +142,7 @@ def test_an_end_is_told_to_who_was_told_of_the_beginning(scene: Scene) -> None:
     assert told.ended_unix_s is not None
     assert told.peak_burn is not None
     assert told.fired_by == ()
-    assert told.link == f"{EXPLORER}/?page=why&incident=chat@{told.fired_unix_s}"
+    assert told.link == f"{EXPLORER}/?page=root-cause&incident=chat@{told.fired_unix_s}"
 
 
 def test_what_nobody_was_told_of_has_no_end_to_tell(scene: Scene) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from collector.gpus.reading import Told
+from collector.gpus.reader import Told
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.gpus.driver import H100

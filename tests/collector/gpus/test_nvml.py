@@ -9,7 +9,7 @@ import pytest
 
 from collector.gpus.nvml import REOPEN_S, NvmlReader
 from collector.gpus.nvml_errors import CODES
-from collector.gpus.reading import GONE, MEASURED, ReaderError, Reading, Told, Why
+from collector.gpus.reader import GONE, MEASURED, ReaderError, Reading, Told, Why
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
 from tests.collector.gpus.driver import DRAM, GIB, H100, SM, Card, Driver, Slice

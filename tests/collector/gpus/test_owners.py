@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from collector.gpus.claims import claims_of
+from collector.gpus.configured_owners import claims_of
 from collector.gpus.owners import MOST_KNOWN, SILENT_NS, Owners
-from collector.gpus.reading import Told
+from collector.gpus.reader import Told
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Source

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collector.gpus.claims import claims_of
+from collector.gpus.configured_owners import claims_of
 from collector.gpus.owners import Owners
-from collector.gpus.reading import Absence, Failure, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Why
 from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc

@@ -14,7 +14,7 @@ import dns.rrset
 import pytest
 import yaml
 
-from collector.scrape.reasons import DiscoveryError
+from collector.scrape.failure_reasons import DiscoveryError
 from collector.scrape.targets import Discovery, File, Name, Target, place
 
 

@@ -1,0 +1,80 @@
+"""A driver's library on a thread of its own: a call that never returns holds up nobody.
+
+The thread is a daemon's, so that a driver that hangs does not keep the program from ending.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from collector.gpus.reader import Absence, ReaderError, Reading, Why
+
+TIMEOUT_S: Final = 5.0
+
+
+class Library(Protocol):
+    """Reads GPUs by calls that may block, all from one thread."""
+
+    def read(self) -> Reading:
+        """As `Reader.read`."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class Apart:
+    """A reader before a library.
+
+    Args:
+        library: what is called.
+        timeout_s: how long a look may take.
+    """
+
+    def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
+        self._library = library
+        self._timeout_s = timeout_s
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Reading], Future[Reading]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._pending: Future[Reading] | None = None
+
+    async def read(self) -> Reading:
+        """See `Reader`.
+
+        Raises:
+            ReaderError: so, or it took too long; until it is back nothing else is asked.
+        """
+        if self._pending is not None and not self._pending.done():
+            raise ReaderError(Absence(Why.TIMEOUT, "the driver has not answered yet"))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gpu-library", daemon=True)
+            self._thread.start()
+        self._pending = Future()
+        self._calls.put((self._library.read, self._pending))
+        answer = asyncio.wrap_future(self._pending)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
+        try:
+            # Shielded: a call cannot be taken back.
+            return await asyncio.wait_for(asyncio.shield(answer), self._timeout_s)
+        except TimeoutError as error:
+            late = Absence(Why.TIMEOUT, f"the driver did not answer within {self._timeout_s:g} s")
+            raise ReaderError(late) from error
+
+    def close(self) -> None:
+        """Let the library give back what it holds, as soon as it returns; not waited for."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread = None
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            read, told = call
+            try:
+                told.set_result(read())
+            except Exception as error:  # whoever asked hears of it, and the thread lives
+                told.set_exception(error)
+        self._library.close()

@@ -1,0 +1,28 @@
+"""The two ids of a span, which are the key of its row, and of the reports before it."""
+
+from typing import Final
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collector.drop_reasons import Refusal
+from collector.normalise.values import RefusalError
+
+_TRACE_ID_BYTES: Final = 16
+_SPAN_ID_BYTES: Final = 8
+
+
+def trace_id_of(span: Span | LogRecord) -> str:
+    """In hexadecimal; a missing one is refused."""
+    return _identity(span.trace_id, _TRACE_ID_BYTES)
+
+
+def span_id_of(span: Span | LogRecord) -> str:
+    """In hexadecimal; a missing one is refused."""
+    return _identity(span.span_id, _SPAN_ID_BYTES)
+
+
+def _identity(given: bytes, length: int) -> str:
+    if len(given) != length or not any(given):
+        raise RefusalError(Refusal.MISSING_ID)
+    return given.hex()

@@ -1,0 +1,229 @@
+"""Spans that others make of a request → request timelines, by one table a source.
+
+Pure. A table says whose a span is and which attribute holds what; here is what all of them
+have in common. Nothing is worked out that was not told: an unknown phase is None. Nothing
+but the attributes that a table names is read, so no prompt and no answer is.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from collector.drop_reasons import Refusal
+from collector.normalise.resources import Origin
+from collector.normalise.span_ids import span_id_of, trace_id_of
+from collector.normalise.values import (
+    MAX_DURATION_S,
+    Reader,
+    RefusalError,
+    attributes_of,
+    count,
+    finite,
+    instant,
+    seconds,
+)
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+Names = tuple[str, ...]
+"""An attribute's names, the current one first; the first that is there counts."""
+
+SLACK_S: Final = 1e-3
+"""By how much phases may exceed the whole: they are read on another clock than it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanTable:
+    """One source: how to know its spans, and what it calls things. What has no name here is
+    never told by it.
+
+    Attributes:
+        is_request: whether a span is a request of this source, by its scope's name and
+            its attributes.
+        latencies: field of `RequestTimeline` → names; seconds, or nanoseconds where a value
+            is too large for seconds.
+        counts: field → names; numbers of tokens.
+        texts: field → names.
+        flags: field → names.
+        most_output_tokens: names of the limit that the request set.
+        finish_reasons: names.
+        first_chunk_events: names of the span event at each chunk of the answer.
+    """
+
+    source: Source
+    basis: Basis
+    is_request: Callable[[str, Span, Mapping[str, AnyValue]], bool]
+    latencies: Mapping[str, Names]
+    counts: Mapping[str, Names]
+    texts: Mapping[str, Names]
+    flags: Mapping[str, Names]
+    most_output_tokens: Names
+    finish_reasons: Names
+    first_chunk_events: Names = ()
+
+
+def read_foreign(
+    span: Span,
+    scope: str,
+    origin: Origin,
+    now_unix_ns: int,
+    tables: tuple[SpanTable, ...],
+) -> tuple[RequestTimeline, int] | None:
+    """What a span tells, by the first table that knows it, with the number of texts cut.
+
+    Returns: None where no table does: it is no request's.
+
+    Raises:
+        RefusalError: it is one, and wrong.
+    """
+    attributes = attributes_of(span.attributes)
+    table = next((each for each in tables if each.is_request(scope, span, attributes)), None)
+    if table is None:
+        return None
+    given = _Given(attributes)
+    return _timeline(span, table, given, origin, now_unix_ns), given.reader.truncated_texts
+
+
+class _Given:
+    """A span's attributes, read by any of several names."""
+
+    def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
+        self._attributes = attributes
+        self.reader = Reader(attributes)
+
+    def named(self, names: Names) -> str | None:
+        """The name that is there."""
+        return next((name for name in names if name in self._attributes), None)
+
+    def text(self, names: Names) -> str | None:
+        """A label: those who instrument clients are not strict about types."""
+        name = self.named(names)
+        return None if name is None else self.reader.label(name)
+
+    def flag(self, names: Names) -> bool | None:
+        name = self.named(names)
+        return None if name is None else self.reader.flag(name)
+
+    def count(self, names: Names) -> int | None:
+        """A whole number, also where it was sent as 12.0."""
+        value = self.number(names)
+        if value is None:
+            return None
+        if value != math.floor(value):
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return count(int(value))
+
+    def number(self, names: Names) -> float | None:
+        """A finite number from zero up."""
+        name = self.named(names)
+        if name is None:
+            return None
+        value = self.reader.scalar(name)
+        if value is None or isinstance(value, str | bool):
+            raise RefusalError(Refusal.WRONG_TYPE)
+        return finite(value)
+
+    def texts(self, names: Names) -> list[str]:
+        """An array of texts, one text, or a text that holds a JSON array of them."""
+        name = self.named(names)
+        if name is None:
+            return []
+        value = self._attributes[name]
+        if value.WhichOneof("value") == "array_value":
+            return [each.string_value for each in value.array_value.values]
+        text = self.reader.text(name) or ""
+        if text.startswith("["):
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                return []
+            return [each for each in found if isinstance(each, str)]
+        return [text] if text else []
+
+
+def _timeline(
+    span: Span, table: SpanTable, given: _Given, origin: Origin, now_unix_ns: int
+) -> RequestTimeline:
+    start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
+    if span.end_time_unix_nano < start_unix_ns:
+        raise RefusalError(Refusal.ENDS_BEFORE_START)
+    length_s = seconds((span.end_time_unix_nano - start_unix_ns) / 1e9)
+    output_tokens = given.count(table.counts.get("output_tokens", ()))
+    latencies = _latencies(given, table, output_tokens)
+    e2e_s = latencies.pop("e2e_s", None)
+    if e2e_s is None:
+        e2e_s = length_s
+    # What is sent has happened, by whichever of the two.
+    instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
+    known = [
+        latencies[phase]
+        for phase in ("queue_s", "prefill_s", "decode_s")
+        if latencies.get(phase) is not None
+    ]
+    if sum(filter(None, known)) > e2e_s + SLACK_S:
+        raise RefusalError(Refusal.PHASES_DO_NOT_SUM)
+    if "ttft_s" not in latencies:
+        latencies["ttft_s"] = _first_chunk_s(span, table.first_chunk_events)
+    failed = span.status.code == Status.STATUS_CODE_ERROR or bool(given.text(("error.type",)))
+    told: dict[str, Any] = {
+        **latencies,
+        **{field: given.count(names) for field, names in table.counts.items()},
+        **{field: given.text(names) for field, names in table.texts.items()},
+        **{field: given.flag(names) for field, names in table.flags.items()},
+    }
+    told.setdefault("request_id", None)
+    return RequestTimeline(
+        trace_id=trace_id_of(span),
+        span_id=span_id_of(span),
+        received_unix_ns=start_unix_ns,
+        e2e_s=e2e_s,
+        outcome=Outcome.ERROR if failed else _outcome(given, table, output_tokens),
+        source=Source.SIMULATOR if origin.simulated else table.source,
+        basis=table.basis,
+        region=origin.region,
+        # A client's own name is no replica's.
+        replica=None if table.basis is Basis.CLIENT else origin.replica,
+        **told,
+    )
+
+
+def _latencies(
+    given: _Given, table: SpanTable, output_tokens: int | None
+) -> dict[str, float | None]:
+    told: dict[str, float] = {}
+    for field, names in table.latencies.items():
+        name = given.named(names)
+        value = None if name is None else given.reader.scalar(name)
+        if value is None:
+            continue
+        if isinstance(value, str | bool):
+            raise RefusalError(Refusal.WRONG_TYPE)
+        # Without a token there was no first one: vLLM subtracts from an instant that is 0.
+        if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
+            continue
+        told[field] = finite(value)
+    # Some forks wrote nanoseconds; no request takes a week, and none ends within 0.6 ms.
+    unit_s = 1e-9 if max(told.values(), default=0.0) > MAX_DURATION_S else 1.0
+    return {field: seconds(value * unit_s) for field, value in told.items()}
+
+
+def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
+    """As it was told; else by the limit that it reached, or did not."""
+    reasons = given.texts(table.finish_reasons)
+    if reasons:
+        if "length" in reasons or "max_tokens" in reasons:
+            return Outcome.LENGTH
+        return Outcome.ABORT if "abort" in reasons else Outcome.STOP
+    most = given.count(table.most_output_tokens)
+    if most is not None and output_tokens is not None and output_tokens >= most > 0:
+        return Outcome.LENGTH
+    return Outcome.STOP
+
+
+def _first_chunk_s(span: Span, events: Names) -> float | None:
+    at = [each.time_unix_nano for each in span.events if each.name in events]
+    return seconds((min(at) - span.start_time_unix_nano) / 1e9) if at else None

@@ -1,0 +1,188 @@
+"""How to get in at a target: a bearer token, and whom to trust over TLS.
+
+A token is read from its file each time it is shown, so that one which is changed there is good
+at once; it goes to loopback or over TLS unless the user says otherwise, and is never shown, logged
+or told of in an error. Certificates are read once. The files that a file of targets names must lie
+in one folder: who may write the targets cannot have another file read and sent to a target.
+
+Sources: RFC 6750 (bearer tokens); Prometheus, "<scrape_config>", whose names the labels follow.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from collector.errors import SecurityError
+from collector.listen.bearer_tokens import TOKEN
+from telemetry.addresses import INSECURE_KEY, exposes, exposure
+
+TOKEN_FILE_LABEL: Final = "__token_file__"
+_LABELS: Final = {
+    TOKEN_FILE_LABEL: "token_file",
+    "__tls_ca_file__": "ca_file",
+    "__tls_cert_file__": "cert_file",
+    "__tls_key_file__": "key_file",
+    "__tls_server_name__": "server_name",
+}
+"""The label in a file of targets → the field."""
+INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
+LABELS: Final = (*_LABELS, INSECURE_LABEL)
+_LONGEST_TOKEN: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a target asks for. Without any of it: nothing, and over TLS who is trusted anywhere.
+
+    Attributes:
+        token: as the environment had it.
+        token_file: where it stands, instead.
+        ca_file: who signed the target's certificate, in PEM.
+        cert_file: our certificate, for mutual TLS, with `key_file`.
+        server_name: the name in its certificate, where that is another than in the address.
+        within: the folder that the token's file must lie in, links followed; None for any.
+        insecure: whether a token may go where others can read it.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str | None = None
+    within: Path | None = field(default=None, compare=False)
+    insecure: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of_labels(
+        cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
+    ) -> Self:
+        """What the labels of a file of targets say.
+
+        Args:
+            labels: of a group of targets.
+            folder: of the file; paths are relative to it.
+            within: the folder that the named files must lie in; None for `folder`.
+            insecure: whether all tokens may go where others can read them.
+
+        Raises:
+            SecurityError: as `check`; or one is no text, or a file lies elsewhere.
+        """
+        within = (within or folder).resolve()
+        given: dict[str, Any] = {}
+        for label, name in _LABELS.items():
+            value = labels.get(label)
+            if value is None:
+                continue
+            if not isinstance(value, str) or not value:
+                raise SecurityError(f"{label}: must be a text")
+            given[name] = folder / value if name.endswith("_file") else value
+            if name.endswith("_file"):
+                _check_within(given[name], within, label)
+        match labels.get(INSECURE_LABEL):
+            case None | "false":
+                pass
+            case "true":
+                insecure = True
+            case other:
+                raise SecurityError(f'{INSECURE_LABEL}: {other!r:.40}; allowed: "true", "false"')
+        access = cls(**given, within=within, insecure=insecure)
+        access.check()
+        return access
+
+    @property
+    def has_token(self) -> bool:
+        """Whether one is shown."""
+        return self.token is not None or self.token_file is not None
+
+    def check(self) -> None:
+        """See whether all of it can be had.
+
+        Raises:
+            SecurityError: what cannot, with the file.
+        """
+        if (self.cert_file is None) != (self.key_file is None):
+            raise SecurityError("a certificate of ours and its key: give both, or none")
+        self.headers()
+        self.context()
+
+    def headers(self) -> dict[str, str]:
+        """What every question bears; reads the file.
+
+        Raises:
+            SecurityError: it cannot be read, or holds no token.
+        """
+        if not self.has_token:
+            return {}
+        token, where = self.token, "the environment"
+        if self.token_file is not None:
+            if self.within is not None:  # a link may lead elsewhere by now
+                _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
+            token, where = _read(self.token_file), str(self.token_file)
+        if token is None or not TOKEN.fullmatch(token):
+            raise SecurityError(f"{where} holds no token: one line of A-Z a-z 0-9 - . _ ~ + /")
+        return {"Authorization": f"Bearer {token}"}
+
+    def context(self) -> ssl.SSLContext | None:
+        """Whom to trust, and who we are; None for the usual.
+
+        Raises:
+            SecurityError: a file cannot be read, or is not PEM.
+        """
+        if self.ca_file is None and self.cert_file is None:
+            return None
+        return _context(self.ca_file, self.cert_file, self.key_file)
+
+    def may_go(self, scheme: str, host: str) -> None:
+        """Let a token go to loopback or over TLS alone, unless the user says otherwise.
+
+        Raises:
+            ValueError: others could read it on the way.
+        """
+        url = f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}"
+        if self.has_token and not self.insecure and exposes(url):
+            raise ValueError(exposure(url, "the token"))
+
+
+OPEN: Final = Access()
+"""Where nothing is asked for."""
+
+
+def _check_within(path: Path, folder: Path, label: str) -> None:
+    if not path.resolve().is_relative_to(folder):
+        raise SecurityError(
+            f"{label}: {path} lies outside of {folder}; move it there, or name its folder with"
+            " --scrape-secrets"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            return file.read(_LONGEST_TOKEN).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not ASCII"
+        raise SecurityError(f"cannot read the token in {path}: {why}") from error
+
+
+@lru_cache(maxsize=256)
+def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one
+        why = getattr(error, "reason", None) or error.strerror
+        raise SecurityError(f"{ca} holds no certificate in PEM: {why}") from error
+    if cert is not None and key is not None:
+        try:
+            # With a password that is wrong, an encrypted key fails instead of asking a terminal.
+            context.load_cert_chain(cert, key, password="")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            raise SecurityError(
+                f"the certificate {cert} with the key {key}: {why}; they must be a pair in PEM,"
+                " the key without a password"
+            ) from error
+    return context

@@ -1,0 +1,275 @@
+"""The page in a real browser: Debian's Chromium, headless."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.real,
+    # Each test starts a server and a browser.
+    pytest.mark.timeout(180),
+]
+
+HOSTILE = "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>"
+
+
+def recent(length_s: float = 600) -> int:
+    """The instant so many seconds ago."""
+    return time.time_ns() - int(length_s * 1e9)
+
+
+def test_requests_are_visible_and_nothing_is_fetched_from_elsewhere(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """No exception, ids on the page, charts drawn, and not one request to another host."""
+    address = explorer(database(*fleet(3000, recent(), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{address}/?page=requests")
+    page.locator("button[data-key]").first.wait_for()
+    page.locator(".js-plotly-plot").nth(2).wait_for()
+    assert page.locator("button[data-key]").first.inner_text().startswith("chatcmpl-")
+    assert page.locator(".stException").count() == 0
+    local = (address, address.replace("http", "ws"), "data:", "blob:")
+    assert not [url for url in asked if not url.startswith(local)]
+
+
+def test_an_open_request_stays_open_while_the_page_refreshes(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Chosen by its key: the address names it, and a link opens it again."""
+    address = explorer(database(*fleet(3000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests&last=15m")
+    row = page.locator("button[data-key]").nth(3)
+    key, name = row.get_attribute("data-key"), row.inner_text()
+    row.click()
+    panel = page.locator(".facts")
+    panel.wait_for()
+    page.wait_for_url(f"**request={key}*")
+    # The page has refreshed once the age of the newest data it tells has changed.
+    age = page.locator(".freshness").inner_text()
+    page.wait_for_function(
+        "age => document.querySelector('.freshness')?.innerText !== age", arg=age
+    )
+    assert page.locator("button[aria-pressed=true]").get_attribute("data-key") == key
+    assert panel.count() == 1
+    page.goto(page.url)
+    panel.wait_for()
+    assert name in page.locator(".headline b").last.inner_text()
+
+
+def test_back_and_forward_go_through_the_views(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """From page to page, of a range and of a filter; what is shown is what the address says."""
+    address = explorer(database(*fleet(1000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+
+    def shows(title: str, length: str) -> None:
+        page.wait_for_url(f"**last={length}*")
+        page.get_by_role("heading", name=title).wait_for()
+        page.locator("[aria-checked=true]", has_text=length).wait_for()
+        # A press before the page is whole tells Streamlit of the controls that stood there before.
+        page.locator("[data-test-script-state=notRunning]").wait_for()
+
+    requests, engines = "What did requests wait for?", "What is the fleet doing?"
+    page.goto(f"{address}/?page=requests&last=15m")
+    shows(requests, "15m")
+    page.get_by_role("radio", name="1h", exact=True).click()
+    shows(requests, "1h")
+    page.get_by_role("radio", name="Fleet").click()
+    shows(engines, "1h")
+    page.go_back()
+    shows(requests, "1h")
+    page.go_back()
+    shows(requests, "15m")
+    page.go_forward()
+    shows(requests, "1h")
+    page.go_forward()
+    shows(engines, "1h")
+    page.reload()
+    shows(engines, "1h")
+
+
+def test_back_leads_out_of_an_incidents_link(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+) -> None:
+    """Its address is written anew once, and not again on the way back."""
+    address = explorer(database(*fleet(1000, recent(700), 600)))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests&last=15m")
+    page.locator("button[data-key]").first.wait_for()
+    page.goto(f"{address}/?page=root-cause&incident=unknown@1")
+    page.locator(".notice").first.wait_for()
+    page.wait_for_url("**last=15m*")
+    for _ in range(2):
+        page.go_back()
+        page.wait_for_timeout(1_000)
+    page.get_by_role("heading", name="What did requests wait for?").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_does_not_scroll_sideways(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+    scheme: str,
+) -> None:
+    """400 px wide; the band of simulated data stays in sight when scrolled to the end."""
+    address = explorer(database(*fleet(1000, recent(), 600, simulated=True)))
+    page = tab(viewport={"width": 400, "height": 800}, color_scheme=scheme)
+    page.goto(f"{address}/?page=requests")
+    page.locator("button[data-key]").first.wait_for()
+    page.locator("button[data-key]").last.scroll_into_view_if_needed()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+    assert page.locator(".band").bounding_box()["y"] == 0
+
+
+def test_hostile_labels_do_not_run(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    one_request: Any,
+) -> None:
+    """Shown as text wherever they appear."""
+    names = ("request_id", "tenant", "replica", "model", "route", "config")
+    request = one_request(
+        1, received_unix_ns=recent(60), **dict.fromkeys(names, HOSTILE), error_type=HOSTILE
+    )
+    address = explorer(database([request]))
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests")
+    page.locator("button[data-key]").first.click()
+    page.locator(".facts").wait_for()
+    assert "<img src=x" in page.locator("button[data-key]").first.inner_text()
+    assert page.title() == "Tailspan"
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_the_causes_of_an_incident_open_from_a_link(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+) -> None:
+    """The cause is on the page that opens, on a narrow one too; hostile names stay text."""
+    start_s = int(time.time()) - 2_000
+    rows = incident(start_s * 10**9, tenant=HOSTILE, route=HOSTILE)
+    address = explorer(database(rows))
+    link = f"{address}/?page=root-cause&from={start_s + 600}&to={start_s + 1200}&latency=e2e"
+    page = tab(viewport={"width": 400, "height": 800})
+    page.goto(link)
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    page.locator(".js-plotly-plot").first.wait_for()
+    assert page.locator(".stException").count() == 0
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+    assert page.title() == "Tailspan"
+    assert page.locator("img[src=x]").count() == 0
+    said = page.locator(".headline").inner_text()
+    page.get_by_text("Requests", exact=True).first.click()
+    page.locator("button[data-key]").first.wait_for()
+    page.get_by_text("Causes", exact=True).first.click()
+    page.locator(".cause").wait_for()
+    page.wait_for_url(link)  # the browser tells a new address a moment after the page shows it
+    assert page.locator(".headline").inner_text() == said
+
+
+def test_a_stretch_that_is_dragged_over_is_asked_about(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    incident: Any,
+) -> None:
+    """With the mouse, over a part of the slow half: it is compared with what the chart shows
+    before it, nearly all of which kept the objective, and the address says what was asked."""
+    start_s = int(time.time()) - 2_000
+    address = explorer(database(incident(start_s * 10**9)))
+    page = tab(viewport={"width": 1280, "height": 1400})
+    page.goto(f"{address}/?page=root-cause&from={start_s + 600}&to={start_s + 1200}")
+    page.locator(".cause", has_text="the KV cache is full").wait_for()
+    before = page.locator(".note").first.inner_text()
+    verdict = page.locator(".headline").first.inner_text()
+    area = page.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
+    assert area is not None
+    height = area["y"] + area["height"] / 2
+    page.mouse.move(area["x"] + area["width"] * 0.55, height)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * 0.95, height + 20, steps=10)
+    page.mouse.up()
+    page.wait_for_url("**baseline=*")
+    page.wait_for_function(f"document.querySelector('.note').innerText != {before!r}")
+    asked = dict(part.split("=") for part in page.url.partition("?")[2].split("&"))
+    assert start_s + 630 < int(asked["from"]) < start_s + 690
+    assert start_s + 1110 < int(asked["to"]) < start_s + 1170
+    settled = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+    page.wait_for_selector(settled)
+    assert page.locator(".headline").first.inner_text() != verdict
+    assert page.locator(".cause", has_text="the KV cache is full").count() == 1
+    assert page.locator(".stException").count() == 0
+
+
+def test_one_request_and_the_fleet_open_on_a_narrow_page(
+    explorer: Callable[[str], str],
+    tab: Callable[..., Any],
+    database: Callable[..., str],
+    fleet: Any,
+    one_request: Any,
+) -> None:
+    """From the fleet to a replica's requests, from there to one of them and who was with it;
+    from an answer to the slowest of it. Nothing scrolls sideways, hostile names stay text."""
+    rows, samples = fleet(1000, recent(), 600)
+    hostile = [
+        one_request(
+            2000 + number,
+            received_unix_ns=recent(100),
+            **dict.fromkeys(("request_id", "tenant", "replica", "model", "route"), HOSTILE),
+            prefill_others_prefill_s=0.05,
+        )
+        for number in range(2)
+    ]
+    address = explorer(
+        database([*rows, *hostile], [*samples, replace(samples[-1], replica=HOSTILE)])
+    )
+    page = tab(viewport={"width": 400, "height": 800})
+
+    def settled() -> None:
+        page.locator(".js-plotly-plot").first.wait_for()
+        assert page.locator(".stException").count() == 0
+        assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 400
+        assert page.title() == "Tailspan"
+        assert page.locator("img[src=x]").count() == 0
+
+    page.goto(f"{address}/?page=fleet&last=15m")
+    link = page.locator("td a", has_text="<img").first
+    link.wait_for()
+    settled()
+    link.click()
+    page.locator("button[data-key]").first.click()
+    page.get_by_text("What happened to this request?").last.click()
+    page.locator("a", has_text="<img src=x").first.wait_for()
+    settled()
+    page.wait_for_url("**page=request**")
+    page.goto(f"{address}/?page=root-cause&last=15m")
+    page.locator("button[data-key]").first.click()
+    page.wait_for_url("**page=request**")
+    page.get_by_role("heading", name="Where its time went").wait_for()
+    settled()

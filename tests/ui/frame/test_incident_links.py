@@ -1,0 +1,204 @@
+"""An address that names an incident: the link of a message, opened."""
+
+import html
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from click.testing import CliRunner
+from streamlit.testing.v1 import AppTest
+
+from alerts import groups
+from alerts.explorer_links import incident_link
+from cli.main import tailspan
+from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.database import open_database
+from tests.chat_objective import chat_openslo
+from tests.ui.opening import Open, markup
+from ui.serving.launch import OBJECTIVES_KEY
+
+Database = Callable[..., str]
+START_S = 1_763_600_000
+BEGAN_S = START_S + 600
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two objectives in force: any request keeps the other one."""
+    folder = tmp_path / "objectives"
+    folder.mkdir()
+    (folder / "chat.yaml").write_text(chat_openslo("ttft_s <= 0.5 and e2e_s <= 1"))
+    loose = chat_openslo("ttft_s <= 60").replace("name: chat", "name: loose")
+    (folder / "loose.yaml").write_text(loose)
+    monkeypatch.setenv(OBJECTIVES_KEY, str(folder))
+    return folder
+
+
+def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
+    """Incidents of an objective, which alerted a minute after each began."""
+    engine = open_database(url)
+    rows = [
+        IncidentRow(
+            *(slo, "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
+            *(began_s + 60, "20", None),
+        )
+        for began_s, ended_s in stretches
+    ]
+    keep_evaluation(engine, slo, START_S + 2_000, rows)
+    engine.dispose()
+
+
+def followed(page: Open, url: str, slo: str, fired_s: int) -> AppTest:
+    """The page that a message's link opens."""
+    _, _, query = incident_link(slo, fired_s, "https://tailspan.example.org").partition("?")
+    test = page(url, **dict(parse_qsl(query)))
+    assert not test.exception
+    return test
+
+
+def address(test: AppTest) -> dict[str, str]:
+    """What the page's address says then."""
+    return {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in test.query_params.items()
+    }
+
+
+def explained(url: str, named: str, files: Path) -> dict[str, Any]:
+    """What the command says."""
+    words = ["explain", "--incident", named, "--objectives", str(files), "--format", "json"]
+    result = CliRunner().invoke(tailspan, [*words, "--database", url], catch_exceptions=False)
+    told: dict[str, Any] = json.loads(result.stdout)
+    return told
+
+
+def test_a_messages_link_shows_what_the_command_says(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """The same range, baseline, latency and verdict, although the time just before is in another
+    incident and another objective is kept."""
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S - 240, BEGAN_S - 120), (BEGAN_S, START_S + 1_200))
+    told = explained(url, f"chat@{BEGAN_S + 60}", files)
+    assert told["verdict"] == "incident"
+    assert told["baseline"]["to"] == BEGAN_S - 240
+    test = followed(page, url, "chat", BEGAN_S + 60)
+    assert address(test) == {
+        "page": "root-cause",
+        "from": f"{told['window']['from']:.0f}",
+        "to": f"{told['window']['to']:.0f}",
+        "baseline": f"{told['baseline']['from']:.0f}/{told['baseline']['to']:.0f}",
+        "incident": f"chat@{BEGAN_S + 60}",
+        **({} if told["metric"] == "ttft" else {"latency": told["metric"]}),
+    }
+    said = markup(test)
+    assert html.escape(told["verdict_sentence"]) in said
+    assert f"{told['requests']:,} requests now" in said
+    # A copy of the address shows the same.
+    assert markup(page(url, **address(test))) == said
+
+
+@pytest.mark.parametrize("tenant", ["acme", 'a@b&c="d" }', "other"])
+def test_the_incident_of_a_group_opens_with_its_filters(
+    page: Open, database: Database, incident: Any, files: Path, tenant: str
+) -> None:
+    """As `tailspan explain --incident` explains it; the group of all others has no filter."""
+    text = chat_openslo("ttft_s <= 0.5 and e2e_s <= 1", "all")
+    (files / "chat.yaml").write_text(text.replace('where: "all"', "where: all, by: [tenant]"))
+    rows = incident(START_S * 10**9)
+    mine = {row.trace_id for row in rows[:: 2 if tenant == "acme" else 1]}
+    url = database(
+        [replace(row, tenant=tenant if row.trace_id in mine else "globex") for row in rows]
+    )
+    name = groups.name("chat", ("tenant",), (tenant,))
+    burned(url, name, (BEGAN_S, START_S + 1_200))
+    told = explained(url, f"{name}@{BEGAN_S + 60}", files)
+    test = followed(page, url, name, BEGAN_S + 60)
+    asked = address(test)
+    assert asked.get("tenant") == (None if tenant == "other" else tenant)
+    assert asked["incident"] == f"{name}@{BEGAN_S + 60}"
+    assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
+    said = markup(test)
+    assert f"{told['requests']:,} requests now" in said
+    if told["verdict_sentence"] is not None:
+        assert html.escape(told["verdict_sentence"]) in said
+    assert markup(page(url, **asked)) == said
+
+
+def test_an_incident_that_goes_on_is_shown_until_now(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """As of when the link is opened, not of when the message was sent."""
+    began_s = int(time.time()) - 900
+    url = database(incident((began_s - 600) * 10**9))
+    burned(url, "chat", (began_s, None))
+    before_s = int(time.time())
+    asked = address(followed(page, url, "chat", began_s + 60))
+    assert asked["from"] == str(began_s)
+    assert before_s <= int(asked["to"]) <= time.time()
+    assert asked["baseline"] == f"{began_s - 1_800}/{began_s}"
+
+
+def test_the_incident_that_is_named_comes_first(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """Also where another began earlier; another range is about none."""
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    burned(url, "loose", (BEGAN_S - 300, START_S + 1_200))
+    test = followed(page, url, "chat", BEGAN_S + 60)
+    assert "Incident <b>chat</b>" in markup(test)
+    test.segmented_control("range").set_value("1h").run()
+    assert "incident" not in address(test)
+
+
+def test_an_incident_is_judged_by_its_own_objective(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """Another one that fell lends it no cause, in the page as in the command."""
+    url = database(incident(START_S * 10**9))
+    burned(url, "loose", (BEGAN_S, START_S + 1_200))
+    assert explained(url, "loose", files)["verdict_sentence"] is None
+    said = markup(followed(page, url, "loose", BEGAN_S + 60))
+    assert "Incident <b>loose</b>" in said
+    assert "no cause is found yet" in said
+
+
+def test_an_objective_on_no_latency_leads_to_the_overview_of_that_time(
+    page: Open, database: Database, incident: Any, files: Path
+) -> None:
+    """The command asks which latency is meant; here the page shows all of them."""
+    (files / "chat.yaml").write_text(chat_openslo("outcome == 'stop'"))
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    test = followed(page, url, "chat", BEGAN_S + 60)
+    assert test.title[0].value == "Is anyone hurt?"
+    asked = address(test)
+    assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("web@1", "one of these SLOs: chat, loose: showing the last 15m"),
+        ("chat@noon", "it takes SLO or SLO@TIME"),
+        ("chat@1763000000", "SLO chat has no such incident: showing the last 15m"),
+        ("<script>@\u202e" + "x" * 10_000, "one of these SLOs"),
+    ],
+)
+def test_an_incident_that_is_not_known_is_said(
+    page: Open, database: Database, incident: Any, files: Path, named: str, said: str
+) -> None:
+    """With what is allowed; the page shows the default range."""
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (BEGAN_S, START_S + 1_200))
+    test = page(url, page="root-cause", incident=named)
+    assert not test.exception
+    assert said in html.unescape(markup(test))
+    assert "<script>@" not in markup(test)
+    assert address(test) == {"page": "root-cause", "last": "15m"}

@@ -1,0 +1,174 @@
+"""Series as figures."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.queries import Window
+from ui.kit import charts, colours, percentiles, phases, time_bins
+from ui.kit.columns import floats, instants
+from ui.views.request import waterfall
+from ui.views.requests import charts as request_charts
+from ui.views.requests import engines
+
+START = 1_763_600_000 * 10**9
+HOUR = Window(START, START + 3600 * 10**9)
+
+
+@pytest.fixture
+def fleet_table(fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]) -> pa.Table:
+    """An hour of a fleet."""
+    table: pa.Table = request_rows(fleet(6000, START, 3600)[0])
+    return table
+
+
+def over_time(table: pa.Table) -> list[Any]:
+    """The figures of a table of requests."""
+    bins = time_bins.choose(HOUR.from_unix_ns, HOUR.to_unix_ns, table.num_rows)
+    index = bins.index(instants(table, "received_unix_ns"))
+    found = percentiles.per_bin(floats(table, "ttft_s"), index, bins.count)
+    means, number = phases.mean_per_bin(phases.layers(table), index, bins.count)
+    return [
+        charts.percentiles(found, bins, HOUR, UTC, colours.LIGHT, "TTFT"),
+        request_charts.phases(means, number, bins, HOUR, UTC),
+    ]
+
+
+def test_charts_over_time_share_one_axis(fleet_table: pa.Table) -> None:
+    """An instant lies at the same place in each of them."""
+    empty = engines.strip(
+        pa.table(
+            {
+                name: pa.array([], pa.string() if name == "replica" else pa.float64())
+                for name in engines.COLUMNS
+            }
+        ),
+        HOUR.from_unix_ns,
+        HOUR.to_unix_ns,
+    )
+    figures = [*over_time(fleet_table), request_charts.engines(empty, HOUR, UTC)]
+    assert len({figure.layout.margin.to_json() for figure in figures}) == 1
+    assert len({tuple(figure.layout.xaxis.range) for figure in figures}) == 1
+    assert not any(figure.layout.yaxis.automargin for figure in figures)
+
+
+def test_each_phase_is_drawn_in_its_colour(fleet_table: pa.Table) -> None:
+    """In the order of a request's life; a phase that nobody had is not in the legend."""
+    _, stacked = over_time(fleet_table)
+    drawn = {trace.name: trace.marker.color for trace in stacked.data if trace.type == "bar"}
+    expected = {layer.name: layer.colour for layer in phases.LAYERS if layer.name != "not split"}
+    assert drawn == expected
+    assert list(drawn) == list(expected)
+
+
+def test_the_stack_is_as_high_as_the_mean(fleet_table: pa.Table) -> None:
+    """The bars of a bin sum to its mean end-to-end time."""
+    _, stacked = over_time(fleet_table)
+    bars = [t for t in stacked.data if t.type == "bar"]
+    total = np.sum([[value or 0.0 for value in bar.y] for bar in bars], axis=0)
+    bins = time_bins.choose(HOUR.from_unix_ns, HOUR.to_unix_ns, 6000)
+    index = bins.index(instants(fleet_table, "received_unix_ns"))
+    e2e = floats(fleet_table, "e2e_s")
+    expected = [e2e[index == b].mean() for b in range(bins.count) if (index == b).any()]
+    assert total[total > 0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
+    """A gap is null in what is sent, as NaN is no JSON."""
+    for figure in over_time(fleet_table):
+        json.loads(figure.to_json(), parse_constant=pytest.fail)
+
+
+def test_points_are_drawn_where_a_line_would_not_be_seen_alone() -> None:
+    """A browser draws a chart with a marker for each bin in three times the time."""
+    bins = time_bins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
+    for values_s, lone in (
+        ([1.0, 2.0, 1.5, 1.0, 2.0], []),
+        ([1.0, np.nan, 1.5, np.nan, 2.0], [0, 2, 4]),
+        ([1.0, 2.0, np.nan, 1.5, np.nan], [3]),
+    ):
+        line = np.array(values_s)
+        found = percentiles.Percentiles(
+            np.full(5, 500),
+            {
+                name: percentiles.Series(q, line, line, line)
+                for name, q in percentiles.QUANTILES.items()
+            },
+        )
+        figure = charts.percentiles(found, bins, HOUR, UTC, colours.LIGHT, "TTFT")
+        for trace in figure.data[:3]:
+            sizes = trace.marker.size if "markers" in trace.mode else [0] * 5
+            assert [place for place, size in enumerate(sizes) if size] == lone
+        assert {trace.mode for trace in figure.data[:3]} == {"lines+markers" if lone else "lines"}
+        assert figure.data[3].mode == "lines"
+
+
+def test_nothing_to_draw_is_still_a_figure(request_rows: Callable[..., pa.Table]) -> None:
+    """No requests, or none with this latency."""
+    for figure in over_time(request_rows([])):
+        json.loads(figure.to_json(), parse_constant=pytest.fail)
+
+
+def test_latencies_of_zero_do_not_break_the_logarithm(
+    request_rows: Callable[..., pa.Table], one_request: Callable[..., Any]
+) -> None:
+    """They are below what a logarithmic axis can show."""
+    rows = [one_request(i, ttft_s=0.0, received_unix_ns=START + i * 10**6) for i in range(500)]
+    figure, _ = over_time(request_rows(rows))
+    assert np.isfinite(figure.layout.yaxis.range).all()
+
+
+@given(st.floats(1e-7, 1e6), st.floats(1, 1e6))
+def test_log_ticks_enclose_the_values(smallest: float, factor: float) -> None:
+    """At least two, ascending, not more than fit."""
+    ticks = charts.log_ticks(smallest, smallest * factor)
+    assert ticks == sorted(ticks)
+    assert 2 <= len(ticks) <= 10
+    assert ticks[0] <= smallest * (1 + 1e-9)
+    assert ticks[-1] >= smallest * factor * (1 - 1e-9)
+
+
+@given(st.floats(1e-6, 1e6))
+def test_linear_ticks_reach_from_zero_to_near_the_top(largest: float) -> None:
+    """Four or so round steps."""
+    ticks = charts.linear_ticks(largest)
+    assert ticks[0] == 0
+    assert 2 <= len(ticks) <= 6
+    assert largest * 0.5 <= ticks[-1] <= largest * 1.001
+
+
+def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
+    """Plotly reads tags, links and TeX in names: none are left."""
+    name = '<a href="javascript:alert(1)">x</a>$\\frac$' + "z" * 10_000
+    table = pa.table(
+        {
+            "replica": [name], "engine": [0], "at_unix_ns": [START],
+            "waiting": [1], "running": [1], "kv_usage_ratio": [0.5],
+        }
+    )  # fmt: skip
+    strip = engines.strip(table, HOUR.from_unix_ns, HOUR.to_unix_ns)
+    sent = request_charts.engines(strip, HOUR, UTC).to_json()
+    assert "<a" not in sent
+    assert "\\u003ca" not in sent
+    assert "$" not in sent
+    assert len(sent) < 60_000
+
+
+def test_times_are_drawn_in_the_readers_zone() -> None:
+    """Plotly draws them as given, so they are given as the wall clock shows."""
+    (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
+    assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)
+
+
+def test_a_waterfall_of_nothing_is_still_a_figure() -> None:
+    """A request of which only the end-to-end time is known, and that is 0."""
+    waterfall.figure([], None).to_json()
+    waterfall.figure([waterfall.Bar("queue", colours.QUEUE, 0.0, 0.0)], 0.0).to_json()

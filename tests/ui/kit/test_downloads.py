@@ -1,0 +1,59 @@
+"""What a chart shows, as a table."""
+
+import csv
+
+import plotly.graph_objects as go
+import pytest
+
+from ui.kit.downloads import cell, csv_of
+
+
+def test_each_point_is_a_line_with_what_is_told_of_it() -> None:
+    """Gaps are left out; what lies on its side is turned."""
+    figure = go.Figure(
+        [
+            go.Scatter(x=["2026-01-01", "2026-01-02"], y=[0.25, None], name="P50",
+                       customdata=["250 ms", "–"]),
+            go.Bar(y=["queue"], x=[1.5], orientation="h", showlegend=False),
+            go.Scatter(x=[1], y=[2], showlegend=False),
+        ]
+    )  # fmt: skip
+    assert list(csv.reader(csv_of(figure).splitlines())) == [
+        ["series", "time", "value", "told"],
+        ["P50", "2026-01-01", "0.25", "250 ms"],
+        ["", "queue", "1.5", ""],
+    ]
+
+
+def test_no_cell_is_a_formula() -> None:
+    """A replica's name is foreign text, and spreadsheets run what begins with these."""
+    names = ["=1+1", "+x", "-x", "@x", "fine"]
+    figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
+    lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
+    assert [line[0] for line in lines] == ["'=1+1", "'+x", "'-x", "'@x", "fine"]
+
+
+def test_a_heatmap_is_a_line_for_each_cell_that_is_known() -> None:
+    """By the name of its row, as it is drawn."""
+    figure = go.Figure(
+        go.Heatmap(
+            x=["10:00", "10:01"],
+            y=["000", "001"],
+            z=[[1.0, None], [None, 2.0]],
+            customdata=[["one", "–"], ["–", "two"]],
+            meta=["r1", "=r2"],
+        )
+    )
+    assert list(csv.reader(csv_of(figure).splitlines()))[1:] == [
+        ["r1", "10:00", "1.0", "one"],
+        ["'=r2", "10:01", "2.0", "two"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
+)
+def test_what_begins_as_a_formula_is_text(text: str) -> None:
+    """Also behind blanks and line ends, and in full width; a harmless text stays as it is."""
+    assert cell(text) == f"'{text}"
+    assert cell(f"a{text}") == f"a{text}"

@@ -1,0 +1,123 @@
+"""The layers of a request's time sum to the whole."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
+from ui.kit import phases
+from ui.kit.phases import BEFORE_FIRST_TOKEN, KEYS
+
+Seconds = st.one_of(st.none(), st.floats(0, 1e4))
+
+
+def table(**columns: Sequence[float | None]) -> pa.Table:
+    """A table of the columns that layers reads; those not given are null."""
+    length = len(next(iter(columns.values())))
+    return pa.table(
+        {
+            name: pa.array(columns.get(name, [None] * length), pa.float64())
+            for name in (*phases.COLUMNS, "ttft_s")
+        }
+    )
+
+
+Shares = st.one_of(st.none(), st.floats(0, 0.25))
+
+
+@given(
+    st.lists(st.tuples(*[Seconds] * 5, *[Shares] * 8, st.floats(0, 10)), min_size=1, max_size=20)
+)
+def test_the_layers_sum_to_the_end_to_end_time(rows: list[tuple[Any, ...]]) -> None:
+    """Whatever is known of a request: what the phases leave is a layer of its own."""
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(phases.COLUMNS[1:6])}
+    for first, phase in ((5, "prefill_s"), (9, "decode_s")):
+        names = (PREFILL_PARTS if phase == "prefill_s" else DECODE_PARTS)[1:]
+        for i, name in enumerate(names):
+            columns[name] = [
+                None if row[first + i] is None else row[first + i] * (whole or 0.0)
+                for row, whole in zip(rows, columns[phase], strict=True)
+            ]
+    e2e = [sum(v or 0.0 for v in row[:5]) + row[13] for row in rows]
+    matrix = phases.layers(table(e2e_s=e2e, **columns))
+    assert (matrix >= 0).all()
+    assert matrix.sum(axis=1) == pytest.approx(np.array(e2e), rel=1e-9, abs=2e-6)
+
+
+def test_parts_are_taken_from_the_phase_they_lie_in() -> None:
+    """Prefill and decode then stand for the request's own work alone."""
+    matrix = phases.layers(
+        table(
+            e2e_s=[4.0],
+            prefill_s=[1.0],
+            decode_s=[3.0],
+            prefill_stall_s=[0.4],
+            decode_preempted_s=[0.5],
+            decode_others_prefill_s=[0.25],
+            decode_others_decode_s=[0.25],
+        )
+    )
+    shown = dict(zip(KEYS, matrix[0].round(9).tolist(), strict=True))
+    assert shown["prefill"] == 0.6
+    assert shown["decode"] == 2.0
+    assert (shown["stall"], shown["preempted"], shown["others"]) == (0.4, 0.5, 0.5)
+    assert shown["unaccounted"] == 0
+
+
+def test_a_request_nobody_split_is_shown_as_not_split() -> None:
+    """Unknown phases are not zero phases."""
+    matrix = phases.layers(table(e2e_s=[2.0]))
+    assert dict(zip(KEYS, matrix[0], strict=True))["unaccounted"] == 2.0
+
+
+def test_the_mean_layers_sum_to_the_mean_end_to_end_time() -> None:
+    """In each bin; a bin where nobody came has no mean."""
+    rng = np.random.default_rng(3)
+    decode = rng.uniform(1, 2, 90)
+    matrix = phases.layers(table(e2e_s=(decode + 1).tolist(), decode_s=decode.tolist()))
+    index = rng.integers(0, 3, 90)
+    means, number = phases.mean_per_bin(matrix, index, 4)
+    for bin_ in range(3):
+        assert means[bin_].sum() == pytest.approx((decode[index == bin_] + 1).mean())
+    assert number.tolist() == [*np.bincount(index, minlength=3), 0]
+    assert np.isnan(means[3]).all()
+
+
+def test_the_largest_phase_is_that_of_the_slowest() -> None:
+    """Not of the many: 99 decode, the slowest waited."""
+    queue, decode = [0.0] * 99 + [30.0], [5.0] * 99 + [6.0]
+    made = table(
+        e2e_s=[q + d for q, d in zip(queue, decode, strict=True)],
+        queue_s=queue,
+        decode_s=decode,
+        ttft_s=queue,
+    )
+    matrix = phases.layers(made)
+    found = phases.largest_of_slowest(made, matrix, "e2e_s")
+    assert found is not None
+    assert (found.layer.key, found.requests) == ("queue", 1)
+    assert found.share == pytest.approx(30 / 36)
+    first = phases.largest_of_slowest(made, matrix, "ttft_s", BEFORE_FIRST_TOKEN)
+    assert first is not None
+    assert first.share == 1.0
+
+
+def test_where_nothing_is_known_nothing_is_largest() -> None:
+    """Rejected requests have no first token to have waited for."""
+    made = table(e2e_s=[1.0, 2.0])
+    assert phases.largest_of_slowest(made, phases.layers(made), "ttft_s") is None
+
+
+def test_layers_of_a_stored_fleet_sum(
+    fleet: Callable[..., Any], request_rows: Callable[..., pa.Table]
+) -> None:
+    """From the store's own table, nulls and all."""
+    made = request_rows(fleet(500, 10**18, 600)[0])
+    assert phases.layers(made).sum(axis=1) == pytest.approx(
+        made.column("e2e_s").to_numpy(), rel=1e-9, abs=2e-6
+    )

@@ -1,0 +1,94 @@
+"""A long range shows what a short one would: rollups against the requests themselves."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine
+
+from store.database import open_database
+from store.queries import Window, request_table
+from store.retention import forget_older
+from store.rollups.building import settle
+from telemetry.requests import LATENCIES
+from ui.kit import percentiles, phases, rollup_reads, store_reads
+from ui.kit.columns import floats, instants
+from ui.kit.slowest import slowest
+from ui.views.requests import read, words
+
+S = 1_000_000_000
+START_S = 1_763_596_800
+WINDOW = Window(START_S * S, (START_S + 1_800) * S)
+
+
+@pytest.fixture
+def engine(
+    database: Callable[..., str], fleet: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
+    """Half an hour of requests, of which a page would read 100."""
+    requests, samples = fleet(6_000, START_S * S, 1_800)
+    engine = open_database(database(requests, samples))
+    settle(engine, START_S + 86_400)
+    monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("equals", [{}, {"tenant": "acme"}, {"replica": "r2", "outcome": "stop"}])
+def test_rollups_show_what_the_requests_would(engine: Engine, equals: dict[str, str]) -> None:
+    """Counts, outcomes and phases alike, percentiles within 1 %."""
+    found = read.read(engine, WINDOW, equals).rolled
+    assert found is not None
+    table = request_table(engine, WINDOW, equals=equals)
+    index = found.bins.index(instants(table, "received_unix_ns"))
+    assert found.requests == table.num_rows
+    assert found.outcomes == words.outcomes(table)
+    assert not found.simulated
+    for latency in LATENCIES:
+        exact = percentiles.per_bin(floats(table, latency), index, found.bins.count)
+        told = rollup_reads.per_bin(engine, WINDOW, equals, latency, found.bins)
+        assert told.requests.tolist() == exact.requests.tolist()
+        for name, series in exact.series.items():
+            for line in ("value_s", "low_s", "high_s"):
+                np.testing.assert_allclose(
+                    getattr(told.series[name], line), getattr(series, line), rtol=0.01
+                )
+    means, number = phases.mean_per_bin(phases.layers(table), index, found.bins.count)
+    assert found.number.tolist() == number.tolist()
+    np.testing.assert_allclose(found.means, means, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("latency", ["ttft_s", "e2e_s", "queue_s"])
+def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> None:
+    """Found without looking at every request."""
+    found = read.read(engine, WINDOW, {}, latency).requests
+    table = request_table(engine, WINDOW)
+    wanted = [table["trace_id"][place].as_py() for place in slowest(table, latency)]
+    assert [found["trace_id"][place].as_py() for place in slowest(found, latency)] == wanted
+    assert found.num_rows < 6_000
+
+
+def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
+    """The headline counts them; the table of the slowest is empty."""
+    forget_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
+    found = read.read(engine, WINDOW, {})
+    assert found.rolled is not None
+    assert found.requests.num_rows == 0
+    said = words.rolled_sentence(found.rolled, 1_800, {})
+    assert "<b>6,000 requests</b>" in said
+    assert "within 1 %" in said
+
+
+def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exact where that is quick."""
+    monkeypatch.setattr(rollup_reads, "MOST_READ", 6_000)
+    found = read.read(engine, WINDOW, {})
+    assert found.rolled is None
+    assert found.requests.num_rows == 6_000
+
+
+def test_filters_of_a_long_range_know_their_values(engine: Engine) -> None:
+    """From rollups, and from requests that are in none yet."""
+    long = Window((START_S - 40_000) * S, WINDOW.to_unix_ns)
+    assert store_reads.values(engine, long, "tenant") == ["acme", "blue", "corp", "delta"]

@@ -1,0 +1,152 @@
+"""Numbers and foreign text as a reader sees them."""
+
+import re
+import string
+from datetime import UTC
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ui.kit import wording
+
+HOSTILE = '<script>alert(1)</script><b onclick="x">**bold** [a](javascript:x) $x^2$ :red[x]'
+
+
+@pytest.mark.parametrize(
+    ("value_s", "shown"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (0, "0 ms"),
+        (0.000_05, "50.0 µs"),
+        (0.0125, "12.5 ms"),
+        (0.9996, "1.00 s"),
+        (1.93, "1.93 s"),
+        (99.97, "100 s"),
+        (300, "5.00 min"),
+        (10_000, "2.78 h"),
+    ],
+)
+def test_a_duration_carries_its_unit(value_s: float | None, shown: str) -> None:
+    """Below a second in ms, unknown as a dash, three digits."""
+    assert wording.seconds(value_s) == shown
+
+
+@given(st.floats(min_value=1e-6, max_value=1e6))
+def test_a_duration_is_rounded_by_less_than_one_percent(value_s: float) -> None:
+    """What is shown is what was measured, to half of the third digit."""
+    scale = {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600}
+    number, unit = wording.seconds(value_s).split(" ")
+    assert float(number.replace(",", "")) * scale[unit] == pytest.approx(value_s, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [(None, "–"), (0, "0 %"), (0.004, "< 1 %"), (0.5, "50 %"), (0.999, "> 99 %"), (1, "100 %")],
+)
+def test_a_small_share_is_not_rounded_to_none(ratio: float | None, shown: str) -> None:
+    """Some is never shown as none, nor nearly all as all."""
+    assert wording.percent(ratio) == shown
+
+
+def test_a_span_is_told_in_two_units_at_most() -> None:
+    """Ranges read as people say them."""
+    assert [wording.span(s) for s in (0, 45, 900, 3600, 93_784)] == [
+        "0 s",
+        "45 s",
+        "15 min",
+        "1 h",
+        "1 d 2 h",
+    ]
+
+
+def test_a_time_is_told_in_the_readers_zone() -> None:
+    """With the date where the range is long."""
+    at = 1_763_635_452_000_000_000
+    assert wording.clock(at, UTC) == "10:44:12"
+    assert wording.clock(at, UTC, date=True) == "2025-11-20 10:44:12"
+
+
+class _Seen(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(st.text())
+def test_no_text_becomes_a_tag(text: str) -> None:
+    """HTML made of foreign text has no element in it, and reads as that text."""
+    seen = _Seen()
+    seen.feed(f"<p>{wording.for_html(text)}</p>")
+    seen.close()
+    assert seen.tags == ["p"]
+    assert seen.text == wording.plain(text)
+
+
+@given(st.text())
+def test_no_text_ends_an_attribute(text: str) -> None:
+    """Foreign text inside quotes stays inside them."""
+    assert not set(wording.for_html(text)) & set("<>\"'")
+
+
+@given(st.text(max_size=10_000))
+def test_a_label_is_one_short_line_with_nothing_unseen(text: str) -> None:
+    """However long or odd a label, a page keeps its shape."""
+    shown = wording.plain(text)
+    assert len(shown) <= wording.LABEL_LENGTH
+    assert not any(ord(character) < 32 or character in "\u202e\u200b\x7f" for character in shown)
+
+
+def test_a_hostile_label_is_shown_as_it_is() -> None:
+    """Neither HTML nor a chart's own markup nor TeX is read from it."""
+    assert wording.for_html("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
+    assert "$" not in wording.for_plotly("$x^2$")
+    assert wording.plain("a" * 10_000).endswith("…")
+    assert wording.plain("a\nb\u202ec") == "a�b�c"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (0.99834, "99.83 %"), (0.982, "98.2 %"), (0.99, "99 %"), (1.0, "100 %"), (0.5006, "50 %"),
+        (0.999998, "99.9998 %"), (0.002, "0.2 %"), (0.0, "0 %"), (-0.12, "−12 %"), (2.5, "250 %"),
+        (None, "–"),
+    ],
+)  # fmt: skip
+def test_a_ratio_near_all_keeps_the_digits_that_tell_it_from_all(
+    ratio: float | None, told: str
+) -> None:
+    """99.83 % is not 100 %."""
+    assert wording.exact_percent(ratio) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![x](http://evil.example/a.png)",
+        "[x](http://evil.example)",
+        ":red[x] :smile: $x^2$ `x` **x** <b>x</b>",
+        "http://evil.example",
+    ],
+)
+def test_foreign_text_is_no_markdown(text: str) -> None:
+    """Each mark is escaped, and no address, emoji or colour is left to be found afterwards."""
+    shown = wording.for_markdown(text, 200)
+    assert ":" not in shown
+    bare = re.sub(r"\\.", "", shown)
+    assert not set(bare) & set(string.punctuation)
+
+
+def test_what_stands_between_backticks_is_code() -> None:
+    """In texts of our own that commands print, too."""
+    assert wording.code_html("run `a < b`, then") == "run <code>a &lt; b</code>, then"
+    assert wording.code_html("a ` alone") == "a ` alone"

@@ -1,0 +1,44 @@
+"""What the explorer's process has at hand before anybody asks."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from store.errors import DatabaseMissing
+from ui.frame.read_cache import kept_evidence, opened
+from ui.serving import process
+from ui.serving.process import read_ahead
+
+Database = Callable[..., str]
+
+
+def test_the_last_days_requests_are_read_ahead(
+    database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest first, and no more of them than are enough."""
+    now = time.time_ns()
+    rows = incident(now - 1_500 * 10**9)
+    old = [
+        replace(row, span_id=f"f{row.span_id[1:]}") for row in incident(now - 20 * 3_600 * 10**9)
+    ]
+    url = database([*rows, *old])
+    monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
+    monkeypatch.setattr(process, "ENOUGH_ROWS", len(rows))
+    read_ahead(now)
+    kept = kept_evidence(opened(url))
+    assert kept.requests == len(rows)
+    monkeypatch.setattr(process, "ENOUGH_ROWS", 10**6)
+    read_ahead(now)
+    assert kept.requests == len(rows) + len(old)
+
+
+def test_a_database_that_is_not_there_yet_is_no_end(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again later; whoever opens a page is told."""
+    monkeypatch.setenv("TAILSPAN_DATABASE_URL", f"sqlite:///{tmp_path}/none.db")
+    with pytest.raises(DatabaseMissing):
+        read_ahead(time.time_ns())

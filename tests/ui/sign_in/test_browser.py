@@ -1,0 +1,142 @@
+"""Signing in, in a real browser; the provider is a stand-in on loopback (provider.py)."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.ports import free_port
+from ui.sign_in.config import load_sign_in
+
+pytest.importorskip("authlib", reason="Authlib is not installed: the extra sign-in")
+
+from tests.ui.sign_in import provider as providers
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def provider() -> Iterator[providers.Provider]:
+    """It signs in Jane, until the test says otherwise."""
+    with providers.running() as running:
+        yield running
+
+
+@pytest.fixture
+def guarded(
+    explorer: Callable[..., str],
+    database: Callable[..., str],
+    fleet: Any,
+    provider: providers.Provider,
+    tmp_path: Path,
+) -> Callable[[], str]:
+    """Start an explorer for @example.org, under a base path."""
+
+    def start() -> str:
+        port = free_port()
+        (tmp_path / "client-secret").write_text(providers.CLIENT_SECRET)
+        file = tmp_path / "sign-in.yaml"
+        file.write_text(
+            f"issuer: {provider.issuer}\n"
+            f"client_id: {providers.CLIENT}\n"
+            "client_secret_file: client-secret\n"
+            f"url: http://127.0.0.1:{port}/ops/tail\n"
+            "allow: ['@example.org']\n"
+            "session: 1h\n"
+        )
+        asked = load_sign_in(file, {})
+        url = database(*fleet(300, time.time_ns() - 290 * 10**9, 280))
+        return explorer(url, port=port, base_path=asked.base_path, sign_in=(file, asked))
+
+    return start
+
+
+def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
+    guarded: Callable[[], str],
+    provider: providers.Provider,
+    tab: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """Nothing of the data before; the link's view after; a new tab needs no second time; nothing
+    after signing out. No secret and no code is in the log."""
+    address = guarded()
+    page = tab(viewport={"width": 400, "height": 900})
+    page.goto(f"{address}/?page=requests&last=5m&tenant=acme")
+    page.get_by_role("heading", name="Who is looking?").wait_for()
+    assert page.locator("button[data-key], .js-plotly-plot, .st-key-page").count() == 0
+    page.get_by_role("button", name="Sign in").click()
+    page.locator("button[data-key]").first.wait_for()
+    page.wait_for_url(f"{address}/?page=requests&last=5m&tenant=acme")
+    assert page.get_by_text("Filters · 1").count() == 1
+    assert page.locator(".notice").count() == 0
+    other = page.context.new_page()
+    other.goto(f"{address}/?page=fleet&last=5m")
+    other.get_by_role("button", name="Sign out jane@example.org").click()
+    other.get_by_role("heading", name="Who is looking?").wait_for()
+    assert other.url == f"{address}/?page=fleet&last=5m"
+    other.goto(f"{address}/?page=fleet&last=5m")
+    other.get_by_role("heading", name="Who is looking?").wait_for()
+    assert page.locator("[data-testid=stException]").count() == 0
+    log = (tmp_path / "explorer.log").read_text()
+    assert providers.CLIENT_SECRET not in log
+    assert not any(code in log for code in provider.codes)
+
+
+@pytest.mark.parametrize(
+    ("claims", "age_s", "said"),
+    [
+        ({"email": "eve@example.com", "email_verified": True}, 0, "eve@example.com may not look"),
+        ({"email": "eve@sub.example.org", "email_verified": True}, 0, "may not look"),
+        ({"email": "eve@example.org"}, 0, "does not vouch for the address eve@example.org"),
+        ({"email": "jane@example.org", "email_verified": True}, 3_601, "Your sign-in has ended"),
+    ],
+)
+def test_who_may_not_look_is_told_why_and_sees_nothing(
+    guarded: Callable[[], str],
+    provider: providers.Provider,
+    tab: Callable[..., Any],
+    claims: dict[str, Any],
+    age_s: int,
+    said: str,
+) -> None:
+    """Each with a way on."""
+    address = guarded()
+    provider.who, provider.age_s = claims, age_s
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=requests&last=5m")
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".headline", has_text=said).wait_for()
+    assert page.locator("button[data-key], .js-plotly-plot, .st-key-page").count() == 0
+    assert page.locator("button").count() == 1
+
+
+def test_a_sign_in_that_fails_is_said_and_can_be_tried_again(
+    guarded: Callable[[], str], provider: providers.Provider, tab: Callable[..., Any]
+) -> None:
+    """And then it leads to the page that was asked for, after all."""
+    address = guarded()
+    provider.refuses = True
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=fleet&last=5m")
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".notice", has_text="127.0.0.1 has not signed you in").wait_for()
+    provider.refuses = False
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="What is the fleet doing?").wait_for()
+    page.wait_for_url(f"{address}/?page=fleet&last=5m")
+
+
+def test_a_session_that_ends_while_a_page_is_open_closes_it(
+    guarded: Callable[[], str], provider: providers.Provider, tab: Callable[..., Any]
+) -> None:
+    """The live page asks again each time it looks."""
+    address = guarded()
+    provider.age_s = 3_600 - 12
+    page = tab(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/?page=fleet&last=5m")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="What is the fleet doing?").wait_for()
+    page.locator(".headline", has_text="Your sign-in has ended").wait_for()
+    assert page.locator(".js-plotly-plot, .st-key-page").count() == 0

@@ -1,0 +1,174 @@
+"""Who may look: what a provider's claims come to, and the way back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from alerts.secrets import Secret
+from tests.ui.opening import Open, markup
+from ui.serving.launch import launch
+from ui.sign_in.config import SignIn
+from ui.sign_in.gate import Verdict, judge
+from ui.sign_in.redirect import COOKIE, WayBack
+
+NOW_S = 1_763_600_000.0
+URL = "https://ops.example.org/tail"
+JANE = {
+    "is_logged_in": True,
+    "iat": NOW_S - 60,
+    "email": "jane@example.org",
+    "email_verified": True,
+}
+
+
+def asked(*allow: str, **about: Any) -> SignIn:
+    """A sign-in for those."""
+    known: dict[str, Any] = {"session_s": 3_600, "trusts_unverified": False, **about}
+    allow = allow or ("@example.org", "eve@partner.example")
+    return SignIn("https://login.example.org", "id", Secret("s"), URL, allow, **known)
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict"),
+    [
+        ({}, Verdict.WELCOME),
+        ({"email": "JANE@EXAMPLE.ORG"}, Verdict.WELCOME),
+        ({"email": "eve@partner.example"}, Verdict.WELCOME),
+        ({"email": "jane@partner.example"}, Verdict.REFUSED),
+        ({"email": "jane@sub.example.org"}, Verdict.REFUSED),
+        ({"email": "jane@example.org@evil.example"}, Verdict.REFUSED),
+        ({"email": "evil.example@@example.org"}, Verdict.REFUSED),
+        ({"email": "jane@example.org\u212a"}, Verdict.REFUSED),
+        ({"email": None}, Verdict.REFUSED),
+        ({"email": ["jane@example.org"]}, Verdict.REFUSED),
+        ({"email_verified": None}, Verdict.UNVERIFIED),
+        ({"email_verified": "true"}, Verdict.UNVERIFIED),
+        ({"iat": NOW_S - 3_600}, Verdict.ENDED),
+        ({"iat": NOW_S + 121}, Verdict.ENDED),
+        ({"iat": None}, Verdict.ENDED),
+        ({"iat": True}, Verdict.ENDED),
+        ({"is_logged_in": False}, Verdict.UNKNOWN),
+        ({"is_logged_in": "true"}, Verdict.UNKNOWN),
+    ],
+)
+def test_who_may_look(claims: dict[str, Any], verdict: Verdict) -> None:
+    """Those named, or of a domain named, whose address is theirs, for as long as was said."""
+    assert judge({**JANE, **claims}, asked(), NOW_S) is verdict
+
+
+def test_everybody_whom_the_provider_knows_needs_no_address() -> None:
+    """But must have signed in, and not too long ago."""
+    anyone = asked("*")
+    assert judge({"is_logged_in": True, "iat": NOW_S}, anyone, NOW_S) is Verdict.WELCOME
+    assert judge({"is_logged_in": True, "iat": 0}, anyone, NOW_S) is Verdict.ENDED
+    assert judge({}, anyone, NOW_S) is Verdict.UNKNOWN
+
+
+def test_a_provider_that_verifies_no_address_can_be_trusted() -> None:
+    """Only if that is said."""
+    claims = {**JANE, "email_verified": None}
+    assert judge(claims, asked(trusts_unverified=True), NOW_S) is Verdict.WELCOME
+
+
+def test_whoever_has_not_signed_in_is_shown_nothing(
+    page: Open, database: Any, fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even which databases, labels or numbers there are."""
+    monkeypatch.setattr("ui.sign_in.gate.in_force", asked)
+    shown = page(database(*fleet(50, int(NOW_S) * 10**9, 60)), page="requests")
+    assert "login.example.org" in markup(shown)
+    assert "acme" not in markup(shown)
+    assert [each.label for each in shown.button] == ["Sign in"]
+    assert not shown.exception
+
+
+def answers(status: int, *cookies: str, to: str = URL) -> TestClient:
+    """What lies behind the way back answers all with this."""
+
+    async def answer(_: Request) -> Response:
+        if status == 302:
+            response: Response = RedirectResponse(to, 302)
+        else:
+            response = PlainTextResponse("Authentication error", status)
+        for cookie in cookies:
+            response.headers.append("set-cookie", cookie)
+        return response
+
+    app = Starlette(routes=[Route("/{path:path}", answer)])
+    return TestClient(WayBack(app, URL), base_url="https://ops.example.org", follow_redirects=False)
+
+
+LEFT = {"referer": f"{URL}/?page=root-cause&tenant=a%20b&sign_in=failed"}
+KNOWN = "_streamlit_user=x; Path=/tail; Max-Age=9"
+
+
+def test_the_query_of_the_page_that_was_left_comes_back() -> None:
+    """Without what was said of an earlier try."""
+    client = answers(302, KNOWN)
+    kept = client.get("/tail/auth/login", headers=LEFT)
+    assert all("Secure" in each for each in kept.headers.get_list("set-cookie"))
+    back = client.get("/tail/oauth2callback?code=1&state=2")
+    assert back.headers["location"] == f"{URL}/?page=root-cause&tenant=a%20b"
+    assert client.get("/tail/oauth2callback").headers["location"] == f"{URL}/"
+
+
+def test_who_signs_out_keeps_the_address() -> None:
+    """Where the provider has no end of session to go to, at once."""
+    out = answers(302, to="/tail/").get("/tail/auth/logout", headers=LEFT)
+    assert out.headers["location"] == f"{URL}/?page=root-cause&tenant=a%20b"
+    provider = "https://login.example.org/logout"
+    out = answers(302, to=provider).get("/tail/auth/logout", headers=LEFT)
+    assert out.headers["location"] == provider
+
+
+@pytest.mark.parametrize(
+    "referer",
+    [
+        "https://evil.example/?page=root-cause",
+        f"{URL}.evil.example/?page=root-cause",
+        "",
+        "https://[/?page=root-cause",
+    ],
+)
+def test_only_our_own_pages_are_come_back_to(referer: str) -> None:
+    """And nothing that is not understood stops anybody."""
+    client = answers(302, KNOWN)
+    client.get("/tail/auth/login", headers={"referer": referer})
+    assert client.get("/tail/oauth2callback?code=1").headers["location"] == f"{URL}/"
+
+
+def test_a_cookie_that_somebody_else_set_leads_nowhere_else() -> None:
+    """What is kept is only ever a query."""
+    client = answers(302, KNOWN)
+    client.cookies.set(COOKIE, "%0d%0aX: y//evil.example/?a=b", path="/tail")
+    location = client.get("/tail/oauth2callback?code=1").headers["location"]
+    assert location.startswith(f"{URL}/?")
+    assert "\n" not in location
+
+
+def test_a_try_that_failed_is_marked() -> None:
+    """At its beginning, where the provider is away, and at its end."""
+    away = answers(400).get("/tail/auth/login", headers=LEFT)
+    assert (away.status_code, away.text) == (302, "")
+    assert away.headers["location"] == f"{URL}/?page=root-cause&tenant=a%20b&sign_in=failed"
+    gone = answers(302, '_streamlit_user=""; Max-Age=0; Path=/tail')
+    back = gone.get("/tail/oauth2callback?error=access_denied")
+    assert back.headers["location"] == f"{URL}/?sign_in=failed"
+
+
+def test_all_else_passes() -> None:
+    """A page that cannot be had is not taken for a sign-in."""
+    assert answers(400).get("/tail/_stcore/health").text == "Authentication error"
+
+
+def test_the_process_is_told_the_file_and_no_secret(tmp_path: Path) -> None:
+    """Command lines are public."""
+    started = launch(base_path="tail", sign_in=(tmp_path / "sign-in.yaml", asked()))
+    assert started.environment == {"TAILSPAN_SIGN_IN": str(tmp_path / "sign-in.yaml")}
+    assert not any("sign-in" in word for word in started.command)

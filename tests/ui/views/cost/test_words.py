@@ -1,0 +1,184 @@
+"""The bill in words, and as charts that sum."""
+
+from dataclasses import replace
+from datetime import UTC
+from itertools import pairwise
+from math import isclose
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli import cost_text
+from cost.bill import Unpriced
+from cost.bill_lines import Line
+from cost.capacity import SustainableRate
+from cost.groups import Group
+from cost.managed import BreakEven, Comparison, Tokens
+from cost.pricefile import parse_prices
+from cost.prices import ManagedModel
+from store.queries import Window
+from telemetry.requests import PricedBy
+from ui.frame.view import View
+from ui.kit.downloads import csv_of
+from ui.views.cost import charts, words
+from ui.views.cost.read import Step
+
+HOUR_NS = 3_600 * 10**9
+
+
+def line(**changes: float | None) -> Line:
+    """An hour of one engine: half for requests, of which a tenth was lost."""
+    plain = Line(
+        replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
+        bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
+        unbilled_usd=0.6, priced_by=PricedBy.LEDGER,
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+dollars = st.floats(0, 100)
+
+
+@given(dollars, dollars, dollars, st.floats(-5, 100), st.floats(0, 1))
+def test_the_parts_drawn_sum_to_the_bill(
+    requests: float, wasted: float, idle: float, unbilled: float, lost: float
+) -> None:
+    """Each begins where those before it end, within what cannot be seen."""
+    whole = requests + wasted + idle + unbilled
+    if whole <= 0:
+        return
+    made = line(
+        bill_usd=whole, requests_usd=requests, lost_usd=requests * lost, wasted_usd=wasted,
+        idle_usd=idle, unbilled_usd=unbilled,
+    )  # fmt: skip
+    found = charts.parts(made)
+    unseen = 5 * whole * charts.SMALLEST
+    assert isclose(sum(part.usd for part in found), whole, abs_tol=unseen)
+    for before, part in pairwise(found):
+        assert isclose(part.from_usd, before.from_usd + before.usd, abs_tol=unseen)
+
+
+def test_the_chart_of_the_bill_can_be_taken_away() -> None:
+    """Dollars whole, a line for each part and one for their sum."""
+    told = csv_of(charts.waterfall(line())).splitlines()
+    assert len(told) == 7
+    assert any(row.startswith("idle,") and ",1.0," in row for row in told)
+    assert any(row.startswith("bill,") and ",4.0," in row for row in told)
+
+
+def test_over_time_it_is_dollars_an_hour() -> None:
+    """A piece of six minutes that cost a dollar is ten dollars an hour."""
+    step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
+                                       idle_usd=0.0, unbilled_usd=0.0), [])  # fmt: skip
+    figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
+    (trace,) = figure.data
+    assert trace.name == "answers"
+    assert trace.y[0] == pytest.approx(10.0)
+
+
+def test_the_dearest_have_colours_of_their_own_and_the_rest_is_one() -> None:
+    """However many tenants there are; the sum is that of all."""
+    groups = [
+        Group((f"t{n}", "m", "r", "r1", "stop"), requests=1, usd=float(20 - n)) for n in range(20)
+    ]
+    step = Step(0, HOUR_NS, line(), groups)
+    figure = charts.payers_over_time([step], "tenant", Window(0, HOUR_NS), UTC)
+    assert [trace.name for trace in figure.data][-1] == charts.REST
+    assert len(figure.data) == charts.MOST_PAYERS
+    assert sum(trace.y[0] for trace in figure.data) == pytest.approx(sum(range(1, 21)))
+
+
+def test_a_price_a_token_is_not_told_where_some_have_none() -> None:
+    """It would be too low."""
+    group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
+    whole = words.payers([group], "tenant", View(page="cost"))
+    partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"))
+    assert "$1.00</td>" in whole
+    assert "<td>$0.100</td>" in whole
+    assert "4 unpriced" in partly
+    assert "<td>$0.167</td>" in partly
+
+
+def test_an_unknown_cost_is_a_dash_and_never_nothing() -> None:
+    """A tenant of servers without a price."""
+    told = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View())
+    assert "$" not in told
+    assert words.NOT_TOLD in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"idle_usd": 2.5}, "idle"),
+        ({"idle_usd": 1.0}, "work done twice"),
+        ({"wasted_usd": 0.0, "lost_usd": 0.3}, "nobody got"),
+    ],
+)
+def test_what_stands_out_has_a_word_of_advice(changes: dict[str, float], word: str) -> None:
+    """Idle first, then work done twice, then lost answers."""
+    assert word in (words.advice(line(**changes)) or "")
+
+
+def test_nothing_stands_out_of_a_plain_bill() -> None:
+    """Then it says nothing."""
+    assert words.advice(line(wasted_usd=0.0, lost_usd=0.0)) is None
+
+
+@pytest.mark.parametrize("device", ['odd "one" \\ here', "NVIDIA L4", None])
+def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
+    """It can be copied as it stands, whatever the device is called."""
+    written = words.price_example([Unpriced('r"1', device, 60.0, 5)])
+    prices = parse_prices(written, "prices.yaml")
+    assert prices.rate(replica='r"1', device=device) is not None
+    managed = parse_prices(words.managed_example(['a "b"']), "prices.yaml")
+    assert managed.managed_model('a "b"') is not None
+
+
+def test_break_even_is_where_the_lines_cross() -> None:
+    """At the rate at which the managed price is that of the engines."""
+    compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
+    even = BreakEven(
+        rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, sustainable=SustainableRate(900, 1.0)
+    )
+    figure = charts.break_even(even, 36.0, 0.5, compared)
+    ours, theirs = figure.data
+    assert theirs.y[1] / theirs.x[1] * even.rps == pytest.approx(ours.y[0])
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (SustainableRate(0, None), "no requests of this range were counted"),
+        (SustainableRate(99, None), "only 99 requests of this range were counted"),
+        (SustainableRate(48_028, None), "By the 48,028 requests counted, no rate"),
+        (SustainableRate(48_028, 3.0), "kept at up to 3/s: within reach"),
+        (SustainableRate(48_028, 1.0), "kept at 1/s at most"),
+    ],
+)
+def test_what_was_counted_is_said_beside_the_break_even(kept: SustainableRate, said: str) -> None:
+    """Nothing, too little, or enough to know that no rate is kept: three different answers, on the
+    page and in the terminal."""
+    even = BreakEven(2.0, 1.0, 1.0, kept)
+    compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
+    found: Any = SimpleNamespace(
+        compared=compared,
+        break_even=even,
+        window=Window(0, HOUR_NS),
+        bill=SimpleNamespace(uptime=SimpleNamespace(up_s=50.0)),
+    )
+    shown = words.against(found, line())
+    assert said in shown
+    assert "now there are 2" in shown
+    assert said in cost_text.kept_in_words(even)
+
+
+def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
+    """Where there was any."""
+    made = line(idle_usd=0.5, loading_usd=0.5)
+    assert [part.name for part in charts.parts(made)] == [
+        "answers", "lost answers", "recomputed", "idle", "loading", "unbilled",
+    ]  # fmt: skip
+    assert "loading" not in [part.name for part in charts.parts(line())]

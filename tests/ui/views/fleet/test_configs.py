@@ -1,0 +1,61 @@
+"""What replicas run with."""
+
+from typing import Any
+
+from telemetry.starts import EngineStart, written
+from ui.views.fleet import words
+from ui.views.fleet.configs import APART_NS, groups, odd, restarts
+
+S = 1_000_000_000
+
+
+def start(replica: str, config: str, **about: Any) -> EngineStart:
+    """One engine's start; the configuration's name is its only argument's value."""
+    return EngineStart(
+        **{
+            "replica": replica,
+            "engine": 0,
+            "process": 1,
+            "at_unix_ns": 0,
+            "model": "m",
+            "config": config,
+            "arguments": written({"scheduler.max_num_seqs": config}),
+            **about,
+        }
+    )
+
+
+def test_replicas_of_one_model_are_held_against_what_most_have() -> None:
+    """Those of another model are not; one that is no longer there is left out."""
+    found = groups(
+        [
+            *(start(name, "64") for name in ("a", "b", "gone")),
+            start("c", "8"),
+            start("x", "1", model="other"),
+        ],
+        ["a", "b", "c", "x"],
+    )
+    assert [(each.model, each.config, list(each.replicas)) for each in found] == [
+        ("m", "64", ["a", "b"]),
+        ("m", "8", ["c"]),
+        ("other", "1", ["x"]),
+    ]
+    assert odd(found) == {"c": ["scheduler.max_num_seqs 8, not 64"]}
+    table = words.configurations(found)
+    assert "scheduler.max_num_seqs: <b>8</b>, most have 64" in table
+    assert "No engine told" in words.configurations([])
+
+
+def test_a_beginning_is_a_restart_where_it_ran_before() -> None:
+    """Several processes tell of one; the first beginning of a new replica is none."""
+    began = {
+        "old": [5 * S, 1_000 * S, 1_000 * S + APART_NS // 2],
+        "known": [1_000 * S],
+        "new": [1_000 * S],
+        "twice": [1_000 * S, 2_000 * S],
+    }
+    assert restarts(began, ["known"], 900 * S) == {
+        "old": [1_000 * S],
+        "known": [1_000 * S],
+        "twice": [2_000 * S],
+    }

@@ -1,0 +1,172 @@
+"""Replicas side by side: who is in trouble, who stands apart."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diagnosis.inputs.requests import Labels
+from ui.kit.time_bins import Bins
+from ui.views.fleet import words
+from ui.views.fleet.replicas import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of
+
+BINS = Bins(0, 10**9, 4)
+
+
+def made(
+    over_time: dict[str, list[list[float]]] | None = None,
+    whole: dict[str, list[float]] | None = None,
+    **facts: Facts,
+) -> Fleet:
+    """Three replicas, a to c."""
+    return fleet(
+        ("a", "b", "c"),
+        BINS,
+        {name: np.array(values) for name, values in (over_time or {}).items()},
+        {name: np.array(values)[:, None] for name, values in (whole or {}).items()},
+        {name: Traffic(10, p99, None, None) for name, p99 in (("a", 0.1), ("b", 0.3), ("c", 0.2))},
+        None,
+        facts,
+    )
+
+
+def troubles(found: Fleet) -> dict[str, list[str]]:
+    """What is wrong with whom."""
+    return {each.name: [trouble.what for trouble in each.troubles] for each in found.replicas}
+
+
+def test_a_calm_fleet_is_in_the_order_of_its_tail() -> None:
+    """And the sentence says that nothing is wrong."""
+    found = made({"queue": [[0, 0, 0, 1]] * 3}, {"kv": [0.5] * 3, "preemptions": [0.0] * 3})
+    assert [each.name for each in found.replicas] == ["b", "c", "a"]
+    assert words.sentence(found) == "<b>3 replicas</b>, none of them in trouble of its own."
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"c": Facts(silent_s=90.0)}, "silent"),
+        ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock held back"),
+        ({"c": Facts(restarts=(5,))}, "restarted"),
+        ({"c": Facts(odd=("x 1, not 2",))}, "other arguments"),
+        ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
+        ({"whole": {"preemptions": [0, 0, 0.2]}}, "evicts"),
+        ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
+        ({"whole": {"waited": [0.4, np.nan, 0.6]}}, "queue"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_number_and_comes_first(
+    given: dict[str, Any], what: str
+) -> None:
+    """Whatever it is; those with nothing wrong follow."""
+    found = made(**given)
+    assert troubles(found) == {"c": [what], "b": [], "a": []}
+    assert found.replicas[0].name == "c"
+    assert found.replicas[0].troubles[0].why
+    assert f"1 of them in trouble: <b class='name'>c</b> ({what})" in words.sentence(found)
+
+
+def test_a_queue_of_now_is_a_trouble_after_a_long_calm() -> None:
+    """Somebody looks while it is there; of an hour it may be a quarter yet."""
+    lately = [[0.0] * 9 + [0.1, 0.9, 1.0], [0.0] * 12, [1.0] * 2 + [0.0] * 10]
+    found = made({"waited": lately}, {"waited": [0.17, 0.0, 0.17]})
+    assert troubles(found) == {"a": ["queue"], "b": [], "c": []}
+    assert "95 % of the latest time" in found.replicas[0].troubles[0].why
+
+
+def test_what_nobody_told_is_no_trouble() -> None:
+    """Unknown is not zero, and not full."""
+    unknown = {name: [np.nan] * 3 for name in ("kv", "preemptions", "stall", "waited")}
+    assert troubles(made({"queue": [[np.nan] * 4] * 3}, unknown)) == {"a": [], "b": [], "c": []}
+
+
+def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]:
+    """Requests of two replicas; on b a share of them takes ten times as long."""
+    draw = np.random.default_rng(5)
+    codes = (np.arange(number) % 2).astype(np.int32)
+    ttft_s = draw.lognormal(-2.0, 0.3, number)
+    ttft_s[(codes == 1) & (draw.random(number) < slow_on_b)] *= 10.0
+    return Labels(codes, ("a", "b")), ttft_s
+
+
+def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
+    """How many times as often, and between what."""
+    found = imbalance_of(*requests(0.1))
+    assert found is not None
+    (hit,) = found.hits
+    assert hit.value == "b"
+    assert hit.low > 2.0
+    said = words.imbalance(found, 2)
+    assert said is not None
+    assert said.startswith("Uneven: a request on <b>b</b> is ")
+    assert f"[{hit.low:.1f} to {hit.high:.1f}]" in said
+    assert "They share the requests about evenly." in said
+
+
+def test_even_is_said_when_it_is_even() -> None:
+    """Chance makes no one stand out."""
+    found = imbalance_of(*requests(0.0))
+    assert found is not None
+    assert found.hits == []
+    assert str(words.imbalance(found, 2)).startswith("Even: no replica’s requests")
+
+
+def test_a_little_more_often_is_nobodys_trouble() -> None:
+    """Of a hundred thousand requests chance leaves hardly anything over, and who looks for what
+    is wrong is not helped by 1.1×."""
+    found = imbalance_of(*requests(0.006, 100_000))
+    assert found is not None
+    assert found.hits == []
+
+
+def test_a_tail_that_is_slower_by_little_is_nobodys_trouble() -> None:
+    """Among the slowest 1.8 times as often, with a P99 that is the others': the diagnosis calls
+    that no growth."""
+    draw = np.random.default_rng(5)
+    codes = (np.arange(6_000) % 2).astype(np.int32)
+    ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
+    slow = draw.random(6_000) < np.where(codes == 1, 0.07, 0.04)
+    ttft_s[slow] = 2.4 * draw.lognormal(0.0, 0.05, int(slow.sum()))
+    found = imbalance_of(Labels(codes, ("a", "b")), ttft_s)
+    assert found is not None
+    assert found.hits == []
+
+
+def test_too_few_requests_are_no_evenness() -> None:
+    """And one replica alone is neither."""
+    labels, ttft_s = requests(0.0, 200)
+    assert imbalance_of(labels, ttft_s) is None
+    assert "Too few requests" in str(words.imbalance(None, 2))
+    assert words.imbalance(None, 1) is None
+    alone = Labels(np.zeros(3_000, dtype=np.int32), ("a",))
+    assert imbalance_of(alone, np.ones(3_000)) is None
+
+
+def test_an_unequal_load_is_told() -> None:
+    """By the shares of who gets most and least."""
+    codes = np.where(np.arange(4_000) % 10 == 0, 0, 1).astype(np.int32)
+    found = imbalance_of(Labels(codes, ("a", "b")), np.random.default_rng(1).random(4_000))
+    assert "The busiest gets 90 % of the requests, the least busy 10 %." in str(
+        words.imbalance(found, 2)
+    )
+
+
+def test_the_tail_of_each_replica_comes_with_its_interval_where_there_are_enough() -> None:
+    """A replica of which nobody told a TTFT has requests all the same."""
+    codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
+    ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
+    found = traffic_of(Labels(codes, ("a", "b", "c", "d")), ttft_s)
+    assert found["a"].low_s is not None
+    assert found["a"].low_s < (found["a"].p99_s or 0) < (found["a"].high_s or 0)
+    assert found["b"] == Traffic(5, 0.2, None, None)
+    assert found["c"] == Traffic(3, None, None, None)
+    assert "d" not in found
+
+
+def test_what_was_not_read_is_said() -> None:
+    """Of samples and of requests."""
+    assert words.thinned_samples(None) is words.thinned_requests(1) is None
+    assert "16 s in every 5 min 52 s were read" in str(words.thinned_samples(352))
+    assert "1 in 4 requests" in str(words.thinned_requests(4))
+    assert words.unheeded([]) is None
+    assert "by tenant and route holds for TTFT" in str(words.unheeded(["tenant", "route"]))

@@ -1,0 +1,111 @@
+"""What holds each engine back, as the page of the fleet tells it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from simulator.gpu import machine
+from telemetry.starts import EngineStart, written
+from ui.views.fleet.roofline import as_html, bounds
+
+S = 10**9
+START = EngineStart(
+    replica="r0",
+    engine=0,
+    process=1,
+    at_unix_ns=0,
+    config="c",
+    arguments=written({}),
+    device="NVIDIA H100 80GB HBM3",
+    gpus=1,
+    shape=written(machine(1).shape),
+)
+NO_GPUS = pa.table({"replica": pa.array([], pa.string()), "at_unix_ns": pa.array([], pa.int64())})
+
+
+def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
+    """A minute of an 8B model that decodes for 16 at 1,000 tokens of context each."""
+    rows = []
+    for second in range(60):
+        steps = round(second / step_s)
+        rows.append(
+            {
+                "replica": "r0",
+                "engine": 0,
+                "process": 1,
+                "started_unix_ns": 0,
+                "at_unix_ns": second * S,
+                "steps_total": steps,
+                "busy_s_total": float(second),
+                "scheduled_prefill_tokens_total": 0,
+                "prefill_attention_total": 0.0,
+                "context_tokens_total": steps * 16_000,
+                "decodes_total": steps * 16,
+                **changed,
+            }
+        )
+    return pa.Table.from_pylist(rows)
+
+
+def test_decoding_is_bound_by_memory() -> None:
+    """Both terms are in the sentence, so that a reader can disagree."""
+    (found,) = bounds(samples(), NO_GPUS, [START])
+    assert found.window is not None
+    said = as_html([found])
+    assert "emory-bound" in said
+    assert "MBU" in said
+    assert "MFU" in said
+    assert "H100" in said
+
+
+def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
+    """Launches, say."""
+    (found,) = bounds(samples(step_s=0.05), NO_GPUS, [START])
+    assert "Overhead-bound" in as_html([found])
+
+
+def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
+    """Steps full of prompts take long, too, and are no overhead of launches."""
+    prompts = samples(step_s=0.05)
+    said = []
+    for stall in (0.0, 0.2):
+        told = prompts.to_pylist()
+        for second, row in enumerate(told):
+            row["scheduled_prefill_tokens_total"] = second * 3_000
+            row["stall_s_total"] = stall * second
+        said.append(as_html(bounds(pa.Table.from_pylist(told), NO_GPUS, [START])))
+    full, stalled = said
+    assert "CPU" not in full
+    assert "The step time follows the tokens in a step, 90 % of them prompts’" in full
+    assert "No scheduled work explains 20 % of the step time: CPU" in stalled
+
+
+def test_what_cannot_be_said_says_why() -> None:
+    """No start, no shape, a device or a model that nobody knows: never a number."""
+    for starts, why in (
+        ([], "the shape of its model is not told"),
+        ([replace(START, shape=None)], "the shape of its model is not told"),
+        ([replace(START, shape=written({"model_type": "<b>mystery</b>"}))], "not known"),
+        ([replace(START, device="<i>Toaster</i>")], "are not known"),
+        ([replace(START, device=None)], "its device is not told"),
+    ):
+        (found,) = bounds(samples(), NO_GPUS, starts)
+        said = as_html([found])
+        assert found.window is None
+        assert why in said
+        assert "<b>" not in said
+        assert "<i>" not in said
+
+
+def test_a_device_that_only_the_reader_knows_is_told_of() -> None:
+    """By peaks of one's own."""
+    starts = [replace(START, device="NVIDIA H20")]
+    assert bounds(samples(), NO_GPUS, starts)[0].window is None
+    peaks = {"NVIDIA H20": {"bytes_per_s": 4.0e12, "flops_per_s": {"bf16": 148e12}}}
+    assert bounds(samples(), NO_GPUS, starts, peaks)[0].window is not None
+
+
+def test_nobody_is_an_empty_table() -> None:
+    """Before any engine is heard of."""
+    assert bounds(samples().slice(0, 0), NO_GPUS, []) == []

@@ -1,0 +1,147 @@
+"""How a stretch of time went, and what is usual."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine
+
+from store.database import open_database
+from store.queries import Window
+from store.rollups.building import settle
+from telemetry.requests import Outcome
+from ui.kit import colours
+from ui.kit.downloads import csv_of
+from ui.views.overview import charts, trends
+
+NS = 10**9
+HOUR_NS = 3_600 * NS
+START_NS = 1_763_600_400 * NS
+WINDOW = Window(START_NS, START_NS + 600 * NS)
+
+
+@pytest.fixture
+def opened(database: Callable[..., str]) -> Iterator[Callable[..., Engine]]:
+    """A database of these rows."""
+    engines: list[Engine] = []
+
+    def make(rows: Any) -> Engine:
+        engines.append(open_database(database(rows)))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.dispose()
+
+
+def test_rollups_tell_the_same_as_the_rows(
+    opened: Callable[..., Engine], fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request once, and percentiles within 1 %."""
+    engine = opened(fleet(3000, START_NS, 600)[0])
+    minute_ns = 60 * NS
+    rows = trends.read(engine, WINDOW, {}, minute_ns)
+    settle(engine, time.time_ns() // NS)
+    monkeypatch.setattr(trends, "MOST_READ", 10)
+    rolled = trends.read(engine, WINDOW, {}, minute_ns)
+    assert rolled.rolled
+    assert not rows.rolled
+    assert rows.number == rolled.number == 3000
+    for outcome in Outcome:
+        assert rows.outcomes[outcome].tolist() == rolled.outcomes[outcome].tolist()
+    for name in trends.LATENCIES:
+        exact = rows.percentiles[name].series["p95"].value_s
+        within = rolled.percentiles[name].series["p95"].value_s
+        assert np.allclose(exact, within, rtol=0.01, equal_nan=True)
+
+
+def test_it_is_held_against_yesterday_where_there_was_traffic_then(
+    opened: Callable[..., Engine], one_request: Any
+) -> None:
+    """Else against the stretch before; against nothing where there is nothing."""
+
+    def requests(from_ns: int, first: int, number: int = 60) -> list[Any]:
+        return [
+            one_request(first + n, received_unix_ns=from_ns + n * 10 * NS) for n in range(number)
+        ]
+
+    today, before = requests(START_NS, 0), requests(START_NS - 600 * NS, 100)
+    yesterday = requests(START_NS - 24 * HOUR_NS, 200)
+    for rows, expected in (
+        ([*today, *before, *yesterday], START_NS - 24 * HOUR_NS),
+        ([*today, *before, *yesterday[:3]], START_NS - 600 * NS),
+        ([*today, *before], START_NS - 600 * NS),
+        (today, None),
+    ):
+        engine = opened(rows)
+        now = trends.read(engine, WINDOW, {})
+        found = trends.before(engine, now, {})
+        assert (found and found.window.from_unix_ns) == expected
+    asked = Window(START_NS, START_NS + 60 * NS)
+    found = trends.before(engine, now, {}, asked)
+    assert found is not None
+    assert found.window == asked
+    engine = opened([*today, *before])
+    found = trends.before(engine, now, {}, quiet_until_ns=START_NS - 300 * NS)
+    assert found is not None
+    assert found.window == Window(START_NS - 900 * NS, START_NS - 300 * NS)
+
+
+def test_what_is_usual_needs_enough_bins(opened: Callable[..., Engine], fleet: Any) -> None:
+    """Where 8 of 10 lay; of a few bins nobody can say."""
+    engine = opened(fleet(3000, START_NS, 600)[0])
+    usual = trends.read(engine, WINDOW, {}, 60 * NS).usual("ttft_s", "p50")
+    assert usual is not None
+    assert 0 < usual[0] < usual[1]
+    assert trends.read(engine, WINDOW, {}, 300 * NS).usual("ttft_s", "p50") is None
+
+
+def test_the_charts_show_what_is_usual_promised_and_burned(
+    opened: Callable[..., Engine], fleet: Any
+) -> None:
+    """Each with its unit, and nothing of it missing from the table that is taken away."""
+    rows = fleet(3000, START_NS, 600)[0] + fleet(3000, START_NS - 600 * NS, 600, seed=8)[0]
+    engine = opened(rows)
+    now = trends.read(engine, WINDOW, {}, 120 * NS)
+    before = trends.before(engine, now, {})
+    burned = [(START_NS + 60 * NS, START_NS + 9_999 * NS), (0, NS)]
+    figure = charts.latency(now, before, "ttft_s", "TTFT", [0.5, 0.5], burned, UTC, colours.LIGHT)
+    names = [trace.name for trace in figure.data]
+    assert names.count("usual") == 2
+    assert names.count("promised") == 1
+    assert len(figure.layout.shapes) == 1
+    traffic = charts.traffic(now, before, burned, UTC, colours.LIGHT)
+    assert traffic.layout.yaxis.title.text == "requests/s"
+    drawn = sum(sum(trace.y) for trace in traffic.data if trace.type == "bar")
+    assert drawn * 120 == pytest.approx(3000)
+    failures = charts.failures(now, before, burned, UTC, colours.DARK)
+    assert "client left" in csv_of(failures)
+    text = csv_of(figure)
+    assert text.splitlines()[0] == "series,time,value,told"
+    assert "P99,2025-11-20 01:01:00" in text
+
+
+def test_the_newest_bins_wait_until_most_requests_have_ended(
+    opened: Callable[..., Engine], one_request: Any
+) -> None:
+    """Who is refused is told of at once: alone in a bin he would be all of it."""
+    rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
+    last = START_NS + 590 * NS
+    rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))
+    now = trends.read(opened(rows), WINDOW, {}, 60 * NS)
+    failures = charts.failures(now, None, [], UTC, colours.LIGHT)
+    refused = next(trace for trace in failures.data if trace.name == "refused")
+    assert refused.y[0] == 0
+    assert refused.y[-1] is None
+    assert max(each for each in refused.y if each is not None) == 0
+
+
+def test_an_empty_stretch_is_drawn_empty(opened: Callable[..., Engine]) -> None:
+    """Gaps, not zeros, where a share is of nothing."""
+    now = trends.read(opened([]), WINDOW, {})
+    failures = charts.failures(now, None, [], UTC, colours.EITHER)
+    assert set(failures.data[0].y) == {None}
+    assert now.number == 0

@@ -1,0 +1,110 @@
+"""One request's instants, phases and parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.one_request.account import account
+from telemetry.requests import Outcome
+from ui.views.request import timeline
+
+Rows = Callable[..., pa.Table]
+Request = Callable[..., Any]
+LEDGER = {
+    "prefill_own_s": 0.05,
+    "prefill_others_prefill_s": 0.02,
+    "prefill_others_decode_s": 0.01,
+    "prefill_preempted_s": 0.0,
+    "prefill_stall_s": 0.0,
+    "queue_seats_s": 0.0,
+    "queue_kv_s": 0.015,
+    "queue_budget_s": 0.0,
+    "queue_held_s": 0.0,
+    "queue_step_s": 0.005,
+}
+
+
+def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], list[timeline.Stage]]:
+    """A request's row, and its stages."""
+    table = request_rows([request])
+    (row,) = table.to_pylist()
+    return row, timeline.stages(row, account(requests_of(table), 0).parts_s)
+
+
+def test_the_segments_lie_end_to_end_over_the_whole(
+    request_rows: Rows, one_request: Request
+) -> None:
+    """From 0 to the end-to-end time without a gap; a stage for each phase that began."""
+    row, stages = told(request_rows, one_request(**LEDGER))
+    assert [stage.name for stage in stages] == [
+        *("frontend", "queue", "prefill", "decode", "delivery")
+    ]
+    reached = 0.0
+    for stage in stages:
+        assert stage.from_s == pytest.approx(reached)
+        for segment in stage.segments:
+            assert segment.from_s == pytest.approx(reached)
+            reached += segment.length_s
+        assert stage.to_s == pytest.approx(reached)
+    assert reached == pytest.approx(row["e2e_s"])
+
+
+def test_a_phase_consists_of_its_parts(request_rows: Rows, one_request: Request) -> None:
+    """Own work first; parts of one colour differ in their pattern."""
+    _, stages = told(request_rows, one_request(**LEDGER))
+    by_name = {stage.name: stage.segments for stage in stages}
+    assert [each.name for each in by_name["prefill"]] == [
+        "prefill: own work",
+        "prefill: others’ prompts",
+        "prefill: others’ tokens",
+    ]
+    assert [each.name for each in by_name["queue"]] == ["queue: no blocks", "queue: next step"]
+    for segments in by_name.values():
+        looks = [(each.colour, each.pattern) for each in segments]
+        assert len(set(looks)) == len(looks)
+
+
+def test_without_a_ledger_a_phase_is_whole(request_rows: Rows, one_request: Request) -> None:
+    """And what no phase explains is a stage of its own."""
+    _, stages = told(request_rows, one_request(e2e_s=2.606))
+    assert [len(stage.segments) for stage in stages] == [1] * 6
+    assert stages[-1].name == "not split"
+    assert stages[-1].length_s == pytest.approx(1.0)
+
+
+def test_what_never_reached_the_engine_has_no_phases_of_it(
+    request_rows: Rows, one_request: Request
+) -> None:
+    """A rejection is one stretch, and its two instants."""
+    none = dict.fromkeys(
+        ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"), None
+    )
+    row, stages = told(request_rows, one_request(e2e_s=0.01, outcome=Outcome.REJECTED, **none))
+    assert [stage.name for stage in stages] == ["not split"]
+    assert [(each.name, each.at_s) for each in timeline.instants(row)] == [
+        ("received", 0.0),
+        ("refused", 0.01),
+    ]
+
+
+def test_the_instants_are_in_their_order_and_end_as_it_ended(
+    request_rows: Rows, one_request: Request
+) -> None:
+    """The first byte is told apart only where it is not the first token's moment."""
+    row, _ = told(request_rows, one_request())
+    names = [each.name for each in timeline.instants(row)]
+    assert names == [*("received", "queued", "scheduled", "first token", "last token", "delivered")]
+    late, _ = told(request_rows, one_request(ttft_s=0.3))
+    told_late = timeline.instants(late)
+    assert "first byte" in [each.name for each in told_late]
+    assert [each.at_s for each in told_late] == sorted(each.at_s for each in told_late)
+    left, _ = told(
+        request_rows,
+        one_request(prefill_s=None, decode_s=None, delivery_s=None, ttft_s=None, outcome="abort"),
+    )
+    assert [each.name for each in timeline.instants(left)] == ["received", "queued", "client left"]
+    unseen, _ = told(request_rows, one_request(basis="engine"))
+    assert timeline.instants(unseen)[0].name == "arrived"

@@ -1,0 +1,107 @@
+"""One request in words."""
+
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from diagnosis.inputs.arrow import requests_of
+from diagnosis.one_request.account import Account, account
+from store.requests.latency_rank import LatencyRank
+from ui.views.request import words
+
+Rows = Callable[..., pa.Table]
+Request = Callable[..., Any]
+NO_PHASES = dict.fromkeys(
+    ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"), None
+)
+
+
+def told(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
+    """A request's row and account."""
+    table = request_rows([request])
+    return table.to_pylist()[0], account(requests_of(table), 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "The answer took <b>1.61 s</b>, its first byte <b>105 ms</b>."),
+        ({"streamed": False}, "The answer took <b>1.61 s</b>, sent whole."),
+        ({"outcome": "length"}, "ended at its token limit"),
+        ({"outcome": "abort"}, "The client left after <b>1.61 s</b>, its first byte"),
+        (
+            {**NO_PHASES, "outcome": "abort", "e2e_s": 1.2, "queue_s": 1.0},
+            "The client left after <b>1.20 s</b>, before a first token.",
+        ),
+        (
+            {**NO_PHASES, "outcome": "rejected", "e2e_s": 0.002, "http_status": 429},
+            "It was refused after <b>2.00 ms</b>, before an engine saw it (HTTP 429).",
+        ),
+        ({"outcome": "error"}, "The server failed after"),
+    ],
+)
+def test_the_sentence_says_how_it_ended(
+    request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str
+) -> None:
+    """Whole, cut short, refused."""
+    row, its = told(request_rows, one_request(**changes))
+    assert said in words.sentence(row, its, UTC)
+
+
+def test_the_sentence_names_what_took_most(request_rows: Rows, one_request: Request) -> None:
+    """The largest parts with their share; what is not split is no reason."""
+    row, its = told(request_rows, one_request())
+    assert "Most of it: decode <b>1.50 s</b> (93 %)." in (words.sentence(row, its, UTC))
+    row, its = told(request_rows, one_request(**NO_PHASES, e2e_s=1.0, source="client"))
+    assert "Most of it" not in words.sentence(row, its, UTC)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (LatencyRank(1001, 987, 13), "slower than <b>99 %</b> of 1,000 by"),
+        (LatencyRank(1001, 1000, 0), "slower than <b>all</b> of 1,000 by"),
+        (LatencyRank(101, 10, 90), "quicker than <b>90 %</b> of 100 by"),
+        (LatencyRank(8, 7, 0), "too few to compare with (7)"),
+    ],
+)
+def test_it_is_placed_among_its_like(
+    request_rows: Rows, one_request: Request, place: LatencyRank, said: str
+) -> None:
+    """With how many there are."""
+    row, _ = told(request_rows, one_request())
+    found = words.standing(row, {"ttft_s": place})
+    assert found is not None
+    assert said in found
+    assert "of llama-3-8b on /v1/chat/completions" in found
+    assert words.standing(row, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"source": "native"}, "told by the engine's own spans"),
+        ({"source": "client", **NO_PHASES, "e2e_s": 1.0}, "told by clients alone"),
+        ({"outcome": "rejected", **NO_PHASES, "e2e_s": 1.0}, "No engine saw it"),
+        ({}, "step ledger did not tell"),
+        ({"decode_own_s": 1.5}, None),
+    ],
+)
+def test_what_a_row_cannot_tell_is_said(
+    request_rows: Rows, one_request: Request, changes: dict[str, Any], said: str | None
+) -> None:
+    """By the source it has, and by how it ended."""
+    row, _ = told(request_rows, one_request(**changes))
+    found = words.less(row)
+    assert found is said is None or (found is not None and said is not None and said in found)
+
+
+def test_its_parts_sum_to_the_whole_in_the_table(request_rows: Rows, one_request: Request) -> None:
+    """With the shares, and the whole as the last row."""
+    row, its = told(request_rows, one_request())
+    table = words.parts_table(its, row["e2e_s"])
+    assert table.count("<tr>") == 1 + len(its.parts_s) + 1
+    assert "<b>1.61 s</b>" in table

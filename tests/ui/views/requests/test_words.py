@@ -1,0 +1,85 @@
+"""The sentence on top."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ui.kit import phases
+from ui.views.requests import words
+
+Rows = Callable[..., pa.Table]
+HOSTILE = "<script>alert(1)</script>" + "x" * 10_000
+
+
+def plain_text(sentence: str) -> str:
+    """The sentence without its markup."""
+    return re.sub(r"<[^>]+>", "", sentence)
+
+
+def told(table: pa.Table, **equals: str) -> str:
+    """The sentence of a table."""
+    return words.sentence(table, phases.layers(table), 900, equals)
+
+
+def test_it_tells_how_many_how_slow_and_why(
+    request_rows: Rows, one_request: Callable[..., Any]
+) -> None:
+    """The tail waited in the queue: that is what is said."""
+    rows = [
+        one_request(i, queue_s=5.0 if i < 8 else 0.01, ttft_s=5.1 if i < 8 else 0.1)
+        for i in range(800)
+    ]
+    said = plain_text(told(request_rows(rows)))
+    assert said.startswith("800 requests in 15 min: P99 TTFT 100 ms [100 ms to 5.10 s]")
+    assert "For the slowest 1 %, queue took 98 % of the time to first token" in said
+    assert "queue took 76 % of the time end to end." in said
+
+
+def test_too_few_requests_have_no_p99(request_rows: Rows, one_request: Callable[..., Any]) -> None:
+    """It says what it takes, and what the slowest took."""
+    said = plain_text(told(request_rows([one_request(i, ttft_s=0.1 + i) for i in range(3)])))
+    assert said.startswith("3 requests in 15 min: too few for a P99 (it takes 381)")
+    assert "the slowest TTFT 2.10 s, E2E 1.61 s." in said
+    assert "For the slowest, prefill took" in said
+
+
+def test_one_request_is_told_in_the_singular(
+    request_rows: Rows, one_request: Callable[..., Any]
+) -> None:
+    """The first request a newcomer sends reads well."""
+    assert plain_text(told(request_rows([one_request()]))).startswith("1 request in 15 min:")
+
+
+def test_requests_without_a_first_token_are_told_of(
+    request_rows: Rows, one_request: Callable[..., Any]
+) -> None:
+    """All rejected: no TTFT, no number made up for it."""
+    unknown = dict.fromkeys(("queue_s", "prefill_s", "decode_s", "delivery_s", "ttft_s"))
+    said = plain_text(
+        told(request_rows([one_request(i, outcome="rejected", **unknown) for i in range(3)]))
+    )
+    assert "the slowest E2E 4.00 ms" in said
+    assert "TTFT" not in said
+    assert "nan" not in said.lower()
+
+
+@pytest.mark.parametrize("label", ["tenant", "model", "route", "replica"])
+def test_a_hostile_filter_is_shown_as_text(
+    request_rows: Rows, one_request: Callable[..., Any], label: str
+) -> None:
+    """Nothing of it is markup, and it is cut short."""
+    said = told(request_rows([one_request()]), **{label: HOSTILE})
+    assert "<script>" not in said
+    assert "&lt;script&gt;" in said
+    assert len(said) < 3000
+
+
+def test_every_outcome_is_counted(request_rows: Rows, one_request: Callable[..., Any]) -> None:
+    """Those nobody had are 0, by name."""
+    rows = [one_request(i, outcome=o) for i, o in enumerate(("stop", "stop", "abort", "error"))]
+    assert words.outcomes(request_rows(rows)) == {
+        "stop": 2, "length": 0, "abort": 1, "error": 1, "rejected": 0,
+    }  # fmt: skip

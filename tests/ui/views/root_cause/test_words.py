@@ -1,0 +1,156 @@
+"""The answer in words: plain, with its numbers, and harmless whatever a tenant is called."""
+
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Evidence, Lever
+from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
+from diagnosis.question import Metric, Question, Span
+from ui.views.root_cause import words
+
+S = 10**9
+HOSTILE = "<img src=x onerror=alert(1)>\u202e & $x$" + "w" * 500
+
+
+def told(**changes: Any) -> Explanation:
+    """An hour that was worse than the one before, because the KV cache was full."""
+    cause = Cause(
+        "kv_cache_exhausted",
+        0.78,
+        evidence=[Evidence("requests waiting, mean", 0.4, 590.2), Evidence("hit rate", None, None)],
+        levers=[Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8")],
+        where={"tenant": "acme"},
+    )
+    known: dict[str, Any] = {
+        "question": Question(Metric.TTFT, Span(3600 * S, 7200 * S), Span(0, 3600 * S)),
+        "verdict": Verdict.INCIDENT,
+        "requests": 4812,
+        "baseline_requests": 4700,
+        "needed": 30,
+        "tail_share": 0.01,
+        "baseline_s": 0.41,
+        "now_s": 1.93,
+        "onset_unix_ns": 5400 * S,
+        "causes": [cause],
+        "unexplained": 0.22,
+        "dimensions": [RiskRatio("replica", "r2", 4.1, 3.3, 5.0, 1204)],
+        "dimensions_tested": 32,
+    }
+    return Explanation(**{**known, **changes})
+
+
+def test_the_sentence_says_what_rose_from_where_to_where_since_when() -> None:
+    """And of how many requests."""
+    said = words.sentence(told(), "ttft_s", UTC)
+    assert "of the slowest 1 % rose from <b>410 ms</b> to <b>1.93 s</b> at <b>01:30:00</b>" in said
+    assert "<b>+1.52 s</b>" in said
+    assert "interval" not in said
+    assert "4,812 requests now, 4,700 before." in said
+    assert "anomaly" not in said
+
+
+def test_nothing_to_find_says_what_was_compared() -> None:
+    """Both figures, both numbers of requests, and the two stretches."""
+    quiet = told(verdict=Verdict.NO_INCIDENT, now_s=0.42, causes=[], onset_unix_ns=None)
+    said = words.sentence(quiet, "ttft_s", UTC)
+    assert said.startswith("<b>Unchanged from the previous 1 h:</b>")
+    assert "<b>420 ms</b>" in said
+    assert "<b>410 ms</b>" in said
+    assert "4,812 requests now, 4,700 before." in said
+    assert words.compared(quiet, UTC) == (
+        "Compared: 01:00:00 to 02:00:00 (1 h) with 00:00:00 to 01:00:00 (1 h)."
+    )
+
+
+def test_too_little_data_says_how_much_it_takes() -> None:
+    """Rather than a verdict on an anecdote."""
+    said = words.sentence(
+        told(verdict=Verdict.INSUFFICIENT_DATA, requests=7, baseline_requests=1), "tpot_s", UTC
+    )
+    assert "Too few requests to tell" in said
+    assert "<b>7 requests</b>" in said
+    assert "<b>1 request</b>" in said
+    assert "takes 30 in each" in said
+
+
+def test_the_first_cause_comes_with_its_share_and_its_levers() -> None:
+    """Others follow in a line each, and what nobody takes is not hidden."""
+    first = told().causes[0]
+    other = replace(first, id="preemption", share=0.1, where={})
+    said = words.reason(told(causes=[first, other]))
+    assert "Cause of <b>78 %</b> of the increase: " in said
+    assert SUMMARIES["kv_cache_exhausted"] in said
+    assert "tenant <b>acme</b>" in said
+    assert "<b>Try:</b> store keys and values in 8 bits <code>--kv-cache-dtype fp8</code>" in said
+    assert said.count("Try:") == 1
+    assert said.index(SUMMARIES["preemption"]) > said.index("Try:")
+    assert "<b>22 %</b> is left unexplained" in said
+
+
+def test_growth_without_a_cause_says_so() -> None:
+    """All of it is unexplained."""
+    assert "No cause" in words.reason(told(causes=[], unexplained=1.0))
+
+
+def test_evidence_is_a_table_of_before_and_now() -> None:
+    """A number that nobody knows has no row; the first cause's levers are told above."""
+    said = words.evidence(told().causes[0], with_levers=False)
+    assert "<td>requests waiting, mean</td><td>0.4</td><td>590</td>" in said
+    assert "hit rate" not in said
+    assert "Try:" not in said
+    assert "Try:" in words.evidence(told().causes[0], with_levers=True)
+    bare = replace(told().causes[0], evidence=[])
+    assert "servers told no number of it" in words.evidence(bare, with_levers=False)
+
+
+def test_who_was_hit_comes_with_ratio_interval_and_n() -> None:
+    """And with how many kinds were tested, found or not."""
+    said = words.hits(told())
+    assert "replica <b>r2</b>" in said
+    assert "<b>4.1×</b>" in said
+    assert "3.3× to 5.0×" in said
+    assert "1,204" in said
+    assert "32 kinds of request were tested" in said
+    assert "Nobody beyond chance; 32 kinds" in words.hits(told(dimensions=[]))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value", "shown"),
+    [
+        ("prompt_tokens", "≥ 16384", "prompt of <b>≥ 16384</b> tokens"),
+        ("tenant & output_tokens", "acme & 64–255", "tenant <b>acme</b> · answer of <b>64–255</b>"),
+        ("tenant & replica", "a & b & r1", "tenant &amp; replica <b>a &amp; b &amp; r1</b>"),
+    ],
+)
+def test_a_kind_of_request_is_told_in_words(dimension: str, value: str, shown: str) -> None:
+    """Sizes as sizes; a name with an ampersand is never taken for two."""
+    hit = RiskRatio(dimension, value, 2.0, 1.5, 2.5, 10)
+    assert shown in words.hits(told(dimensions=[hit]))
+
+
+def test_hostile_names_are_text_and_short() -> None:
+    """In the cause, the levers, the evidence, the kinds and the doubts."""
+    cause = replace(
+        told().causes[0],
+        evidence=[Evidence(f"requests/s of {HOSTILE}", 1.0, 2.0)],
+        levers=[Lever(f"limit {HOSTILE}", HOSTILE)],
+        where={"tenant": HOSTILE},
+    )
+    one = told(
+        causes=[cause],
+        dimensions=[RiskRatio("tenant", HOSTILE, 2.0, 1.5, 2.5, 10)],
+        contradictions=[f"{HOSTILE} says that 3 waited."],
+    )
+    for said in (
+        words.reason(one),
+        words.evidence(cause, with_levers=True),
+        words.hits(one),
+        words.doubts(one),
+    ):
+        assert "<img" not in said
+        assert "\u202e" not in said
+        assert len(said) < 2_500

@@ -1,0 +1,65 @@
+"""How a promise was kept, step by step."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from alerts.burnrate import Counts
+from alerts.counting import keep_tally
+from alerts.objectives import Goodput
+from alerts.openslo import inspect_texts
+from store.database import open_database
+from store.queries import Window
+from ui.kit import colours
+from ui.views.overview.words import EXAMPLE
+from ui.views.slos import compliance
+from ui.views.slos.compliance import Step
+
+NS = 10**9
+(CHAT,) = inspect_texts({"chat.yaml": EXAMPLE}).spec.objectives
+MIDNIGHT_S = int(datetime(2026, 3, 29, tzinfo=UTC).timestamp())
+
+
+def test_days_are_the_readers_and_kept_counts_change_nothing(
+    database: Callable[..., str], one_request: Any
+) -> None:
+    """The day on which clocks go forward has 23 hours."""
+    rows = [
+        one_request(
+            n,
+            received_unix_ns=(MIDNIGHT_S + (n - 24) * 3_600) * NS,
+            ttft_s=0.1 if n % 4 else 2.0,
+            decode_s=0.1,
+            streamed=True,
+        )
+        for n in range(72)
+    ]
+    engine = open_database(database(rows))
+    assert isinstance(CHAT.indicator, Goodput)
+    at_s = MIDNIGHT_S + 48 * 3_600
+    berlin = ZoneInfo("Europe/Berlin")
+    anew = compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "day")
+    assert [(each.to_unix_s - each.from_unix_s) // 3_600 for each in anew] == [24, 23, 24, 24]
+    assert [each.counts.events for each in anew] == [23, 23, 24, 2]
+    assert sum(each.counts.bad for each in anew) == 18
+    keep_tally(engine, CHAT.indicator, at_s - 3_600)
+    assert compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "day") == anew
+    hours = compliance.read(engine, CHAT, CHAT.indicator, at_s, ZoneInfo("Asia/Kolkata"), "hour")
+    assert sum(each.counts.events for each in hours) == 72
+    engine.dispose()
+
+
+def test_a_step_below_the_target_is_marked_and_counted() -> None:
+    """With another sign, not by its colour alone."""
+    steps = [
+        Step(MIDNIGHT_S, MIDNIGHT_S + 86_400, Counts(1, 1_000)),
+        Step(MIDNIGHT_S + 86_400, MIDNIGHT_S + 2 * 86_400, Counts(50, 1_000)),
+    ]
+    told = compliance.sentence(steps, CHAT, "day")
+    assert told == "Kept on 1 of 2 days with 2,000 requests; 99 % is promised."
+    shown = Window(MIDNIGHT_S * NS, (MIDNIGHT_S + 2 * 86_400) * NS)
+    figure = compliance.figure(steps, CHAT, shown, UTC, colours.LIGHT)
+    assert list(figure.data[0].marker.symbol) == ["circle", "x"]
+    assert figure.data[0].customdata[1] == "95 % of 1,000 requests"
+    assert "Nothing was counted yet" in compliance.sentence([], CHAT, "day")

@@ -1,0 +1,194 @@
+"""The page "What is being promised?" as Streamlit runs it, without a browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import open_database
+from tests.ui.opening import Open, markup
+from ui.serving.launch import OBJECTIVES_KEY
+from ui.views.overview.words import EXAMPLE
+
+Database = Callable[..., str]
+START_S = 1_763_600_000
+RANGE = {"page": "slos", "from": str(START_S), "to": str(START_S + 1200)}
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file of one's own, in force."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(EXAMPLE)
+    monkeypatch.setenv(OBJECTIVES_KEY, str(file))
+    return file
+
+
+def test_objectives_are_shown_as_they_are_with_their_history(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """Which requests, what is good, target, period, budget; day by day, hour by hour."""
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    assert not test.exception
+    said = markup(test)
+    assert test.title[0].value == "What is being promised?"
+    assert "streamed == true" in said
+    assert "ttft_s &lt;= 0.5 and tpot_s &lt;= 0.05" in said
+    assert "99 % over 30d" in said
+    assert "1 % of the requests" in said
+    assert "mine.yaml" in said
+    assert "Kept on 0 of 1 day with 799 requests" in said
+    assert len(test.get("plotly_chart")) == 1
+    test.segmented_control("by").set_value("hour").run()
+    assert not test.exception
+    assert "by" in test.query_params
+    assert "of 2 hours with 799 requests" in markup(test)
+
+
+@pytest.mark.parametrize("key", ["slos", "overview"])
+def test_an_objective_that_counts_no_request_says_why_and_what_to_do(
+    page: Open, database: Database, one_request: Any, mine: Path, key: str
+) -> None:
+    """Of vLLM's native spans, which do not say whether an answer was streamed."""
+    rows = [one_request(n, streamed=None) for n in range(200)]
+    start_s = rows[0].received_unix_ns // 10**9
+    asked = {"page": key, "from": str(start_s), "to": str(start_s + 1_200)}
+    said = markup(page(database(rows), **asked))
+    assert "<span class='state near'>blind</span>" in said
+    assert "No request matches its <code>where</code>" in said
+    assert "install the instrumentation" in said
+    seen = [one_request(n, streamed=True) for n in range(200)]
+    assert "blind" not in markup(page(database(seen), **asked))
+
+
+@pytest.mark.parametrize("key", ["slos", "overview"])
+def test_an_objective_with_groups_is_blind_as_a_whole(
+    page: Open, database: Database, one_request: Any, mine: Path, key: str
+) -> None:
+    """Each group lacks too few values to say so by itself; it is said once."""
+    mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
+    rows = [one_request(n, tenant=f"t{n % 40}", ttft_s=None, decode_s=None) for n in range(120)]
+    start_s = rows[0].received_unix_ns // 10**9
+    said = markup(
+        page(database(rows), page=key, **{"from": str(start_s), "to": str(start_s + 900)})
+    )
+    assert said.count("All groups together: blind in the last hour") == 1
+    if key == "overview":
+        assert "requests come in, but chat does not count them" in said
+
+
+def test_a_mistake_is_told_with_its_line_its_key_and_what_is_allowed(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """Each as `tailspan slo check` tells it; a change with mistakes means nothing yet."""
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    assert "<b>Nothing wrong:</b> 1 objective." in markup(test)
+    wrong = EXAMPLE.replace("0.99", "99").replace("ttft_s", "ttft")
+    test.text_area(f"yaml_{mine}").set_value(wrong).run()
+    assert not test.exception
+    said = markup(test)
+    assert "1 mistake" in said
+    assert "mine.yaml:11" in said
+    assert "spec.indicator.spec.ratioMetric.good.metricSource.spec.good" in said
+    assert "&#x27;ttft&#x27;" in said
+    assert "allowed" in said
+    assert "would have meant" not in said
+    test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.99", "0.5")).run()
+    assert "<b>Nothing wrong:</b> 1 objective." in markup(test)
+
+
+def test_a_change_says_what_it_would_have_meant_and_writes_nothing(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """Now and then, over the requests in view; and how to put it in force."""
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    test.text_area(f"yaml_{mine}").set_value(EXAMPLE.replace("0.5 and", "3 and")).run()
+    assert not test.exception
+    said = markup(test)
+    assert "<b>chat</b>: now <b>50 %</b> good of 799 requests (99 % promised)" in said
+    assert "then <b>100 %</b> good of 799 requests" in said
+    assert any("tailspan up --objectives mine.yaml" in each.value for each in test.code)
+    assert mine.read_text() == EXAMPLE
+    test.button("take_back").click().run()
+    assert not test.exception
+    assert "would have meant" not in markup(test)
+
+
+def test_words_around_a_promise_change_nothing(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """And a promise that is taken away, or new, is named."""
+    test = page(database(incident(START_S * 10**9)), **RANGE)
+    area = test.text_area(f"yaml_{mine}")
+    area.set_value(EXAMPLE.replace("service: chat", "service: other")).run()
+    assert "It promises the same as before." in markup(test)
+    area.set_value(EXAMPLE.replace("{name: chat}", "{name: talk}")).run()
+    assert not test.exception
+    assert "<b>chat</b> would be gone" in markup(test)
+    assert "<b>talk</b> is new" in markup(test)
+
+
+@pytest.mark.parametrize("text", ["", "x" * 300_000, "\u202e: <script>"])
+def test_any_text_is_judged_harmlessly(
+    page: Open, database: Database, one_request: Any, mine: Path, text: str
+) -> None:
+    """Nothing that is written there is run or raises."""
+    one = one_request(1, received_unix_ns=(START_S + 100) * 10**9)
+    test = page(database([one]), **RANGE)
+    test.text_area(f"yaml_{mine}").set_value(text).run()
+    assert not test.exception
+    assert "mistake" in markup(test)
+    assert "<script" not in markup(test)
+
+
+def test_without_any_data_the_promises_are_shown(page: Open, database: Database) -> None:
+    """They are there before the first request is."""
+    test = page(database(), page="slos")
+    assert not test.exception
+    assert "alerts/objectives/chat.yaml" in markup(test)
+    assert "Nothing was counted yet" in markup(test)
+
+
+def test_a_store_that_goes_away_is_a_sentence(
+    page: Open, database: Database, incident: Any
+) -> None:
+    """The page was open when its tables went."""
+    url = database(incident(START_S * 10**9, number=20))
+    test = page(url, **RANGE)
+    engine = open_database(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE requests")
+    engine.dispose()
+    test.segmented_control("range").set_value("1h").run()
+    assert not test.exception
+    assert "cannot be read" in markup(test)
+
+
+@pytest.mark.parametrize("which", ["slos", "overview"])
+def test_each_group_has_its_own_budget(
+    page: Open, database: Database, one_request: Any, mine: Path, which: str
+) -> None:
+    """The group that is slow comes first; a name that a client made up is text."""
+    mine.write_text(EXAMPLE.replace("where: streamed == true", "where: all, by: [tenant]"))
+    rows = [
+        one_request(
+            at,
+            received_unix_ns=(START_S + at) * 10**9,
+            tenant="<b>slow</b>" if at % 10 == 0 else f"t{at % 10}",
+            ttft_s=9.0 if at % 10 == 0 else 0.1,
+        )
+        for at in range(1, 1000)
+    ]
+    test = page(database(rows), **{**RANGE, "page": which})
+    assert not test.exception
+    said = markup(test)
+    assert "<b>slow" not in said
+    slow = "&lt;b&gt;slow&lt;/b&gt;"
+    assert slow in said
+    if which == "slos":
+        assert "a budget for each" in said
+        assert said.index(slow) < said.index("<td>t5</td>")
+        assert "999 requests" in said
+    else:
+        assert "chat has 5 more groups" in said

@@ -1,0 +1,306 @@
+"""The reader's controls. The view is the one truth; widgets show it, their callbacks change it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from typing import Final
+
+import streamlit as st
+
+from store.queries import Window
+from telemetry.requests import Outcome
+from ui.frame import view as views
+from ui.frame.pages import BY_KEY, Page
+from ui.frame.view import DECIDERS, LABELS, RANGES_S, SECOND_NS, View
+from ui.kit import wording
+from ui.kit.terms import LATENCY_NAMES, TERMS
+
+CUSTOM: Final = "custom"
+BEFORE: Final = "against the time before"
+CHOSEN: Final = "against …"
+DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
+EVERYTHING: Final = ""
+"""The choice of a filter that filters nothing; no label is the empty string."""
+
+
+def current() -> View:
+    """Return the view of this session; read from the page's address when the session is new."""
+    if "view" not in st.session_state:
+        _read_address()
+    kept: View = st.session_state["view"]
+    return kept
+
+
+def follow_address() -> None:
+    """Read the page's address again where the browser has changed it: Back and Forward."""
+    if dict(st.query_params) != st.session_state.get("address"):
+        _read_address()
+
+
+def open_incident(view: View) -> None:
+    """Take the view of the incident that the address names, and write it to the address.
+
+    Back leads to the address that named it. That shows the same view then, and is left as it is,
+    or Back would lead no further.
+    """
+    named = dict(st.query_params)
+    change(view)
+    st.session_state["incident"] = (named, view)
+
+
+def _read_address() -> None:
+    address = dict(st.query_params)
+    named, shown = st.session_state.get("incident", (None, None))
+    view, notices = (shown, []) if named == address else views.parse(address)
+    st.session_state["view"] = view
+    st.session_state["notices"] = notices
+    st.session_state["address"] = address
+
+
+def change(view: View) -> None:
+    """Take a new view, and write it to the page's address."""
+    st.session_state["view"] = view
+    st.session_state["notices"] = []
+    write_address(view)
+
+
+def write_address(view: View) -> None:
+    """Make the page's address a link to this view."""
+    address, written = dict(st.query_params), views.parameters(view)
+    if st.session_state.get("incident") == (address, view):
+        written = address
+    if address != written:
+        st.query_params.from_dict(written)
+    st.session_state["address"] = written
+
+
+def navigation(page: Page) -> None:
+    """The way from page to page, which keeps range and filters."""
+    st.session_state["page"] = page.key
+    st.segmented_control(
+        "Page",
+        list(BY_KEY),
+        key="page",
+        required=True,
+        format_func=lambda key: BY_KEY[key].name,
+        label_visibility="collapsed",
+        on_change=_page_chosen,
+    )
+
+
+def bar(
+    page: Page,
+    view: View,
+    now_unix_ns: int,
+    zone: tzinfo,
+    values: Callable[[str], list[str]],
+) -> None:
+    """One row of controls: range, latency, filters, pause.
+
+    Args:
+        page: where the row stands; it says which controls it has a use for.
+        view: what is shown.
+        now_unix_ns: where the range ends while it follows the clock.
+        zone: the reader's time zone.
+        values: the values of a label to choose from.
+    """
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.session_state["range"] = view.last or CUSTOM
+        st.segmented_control(
+            "Time range",
+            [*RANGES_S, CUSTOM],
+            key="range",
+            required=True,
+            label_visibility="collapsed",
+            on_change=_range_chosen,
+        )
+        if page.by_latency:
+            _latency(view)
+        if page.compares:
+            _comparison(view)
+            _decider(view)
+        if page.filters:
+            _filters(view, values)
+        if view.last is not None:
+            st.button(
+                "Pause" if view.live else "Resume",
+                icon=":material/pause:" if view.live else ":material/play_arrow:",
+                key="pause",
+                on_click=_pause_pressed,
+            )
+    if view.last is None:
+        _custom_range("custom", view.window(now_unix_ns), zone, _custom_chosen)
+    if page.compares and view.baseline is not None:
+        _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
+
+
+def _latency(view: View) -> None:
+    st.session_state["latency"] = view.latency
+    st.selectbox(
+        "Latency",
+        list(LATENCY_NAMES),
+        key="latency",
+        format_func=LATENCY_NAMES.__getitem__,
+        label_visibility="collapsed",
+        width=125,
+        on_change=_latency_chosen,
+    )
+
+
+def _comparison(view: View) -> None:
+    st.session_state["comparison"] = BEFORE if view.baseline is None else CHOSEN
+    st.selectbox(
+        "Compared with",
+        [BEFORE, CHOSEN],
+        key="comparison",
+        label_visibility="collapsed",
+        width=205,
+        on_change=_comparison_chosen,
+    )
+
+
+def _decider(view: View) -> None:
+    st.session_state["decide"] = view.decide
+    st.selectbox(
+        "Whether there is an incident",
+        list(DECIDERS),
+        key="decide",
+        format_func=DECIDED_BY.__getitem__,
+        label_visibility="collapsed",
+        width=150,
+        on_change=_decider_chosen,
+    )
+
+
+def _filters(view: View, values: Callable[[str], list[str]]) -> None:
+    label = f"Filters · {len(view.equals)}" if view.equals else "Filters"
+    with st.popover(label, icon=":material/filter_alt:"):
+        for name in LABELS:
+            known = list(Outcome) if name == "outcome" else values(name)
+            chosen = view.equals.get(name, EVERYTHING)
+            options = [EVERYTHING, *known]
+            if chosen not in options:
+                options.append(chosen)
+            st.session_state[f"filter_{name}"] = chosen
+            st.selectbox(
+                name.capitalize(),
+                options,
+                key=f"filter_{name}",
+                format_func=_shown_option,
+                help=TERMS.get(name),
+                on_change=_filter_chosen,
+                args=(name,),
+            )
+
+
+def _shown_option(value: str) -> str:
+    return "all" if value == EVERYTHING else wording.plain(value, 60)
+
+
+def _custom_range(
+    key: str,
+    window: Window,
+    zone: tzinfo,
+    on_change: Callable[[tzinfo], None],
+    *labels: str,
+) -> None:
+    ends = (("from", window.from_unix_ns), ("to", window.to_unix_ns))
+    with st.container(horizontal=True, gap="small"):
+        for (name, at), label in zip(ends, labels or ("From", "To"), strict=True):
+            st.session_state[f"{key}_{name}"] = _shown_minute(at, zone)
+            st.datetime_input(
+                label,
+                key=f"{key}_{name}",
+                step=60,
+                width=230,
+                on_change=on_change,
+                args=(zone,),
+            )
+
+
+def _page_chosen() -> None:
+    if (chosen := st.session_state["page"]) in BY_KEY:
+        change(replace(current(), page=chosen))
+
+
+def _comparison_chosen() -> None:
+    view = current()
+    if st.session_state["comparison"] == BEFORE:
+        change(replace(view, baseline=None))
+        return
+    window = view.window(st.session_state["now_unix_ns"])
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    start = max(0, window.from_unix_ns - length_ns)
+    if start < window.from_unix_ns:
+        change(replace(view, baseline=Window(start, window.from_unix_ns)))
+
+
+def _decider_chosen() -> None:
+    change(replace(current(), decide=st.session_state["decide"]))
+
+
+def _range_chosen() -> None:
+    view, chosen = current(), st.session_state["range"]
+    if chosen == CUSTOM:
+        window = view.window(st.session_state["now_unix_ns"])
+        from_s, to_s = window.from_unix_ns // SECOND_NS, window.to_unix_ns // SECOND_NS
+        change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
+    elif chosen in RANGES_S:
+        change(view.following(chosen))
+
+
+def _latency_chosen() -> None:
+    change(replace(current(), latency=st.session_state["latency"]))
+
+
+def _filter_chosen(name: str) -> None:
+    view, chosen = current(), st.session_state[f"filter_{name}"]
+    equals = {label: value for label, value in view.equals.items() if label != name}
+    if chosen:
+        equals[name] = chosen
+    change(replace(view, equals=equals))
+
+
+def _pause_pressed() -> None:
+    view = current()
+    if view.live:
+        change(view.paused_at(st.session_state["now_unix_ns"]))
+    elif view.last is not None:
+        change(view.following(view.last))
+
+
+def _custom_chosen(zone: tzinfo) -> None:
+    view = current()
+    shown = view.window(st.session_state["now_unix_ns"])
+    if (chosen := _chosen_window("custom", shown, zone)) is not None:
+        change(view.between(chosen.from_unix_ns, chosen.to_unix_ns))
+
+
+def _baseline_chosen(zone: tzinfo) -> None:
+    view = current()
+    if view.baseline is not None:
+        chosen = _chosen_window("baseline", view.baseline, zone)
+        if chosen is not None:
+            change(replace(view, baseline=chosen))
+
+
+def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
+    ends = []
+    for name, at in (("from", shown.from_unix_ns), ("to", shown.to_unix_ns)):
+        chosen = st.session_state[f"{key}_{name}"]
+        if chosen is None:
+            return None
+        # The end that was left alone keeps the seconds that the widget does not show.
+        kept = chosen == _shown_minute(at, zone)
+        ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
+    if 0 <= ends[0] < ends[1]:
+        return Window(*ends)
+    st.session_state["notices"] = ["A time range must end after it begins: kept as it was."]
+    return None
+
+
+def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
+    """An instant as the widget holds it, in whole minutes; given more, it would lose the rest
+    by itself, and that would pass for the reader's choice."""
+    at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
+    return at.replace(tzinfo=None, second=0)

@@ -1,0 +1,87 @@
+"""What an address that names an incident shows: the question of `tailspan explain --incident`.
+
+The range, the baseline, the filters and the latency are read once, when the address is opened.
+Then they are written to the address, so that a copy of it shows the same to another reader.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from alerts.places import expanded
+from analysis.incident import incident_at, read_questions, split_incident_name
+from store.alerting.incidents import IncidentRow, read_incidents
+from store.queries import Window
+from ui.frame.instants import instant_unix_ns
+from ui.frame.view import SECOND_NS, View
+from ui.kit.wording import plain
+
+
+class Found(NamedTuple):
+    """The view of an incident; `row` is None, with the reason, if there is none."""
+
+    view: View
+    row: IncidentRow | None = None
+    notice: str | None = None
+
+
+def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int) -> Found:
+    """Return the view of the incident that a view names.
+
+    Args:
+        engine: from `open_database`.
+        view: one that `names_incident`.
+        objectives: those in force.
+        now_unix_ns: the end of the range while the incident goes on.
+    """
+    assert view.incident is not None
+    name, at_s, whole = _parts(view.incident)
+    found = expanded(engine, objectives)
+    objective = next((each for each in found if each.name == name), None)
+    if objective is None or not whole:
+        known = ", ".join(each.name for each in objectives) or "none"
+        return _none(view, f"it takes SLO or SLO@TIME, with one of these SLOs: {known}")
+    row = incident_at(read_incidents(engine, name), at_s)
+    if row is None:
+        return _none(view, f"SLO {name} has no such incident")
+    asked = read_questions(engine, objective, row, now_unix_ns // SECOND_NS)
+    window, baseline = (
+        Window(each.from_unix_ns, each.to_unix_ns) for each in (asked.window, asked.baseline)
+    )
+    shown = replace(
+        view.between(window.from_unix_ns, window.to_unix_ns),
+        incident=f"{name}@{row.fired_unix_s}",
+        equals={label: value for label, value in asked.equals.items() if value is not None},
+        baseline=baseline,
+        page="root-cause" if asked.metrics else "overview",
+    )
+    if asked.metrics:
+        shown = replace(shown, latency=f"{asked.metrics[0].value}_s")
+    return Found(shown, row)
+
+
+def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
+    """Return the incident that a view names among those of its range; without a name, the first."""
+    name, at_s, _ = _parts(view.incident or "")
+    its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
+    return incident_at(its, at_s) or next(iter(incidents), None)
+
+
+def _parts(incident: str) -> tuple[str, int | None, bool]:
+    """Return the SLO, the instant in unix seconds if there is one, and whether it can be read."""
+    name, instant = split_incident_name(incident)
+    at_ns = None if instant is None else instant_unix_ns(instant)
+    whole = instant is None or at_ns is not None
+    return name, None if at_ns is None else at_ns // SECOND_NS, whole
+
+
+def _none(view: View, why: str) -> Found:
+    shown = View(page=view.page)
+    return Found(
+        shown,
+        notice=f"The address's incident is “{plain(view.incident or '')}”; {why}:"
+        f" showing the last {shown.last}.",
+    )

@@ -1,0 +1,76 @@
+"""What the page says when there is nothing to draw, and the way out of there."""
+
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from store.queries import Window
+from ui.frame import controls
+from ui.frame.view import SECOND_NS, View
+from ui.kit import store_reads, wording
+
+CONNECT: Final = """\
+pip install ./instrumentation   # in the folder of Tailspan
+export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
+vllm serve MODEL"""
+
+FIRST_REQUEST: Final = """\
+curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
+  -d '{"model": "MODEL", "prompt": "Hello", "max_tokens": 32}'"""
+
+SIMULATE: Final = "make run"
+
+
+def no_server() -> None:
+    """Nothing has ever been received: how to connect a server, or try without one."""
+    st.html("<p class='headline'><b>No server has reported yet.</b></p>")
+    st.markdown(
+        "Install the instrumentation **beside vLLM**, say where Tailspan listens (`HOST` is "
+        "this machine, as the server sees it), and start vLLM as always:"
+    )
+    st.code(CONNECT, language="bash")
+    st.markdown("Then send it a first request; it shows up here within seconds:")
+    st.code(FIRST_REQUEST, language="bash")
+    st.markdown("Or look around first, with a simulated fleet and an incident under way:")
+    st.code(SIMULATE, language="bash")
+
+
+def nothing_in_view(engine: Engine, window: Window, view: View, zone: tzinfo) -> None:
+    """There is data, but none in this range under these filters."""
+    equals = view.equals
+    newest_match_unix_ns = store_reads.newest_match(engine, equals)
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    came = (
+        f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
+        f"{wording.clock(window.to_unix_ns, zone, date=True)}"
+    )
+    if newest_match_unix_ns is None:
+        what = "No request has ever matched these filters." if equals else "No request yet."
+        st.html(f"<p class='headline'>{what}</p>")
+    else:
+        matching = " that match the filters" if equals else ""
+        newest = wording.clock(newest_match_unix_ns, zone, date=True)
+        st.html(
+            f"<p class='headline'>No requests{matching} {came}. "
+            f"The latest was received at <b>{newest}</b>.</p>"
+        )
+    with st.container(horizontal=True):
+        if newest_match_unix_ns is not None:
+            end = newest_match_unix_ns + SECOND_NS
+            if st.button("Show the range that ends there", key="show_range", type="primary"):
+                controls.change(view.between(max(0, end - length_ns), end))
+                st.rerun()  # the whole page: the controls show the range too
+        if equals and st.button("Clear the filters", key="clear_filters"):
+            controls.change(replace(view, equals={}))
+            st.rerun()
+
+
+def unreadable(reason: str) -> None:
+    """The store cannot be read: a sentence, and the page keeps trying."""
+    st.html(
+        "<p class='headline'>The store cannot be read just now; this page keeps trying.</p>"
+        f"<p class='note'>{wording.for_html(reason, 600)}</p>"
+    )

@@ -1,0 +1,170 @@
+"""Series as Plotly figures. Pure: nothing here knows Streamlit.
+
+All charts over time share one axis: the same range, the same margins, so that an instant
+lies at the same place in each of them.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+
+from store.queries import Window
+from ui.kit import colours, wording
+from ui.kit.columns import FloatArray, IntArray
+from ui.kit.percentiles import Percentiles
+from ui.kit.time_bins import Bins
+
+CONFIG: Final = {
+    "displayModeBar": "hover", "displaylogo": False, "modeBarButtons": [["toImage"]],
+    "scrollZoom": False, "doubleClick": False,
+}  # fmt: skip
+"""Of Plotly's own buttons the one that makes a picture is left."""
+MARGIN: Final = {"l": 68, "r": 10, "t": 30, "b": 36, "pad": 4}
+LEGEND: Final = {
+    "orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom",
+    "traceorder": "normal", "itemclick": False, "itemdoubleclick": False, "font": {"size": 12},
+}  # fmt: skip
+
+
+def local(at_unix_ns: Sequence[int] | IntArray, zone: tzinfo) -> list[datetime]:
+    """Instants as the reader's wall clock; Plotly draws times as they are given."""
+    return [datetime.fromtimestamp(int(at) / 1e9, zone).replace(tzinfo=None) for at in at_unix_ns]
+
+
+def percentiles(
+    found: Percentiles,
+    bins: Bins,
+    window: Window,
+    zone: tzinfo,
+    ink: colours.Ink,
+    name: str,
+    around_s: Sequence[float] = (),
+) -> go.Figure:
+    """P50, P95 and P99 over time on a logarithmic axis, which reaches `around_s` too."""
+    figure = go.Figure()
+    at = local(bins.middles_unix_ns, zone)
+    styles: dict[str, dict[str, Any]] = {
+        "p50": {"color": ink.weak, "width": 1.5, "dash": "dot"},
+        "p95": {"color": ink.middle, "width": 1.5},
+        "p99": {"color": ink.strong, "width": 2.5},
+    }
+    for key, style in styles.items():
+        series = found.series[key]
+        # Zero has no place on a logarithmic axis; a latency of 0 is below what is drawn.
+        drawn = np.where(series.value_s > 0, series.value_s, np.nan)
+        # A bin between two gaps has no line to be seen by. Only where there is one: a browser
+        # draws each marker by itself, those of no size, too.
+        lone = _lone(drawn)
+        seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
+        figure.add_trace(
+            go.Scatter(
+                x=at,
+                y=values_of(drawn),
+                name=key.upper(),
+                mode="lines+markers" if lone.any() else "lines",
+                line=style,
+                marker=seen if lone.any() else None,
+                connectgaps=False,
+                customdata=_told(series.value_s, series.low_s, series.high_s),
+                hovertemplate="%{customdata}<extra>" + key.upper() + "</extra>",
+            )
+        )
+    drawn_s = [each.value_s for each in found.series.values()]
+    smallest, largest = _positive_range([*drawn_s, np.array(around_s, dtype=np.float64)])
+    figure.add_trace(
+        go.Scatter(
+            x=at,
+            y=[smallest if count else None for count in found.requests.tolist()],
+            mode="lines",
+            line={"width": 0},
+            showlegend=False,
+            customdata=[wording.counted(count, "request") for count in found.requests.tolist()],
+            hovertemplate="%{customdata}<extra>n</extra>",
+        )
+    )
+    ticks = log_ticks(smallest, largest)
+    figure.update_yaxes(
+        type="log",
+        range=[math.log10(ticks[0]) - 0.05, math.log10(ticks[-1]) + 0.05],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": f"{name}, log scale", "standoff": 6},
+    )
+    return over_time(figure, window, zone, height=270)
+
+
+def log_ticks(smallest: float, largest: float) -> list[float]:
+    """Round values around a range: every decade, and 3s between them where there is room."""
+    low, high = math.floor(math.log10(smallest)), math.ceil(math.log10(largest))
+    steps = (1, 3) if high - low <= 3 else (1,)
+    every = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    first = max((i for i, tick in enumerate(every) if tick <= smallest), default=0)
+    last = min((i for i, tick in enumerate(every) if tick >= largest), default=len(every) - 1)
+    return every[first : max(last, first + 1) + 1]
+
+
+def linear_ticks(largest: float) -> list[float]:
+    """About four round values from 0."""
+    if not largest > 0:
+        return [0.0, 1.0]
+    rough = largest / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
+    return [step * number for number in range(int(largest / step + 1e-9) + 1)]
+
+
+def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> go.Figure:
+    """The axis that all charts over time share."""
+    figure.update_xaxes(
+        range=local([window.from_unix_ns, window.to_unix_ns], zone),
+        type="date",
+        fixedrange=True,
+        showgrid=False,
+        nticks=7,
+        tickformatstops=[
+            {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+            {"dtickrange": [60_000, 86_400_000], "value": "%H:%M\n%b %-d"},
+            {"dtickrange": [86_400_000, None], "value": "%b %-d\n%Y"},
+        ],
+    )
+    figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
+    figure.update_layout(
+        height=height,
+        margin=MARGIN,
+        legend={**LEGEND, **figure.layout.legend.to_plotly_json()},
+        hovermode="x unified",
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        uirevision="kept",
+    )
+    return figure
+
+
+def values_of(values: FloatArray) -> list[float | None]:
+    """NaN becomes a gap by name, so that no chart depends on how NaN is written in JSON."""
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _told(values: FloatArray, low: FloatArray, high: FloatArray) -> list[str]:
+    return [
+        f"{wording.seconds(value)} [{wording.seconds(bottom)} to {wording.seconds(top)}]"
+        for value, bottom, top in zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def _lone(values: FloatArray) -> Any:
+    gap = np.concatenate([[True], np.isnan(values), [True]])
+    return gap[:-2] & ~gap[1:-1] & gap[2:]
+
+
+def _positive_range(arrays: Sequence[FloatArray]) -> tuple[float, float]:
+    joined = np.concatenate(arrays)
+    positive = joined[joined > 0]
+    if not positive.size:
+        return 0.01, 1.0
+    return float(positive.min()), float(positive.max())

@@ -1,0 +1,49 @@
+"""What the requests in view rest on, where it is less than the instrumentation tells.
+
+Pure. A page that shows an engine's own spans beside ours must say what they cannot know.
+"""
+
+from collections import Counter
+
+import pyarrow as pa
+
+from telemetry.requests import Source
+from ui.kit import wording
+from ui.kit.columns import texts
+
+LESS = {
+    Source.NATIVE: (
+        "told by the engine's own spans: no time before its queue or after its last token, and"
+        " no request that was aborted or refused"
+    ),
+    Source.CLIENT: "told by clients alone: the network is in their times, and no phase is known",
+}
+
+SCRAPED = (
+    "known by /metrics alone. That tells of engines, not of single requests: there is no latency"
+    " to show, which does not mean that there were no requests. Install the instrumentation"
+    " beside vLLM, or start it with --otlp-traces-endpoint."
+)
+
+
+def note(table: pa.Table) -> str | None:
+    """A sentence on the requests that were not told by the instrumentation; None without any.
+
+    Args:
+        table: with `source`.
+    """
+    number = Counter(texts(table, "source"))
+    told = [
+        f"{wording.counted(number[source.value], 'request')} {less}"
+        for source, less in LESS.items()
+        if number[source.value]
+    ]
+    return ". ".join(told) + "." if told else None
+
+
+def scraped(replicas: int) -> str | None:
+    """A sentence where there are engines and no requests; None where nothing was scraped."""
+    if not replicas:
+        return None
+    verb = "is" if replicas == 1 else "are"
+    return f"{wording.counted(replicas, 'server')} {verb} {SCRAPED}"

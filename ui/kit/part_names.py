@@ -1,0 +1,41 @@
+"""The parts of a latency: how pages name, colour and explain each. Pure."""
+
+from typing import Final
+
+from ui.kit import colours
+
+_PHASES: Final = {
+    "frontend": ("frontend", colours.FRONTEND, "parsing, chat template, tokenising"),
+    "handoff": (
+        "frontend: next step",
+        colours.FRONTEND,
+        "handed over, until the engine looks at what came, between two steps",
+    ),
+    "queue_seats": ("queue: no place", colours.QUEUE, "waiting for a place in the batch"),
+    "queue_kv": ("queue: no blocks", colours.QUEUE, "waiting for blocks of the KV cache"),
+    "queue_budget": ("queue: step is full", colours.QUEUE, "the step's tokens were spent"),
+    "queue_held": ("queue: held back", colours.QUEUE, "its adapter, cache or grammar was missing"),
+    "queue_step": ("queue: next step", colours.QUEUE, "waiting for the step under way to end"),
+    "queue_unsplit": ("queue", colours.QUEUE, "waiting; the source does not tell for what"),
+    "delivery": ("delivery", colours.DELIVERY, "from the last token to the last byte"),
+    "unsplit": ("not split", colours.UNACCOUNTED, "the source does not tell of its parts"),
+}
+
+_INSIDE: Final = {
+    "own": ("own work", None, "what the request would have taken alone"),
+    "others_prefill": ("others’ prompts", colours.OTHERS, "others’ prompts in the same steps"),
+    "others_decode": ("others’ tokens", colours.OTHERS, "others’ answers in the same steps"),
+    "preempted": ("evicted", colours.PREEMPTED, "evicted for want of memory, computed again"),
+    "stall": ("stall", colours.STALL, "step time that no scheduled work explains"),
+    "unsplit": ("not split", None, "the source does not tell of its parts"),
+}
+
+
+def part_name(part: str) -> tuple[str, str, str]:
+    """A part's name, its phase's colour, and what it means."""
+    if part in _PHASES:
+        return _PHASES[part]
+    phase, _, inside = part.partition("_")
+    name, colour, meaning = _INSIDE[inside]
+    own = {"prefill": colours.PREFILL, "decode": colours.DECODE}[phase]
+    return f"{phase}: {name}", colour or own, meaning

@@ -1,0 +1,117 @@
+"""Percentiles per time bin, each with the interval that its number of requests allows.
+
+Pure. Exact nearest ranks over the requests of a bin, never an average of percentiles. A
+bin whose interval would reach past its slowest request has none: a gap, not a guess.
+The definitions are those of telemetry.quantiles, here for all bins at once.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from telemetry.quantiles import Z_95, least_number, quantile, rank_interval
+from ui.kit.columns import FloatArray, IntArray
+from ui.kit.time_bins import Bins
+from ui.kit.wording import counted, span
+
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A percentile per bin and its 95 % interval; NaN where too few requests tell of it."""
+
+    quantile: float
+    value_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The percentiles of one latency over time."""
+
+    requests: IntArray
+    series: dict[str, Series]
+
+
+def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
+    """Rank from 1 of the percentile, and of the ends of its interval."""
+    # Rounded first: 0.07 · 100 is 7.000000000000001 in floats, whose ceiling is not 7.
+    centre = np.round(number * q, 9)
+    spread = Z_95 * np.sqrt(number * q * (1 - q))
+    rank = np.ceil(centre).astype(np.int64)
+    low = np.floor(centre - spread).astype(np.int64)
+    high = np.ceil(centre + spread).astype(np.int64)
+    return rank, low, high
+
+
+def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
+    """The percentiles of each bin.
+
+    Args:
+        values_s: (n,) latencies; NaN where a request has none, which is not counted.
+        index: (n,) bin of each request.
+        bins: how many bins there are.
+    """
+    told = ~np.isnan(values_s)
+    values, index = values_s[told], index[told]
+    order = np.lexsort((values, index))
+    ordered = values[order]
+    starts = np.searchsorted(index[order], np.arange(bins + 1))
+    number = np.diff(starts)
+    return Percentiles(
+        requests=number,
+        series={name: _series(ordered, starts[:-1], number, q) for name, q in QUANTILES.items()},
+    )
+
+
+def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -> Series:
+    rank, low, high = ranks_of(number, q)
+    enough = (low >= 1) & (high <= number) & (number > 0)
+
+    def at(ranks: IntArray) -> FloatArray:
+        picked = np.full(number.shape, math.nan)
+        picked[enough] = ordered[(starts + ranks - 1)[enough]]
+        return picked
+
+    return Series(q, value_s=at(rank), low_s=at(low), high_s=at(high))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One percentile of one set of requests; without an interval there were too few."""
+
+    requests: int
+    value_s: float | None
+    low_s: float | None
+    high_s: float | None
+
+
+def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
+    """The percentile of all values together."""
+    told = values_s[~np.isnan(values_s)]
+    wanted = QUANTILES[quantile_name]
+    interval = rank_interval(told, wanted)
+    if interval is None:
+        return Estimate(told.size, None, None, None)
+    return Estimate(told.size, quantile(told, wanted), *interval)
+
+
+def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
+    """Why the P99's line has gaps; None when it has none but those where nobody came."""
+    came = found.requests > 0
+    silent = came & np.isnan(found.series["p99"].value_s)
+    missing = int(silent.sum())
+    if not missing:
+        return None
+    which = "No bin" if missing == came.sum() else f"{missing} of {counted(int(came.sum()), 'bin')}"
+    verb = "has" if missing in (1, came.sum()) else "have"
+    without = "a P99" if missing == came.sum() else "no P99"
+    held = int(np.median(found.requests[silent]))
+    return (
+        f"{which} ({span(bins.width_s)} each) {verb} {without}: it takes {least_number(0.99)} "
+        f"requests, and there are about {held:,}. A longer range has wider bins."
+    )

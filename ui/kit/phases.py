@@ -1,0 +1,134 @@
+"""The layers of a request's time: they sum to its end-to-end time, request by request.
+
+Pure. Phases come one after the other. Where the step ledger told what prefill and decode
+were spent on, those two stand for the request's own work alone, and what others, preemption
+and stalls took are layers of their own; where it did not, they stand whole. What the phases
+leave unexplained is a layer too, never spread over the others.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS
+from ui.kit import colours
+from ui.kit.columns import FloatArray, IntArray, floats
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A part of a request's time: its key in terms.TERMS, its name and its colour."""
+
+    key: str
+    name: str
+    colour: str
+
+
+LAYERS: Final = (
+    Layer("frontend", "frontend", colours.FRONTEND),
+    Layer("queue", "queue", colours.QUEUE),
+    Layer("prefill", "prefill", colours.PREFILL),
+    Layer("decode", "decode", colours.DECODE),
+    Layer("preempted", "preempted", colours.PREEMPTED),
+    Layer("others", "others’ work", colours.OTHERS),
+    Layer("stall", "stall", colours.STALL),
+    Layer("delivery", "delivery", colours.DELIVERY),
+    Layer("unaccounted", "not split", colours.UNACCOUNTED),
+)
+"""In the order of a request's life, which is the order in which they are stacked."""
+
+KEYS: Final = tuple(layer.key for layer in LAYERS)
+COLUMNS: Final = (
+    "e2e_s",
+    "frontend_s",
+    "queue_s",
+    "prefill_s",
+    "decode_s",
+    "delivery_s",
+    *PREFILL_PARTS,
+    *DECODE_PARTS,
+)
+"""What `layers` reads."""
+
+Matrix = npt.NDArray[np.float64]
+
+
+def layers(table: pa.Table) -> Matrix:
+    """(requests, layers) seconds; each row sums to the row's e2e_s.
+
+    A phase that never began takes no time in a sum, and so counts 0 here.
+    """
+    seconds = {name: np.nan_to_num(floats(table, name)).clip(min=0) for name in COLUMNS}
+    taken = {
+        part: seconds[f"prefill_{part}"] + seconds[f"decode_{part}"]
+        for part in ("others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
+    }
+    own = {
+        phase: seconds[f"{phase}_s"]
+        - np.sum([seconds[name] for name in columns if name != f"{phase}_own_s"], axis=0)
+        for phase, columns in (("prefill", PREFILL_PARTS), ("decode", DECODE_PARTS))
+    }
+    known = [
+        seconds["frontend_s"],
+        seconds["queue_s"],
+        own["prefill"].clip(min=0),
+        own["decode"].clip(min=0),
+        taken["preempted_s"],
+        taken["others_prefill_s"] + taken["others_decode_s"],
+        taken["stall_s"],
+        seconds["delivery_s"],
+    ]
+    rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
+    rest[rest < 1e-6] = 0  # instants are told to the nanosecond, sums to a float's precision
+    return np.column_stack([*known, rest])
+
+
+def mean_per_bin(matrix: Matrix, index: IntArray, bins: int) -> tuple[Matrix, IntArray]:
+    """Mean seconds per request, (bins, layers), NaN rows where nobody came; and the counts."""
+    number = np.bincount(index, minlength=bins).astype(np.int64)
+    sums = np.column_stack(
+        [np.bincount(index, weights=column, minlength=bins) for column in matrix.T]
+    )
+    means: Matrix = np.full(sums.shape, np.nan)
+    np.divide(sums, number[:, None], out=means, where=number[:, None] > 0)
+    return means, number
+
+
+BEFORE_FIRST_TOKEN: Final = ("frontend", "queue", "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The layer that took most of a set of requests' time."""
+
+    layer: Layer
+    share: float
+    requests: int
+
+
+def largest_of_slowest(
+    table: pa.Table, matrix: Matrix, latency: str, keys: tuple[str, ...] = KEYS
+) -> Largest | None:
+    """What the slowest 1 % by a latency (at least one) spent most of their time in.
+
+    Args:
+        table: with the latency's column.
+        matrix: of `layers`.
+        latency: the column by which requests are slow.
+        keys: the layers the latency is made of.
+    """
+    values: FloatArray = floats(table, latency)
+    known = np.flatnonzero(~np.isnan(values))
+    if not known.size:
+        return None
+    tail_size = max(1, known.size // 100)
+    tail = known[np.argpartition(values[known], known.size - tail_size)[-tail_size:]]
+    columns = [KEYS.index(key) for key in keys]
+    sums = matrix[tail][:, columns].sum(axis=0)
+    if sums.sum() <= 0:
+        return None
+    top = int(sums.argmax())
+    return Largest(LAYERS[columns[top]], float(sums[top] / sums.sum()), tail_size)

@@ -1,0 +1,226 @@
+"""What a page shows of more requests than can be read one by one: rollups, and the slowest.
+
+Percentiles are then within 1 % of a latency that was measured, and the first and the last bin
+reach to whole minutes. The slowest requests are exact all the same: rollups know the slowest
+of each minute, so only the minutes that can hold one of them are looked at.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from store.queries import Window, request_table
+from store.rollups.buckets import Sums
+from store.rollups.queries import rollups
+from telemetry.requests import Outcome
+from ui.kit import phases
+from ui.kit.columns import FloatArray, IntArray
+from ui.kit.percentiles import QUANTILES, Estimate, Percentiles, Series, ranks_of
+from ui.kit.slowest import ROWS
+from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
+
+MOST_READ: Final = 100_000
+"""Requests that a page reads one by one: about a second's work."""
+
+_MOST_MINUTES: Final = 100
+"""Looked at for the slowest: where requests are gone, no minute has one to show."""
+
+_MINUTE_NS: Final = 60 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """A range's requests, added up."""
+
+    latency: str
+    """The one that `percentiles` are of, and `slowest` are the slowest by."""
+    requests: int
+    bins: Bins
+    percentiles: Percentiles
+    p99: Mapping[str, Estimate]
+    """The same of the whole range."""
+    means: phases.Matrix
+    """(bins, layers) mean seconds per request, NaN rows where nobody came."""
+    number: IntArray
+    """(bins,) requests."""
+    outcomes: Mapping[str, int]
+    simulated: bool
+    slowest: pa.Table
+
+
+def read_rolled(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str],
+    latency: str,
+    columns: Sequence[str],
+) -> Rolled | None:
+    """A range from rollups; None where its requests are few enough to be read, and all there.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        equals: the filters.
+        latency: what percentiles and the slowest are wanted of.
+        columns: of the slowest.
+    """
+    whole = rollups(engine, window, equals=equals)
+    if whole is None:
+        return None
+    requests = whole.number()
+    gone = whole.requests_gone_before_unix_ns() > window.from_unix_ns
+    if not requests or (requests <= MOST_READ and not gone):
+        return None
+    bins = choose(window.from_unix_ns, window.to_unix_ns, requests)
+    if bins.width_ns % _MINUTE_NS:
+        bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
+    over_time = rollups(
+        engine,
+        window,
+        by=("outcome",),
+        equals=equals,
+        step_s=bins.width_ns // SECOND_NS,
+        first_unix_s=bins.first_unix_ns // SECOND_NS,
+    )
+    assert over_time is not None
+    sums = over_time.sums(phases.COLUMNS)
+    means, number = _means(sums, over_time.steps.number, bins.count)
+    outcomes = {outcome.value: 0 for outcome in Outcome}
+    for cell, many in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True):
+        outcomes[str(over_time.groups[cell // over_time.steps.number][0])] += many
+    return Rolled(
+        latency,
+        int(number.sum()),
+        bins,
+        per_bin(engine, window, equals, latency, bins),
+        {each: _estimate(engine, window, equals, each) for each in ("ttft_s", "e2e_s")},
+        means,
+        number,
+        outcomes,
+        over_time.simulated,
+        _slowest(engine, window, equals, latency, columns),
+    )
+
+
+def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
+    """A phase that is unknown takes no time in a sum, as in `phases.layers`."""
+    at = np.minimum(sums.cells % steps, bins - 1)
+    number = np.bincount(at, sums.requests, minlength=bins).astype(np.int64)
+    mean = {
+        name: np.bincount(at, facts[:, 1], minlength=bins) / np.maximum(number, 1)
+        for name, facts in sums.facts.items()
+    }
+    means = phases.layers(pa.table(mean))
+    means[number == 0] = np.nan
+    return means, number
+
+
+def _unless(latency: str) -> dict[str, str]:
+    """Who does not tell a latency: TTFT not those of which the first byte is the last."""
+    return {"streamed": "false"} if latency == "ttft_s" else {}
+
+
+def per_bin(
+    engine: Engine, window: Window, equals: Mapping[str, str], latency: str, bins: Bins
+) -> Percentiles:
+    """The percentiles of each bin, within 1 %, where the database has rollups.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        equals: the filters.
+        latency: which.
+        bins: of whole minutes.
+    """
+    found = rollups(
+        engine,
+        window,
+        equals=equals,
+        unless=_unless(latency),
+        step_s=bins.width_ns // SECOND_NS,
+        first_unix_s=bins.first_unix_ns // SECOND_NS,
+    )
+    assert found is not None
+    told = found.quantiles(latency, _ranks)
+    values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
+    number = np.zeros(bins.count, np.int64)
+    both = min(bins.count, told.number.size)  # one group, or none where nobody came
+    values[:both], number[:both] = told.value_s[:both], told.number[:both]
+    return Percentiles(
+        number,
+        {
+            name: Series(q, values[:, 3 * i], values[:, 3 * i + 1], values[:, 3 * i + 2])
+            for i, (name, q) in enumerate(QUANTILES.items())
+        },
+    )
+
+
+def _ranks(number: IntArray) -> IntArray:
+    """Of each percentile the rank, and the ends of its interval; 0 where there are too few."""
+    columns = []
+    for q in QUANTILES.values():
+        ranks = np.stack(ranks_of(number, q), axis=1)
+        enough = (ranks[:, 1] >= 1) & (ranks[:, 2] <= number)
+        columns.append(np.where(enough[:, None], ranks, 0))
+    return np.concatenate(columns, axis=1)
+
+
+def _estimate(engine: Engine, window: Window, equals: Mapping[str, str], latency: str) -> Estimate:
+    found = rollups(engine, window, equals=equals, unless=_unless(latency))
+    assert found is not None
+    told = found.quantiles(latency, _ranks)
+    if not told.number.size:
+        return Estimate(0, None, None, None)
+    place = 3 * list(QUANTILES).index("p99")
+    value, low, high = (
+        None if np.isnan(each) else float(each) for each in told.value_s[0, place : place + 3]
+    )
+    return Estimate(int(told.number[0]), value, low, high)
+
+
+def _slowest(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str],
+    latency: str,
+    columns: Sequence[str],
+) -> pa.Table:
+    """The slowest requests of the range, exactly: minutes in the order of their slowest, until
+    the next one's is quicker than all that are wanted."""
+    found = rollups(engine, window, equals=equals, unless=_unless(latency), step_s=60)
+    assert found is not None
+    sums = found.sums([latency])
+    greatest = sums.facts[latency][:, 3]
+    picks: tuple[dict[str, str | None], ...] = ({},)
+    if _unless(latency):
+        picks = ({"streamed": "true"}, {"streamed": None})
+    tables: list[pa.Table] = []
+    slowest: FloatArray = np.zeros(0)
+    for place in np.argsort(-greatest, kind="stable").tolist():
+        if slowest.size >= ROWS and greatest[place] < slowest[ROWS - 1]:
+            break
+        start_ns = (found.steps.first_unix_s + int(sums.cells[place]) * 60) * SECOND_NS
+        minute = Window(
+            max(window.from_unix_ns, start_ns), min(window.to_unix_ns, start_ns + _MINUTE_NS)
+        )
+        for pick in picks:
+            part = request_table(
+                engine,
+                minute,
+                equals={**equals, **pick},
+                columns=columns,
+                order_by=f"-{latency}",
+                limit=ROWS,
+            )
+            tables.append(part)
+            values = part[latency].drop_null().to_numpy()
+            slowest = np.sort(np.concatenate([slowest, values]))[::-1][:ROWS]
+        if len(tables) >= _MOST_MINUTES:
+            break
+    if not tables:
+        return request_table(engine, window, columns=columns, limit=0)
+    return pa.concat_tables(tables)

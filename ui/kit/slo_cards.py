@@ -1,0 +1,161 @@
+"""Where a promise stands, in words: budget, how long it lasts, what each pair of windows says.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from alerts import durations
+from alerts.blindness import REASONS
+from alerts.burnrate import Pair, State
+from ui.kit import wording
+from ui.kit.slo_status import Standing
+from ui.kit.terms import term
+
+SAYS: Final = {
+    State.FIRING: "burns",
+    State.QUIET: "quiet",
+    State.LOW_TRAFFIC: "held back: too few bad requests",
+    State.COLD_START: "held back: not watched for long enough",
+    State.NO_DATA: "no requests",
+}
+
+
+def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -> str:
+    """Where an objective stands, under its name.
+
+    Args:
+        each: the objective's standing.
+        named: whether its name is written.
+        silent_s: for how long no data has come; None where it comes.
+    """
+    label = _label(each, silent_s)
+    status, objective = each.status, each.objective
+    period = objective.period_text
+    left = status.budget_left
+    if left is None:
+        nothing = f"{blind(each)}<p class='note'>Nothing to count yet over {period}.</p>"
+        return _framed(each, named, label, nothing)
+    shown = max(0.0, min(1.0, float(left)))
+    told = wording.exact_percent(float(left))
+    facts = [f"<b>{told}</b> of the {term('budget', 'budget')} of {period} left", _lasts(each)]
+    if each.shown.events:
+        good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
+        facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in view")
+    if status.covered < 1 and status.since_s is not None:
+        known = wording.span(status.at_s - status.since_s)
+        facts.append(f"counted for {known} so far, time without data counts as good")
+    state = "low" if shown < 0.25 else "some"
+    return _framed(
+        each,
+        named,
+        label,
+        f"<div class='budget {state}' role='img' aria-label='{told} of the budget left'>"
+        f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
+        f"{blind(each)}",
+    )
+
+
+def blind(each: Standing) -> str:
+    """Why an objective does not count the requests that come in, and what to do; "" if it does."""
+    if each.blind is None:
+        return ""
+    why, remedy = map(wording.code_html, REASONS[each.blind])
+    which = "All groups together: blind" if each.objective.group else "Blind"
+    return (
+        f"<p class='notice'><b>{which} in the last hour: no burn can be seen.</b>"
+        f" {why[0].upper()}{why[1:]}. <b>To do:</b> {remedy}.</p>"
+    )
+
+
+def _framed(each: Standing, named: bool, label: str, inside: str) -> str:
+    if not named:
+        return f"<div class='promise'><p>{label}</p>{inside}</div>"
+    name = wording.for_html(each.objective.display_name, 120)
+    what = wording.for_html(each.objective.promise, 300)
+    return (
+        f"<div class='promise'><p><b>{name}</b> {label}</p><p class='note'>{what}</p>{inside}</div>"
+    )
+
+
+def _label(each: Standing, silent_s: float | None) -> str:
+    if each.pages:
+        return "<span class='state hurt'>pages</span>"
+    if each.burns:
+        return "<span class='state near'>ticket</span>"
+    if each.spent:
+        return "<span class='state near'>spent</span>"
+    if silent_s is not None:
+        return f"<span class='state near'>no data for {wording.span(silent_s)}</span>"
+    if each.blind is not None:
+        return "<span class='state near'>blind</span>"
+    if each.held_back:
+        return "<span class='state near'>held back</span>"
+    if each.status.period.events:
+        return "<span class='state fine'>within budget</span>"
+    return "<span class='state'>no requests</span>"
+
+
+def _lasts(each: Standing) -> str:
+    status = each.status
+    pace = f"last {durations.render(status.burning_s)}"
+    if status.budget_left is not None and status.budget_left <= 0:
+        return "spent"
+    if status.burns[status.burning_s] is None:
+        return f"no requests ({pace})"
+    if not status.burns[status.burning_s]:
+        return f"nothing spends it now ({pace})"
+    if status.exhausted_in_s is None or status.lasts_the_period:
+        return f"lasts beyond the period at this pace ({pace})"
+    return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
+
+
+def groups(found: Sequence[Standing]) -> str:
+    """Every group of an objective in a line, in this order."""
+    head = (
+        "<tr><th>group</th><th></th><th>bad</th><th>of</th><th>budget left</th><th>burns</th></tr>"
+    )
+    return (
+        "<div class='scrolling'><table class='told groups'>"
+        f"{head}{''.join(map(_group, found))}</table></div>"
+    )
+
+
+def _group(each: Standing) -> str:
+    status = each.status
+    values = ", ".join(value or "unknown" for _, value in each.objective.group)
+    left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
+    burning = status.burns[status.burning_s]
+    cells = (
+        wording.for_html(values, 63),
+        _label(replace(each, blind=None), None),  # that is said of all groups together
+        f"{status.period.bad:,}",
+        f"{status.period.events:,}",
+        left,
+        wording.fold(None if burning is None else float(burning)),
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def windows(each: Standing) -> str:
+    """What each pair of windows says: it alerts where both burn faster than its factor."""
+    head = "<tr><th>alert</th><th>over</th><th>burns</th><th>above</th><th>says</th></tr>"
+    rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
+    return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
+
+
+def _window(each: Standing, pair: Pair, state: State) -> str:
+    burns = each.status.burns
+    both = " and ".join(
+        wording.fold(None if burns[length] is None else float(burns[length] or 0))
+        for length in (pair.long_s, pair.short_s)
+    )
+    factor = wording.fold(float(pair.factor))
+    over = f"{durations.render(pair.long_s)} and {durations.render(pair.short_s)}"
+    said = f"<b>{SAYS[state]}</b>" if state is State.FIRING else SAYS[state]
+    return (
+        f"<tr><td>{pair.severity}</td><td>{over}</td><td>{both}</td><td>{factor}</td>"
+        f"<td>{said}</td></tr>"
+    )

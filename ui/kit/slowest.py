@@ -1,0 +1,116 @@
+"""The slowest requests, as rows ready to be shown. Pure.
+
+A row is chosen by its key, never by its place: on a live page places change.
+"""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ui.frame.view import RequestKey
+from ui.kit import wording
+from ui.kit.columns import floats, instants
+from ui.kit.phases import LAYERS, Matrix
+from ui.kit.terms import LATENCY_NAMES, TERMS
+
+ROWS: Final = 25
+DAY_S: Final = 86_400
+
+
+def slowest(table: pa.Table, latency: str, rows: int = ROWS) -> list[int]:
+    """Places of the slowest requests by a latency, slowest first; unknown ones are left out."""
+    values = floats(table, latency)
+    known = np.flatnonzero(~np.isnan(values))
+    if known.size > rows:
+        known = known[np.argpartition(values[known], known.size - rows)[-rows:]]
+    ordered = known[np.argsort(-values[known], kind="stable")]
+    return [int(place) for place in ordered]
+
+
+def key_of(row: Mapping[str, Any]) -> RequestKey:
+    """The key of a request's row."""
+    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
+
+
+def shown_rows(
+    table: pa.Table, matrix: Matrix, latency: str, zone: tzinfo, length_s: float
+) -> list[dict[str, Any]]:
+    """What the table of the slowest shows: texts, and the phases as shares of the longest."""
+    places = slowest(table, latency)
+    picked = table.take(pa.array(places, pa.int64()))
+    layered = matrix[places]
+    longest = float(layered.sum(axis=1).max(initial=0.0)) or 1.0
+    at = instants(picked, "received_unix_ns")
+    rows = []
+    for place, row in enumerate(picked.to_pylist()):
+        name = row["request_id"] or row["trace_id"]
+        rows.append(
+            {
+                "key": str(key_of(row)),
+                "id": wording.plain(name, 64),
+                "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
+                "outcome": row["outcome"],
+                **{column: wording.seconds(row[column]) for column in LATENCY_NAMES},
+                "tokens": (
+                    f"{wording.count(row['prompt_tokens'])} → {wording.count(row['output_tokens'])}"
+                ),
+                "cached": wording.count(row["cached_tokens"]),
+                "tenant": wording.plain(row["tenant"] or wording.UNKNOWN),
+                "replica": wording.plain(row["replica"] or wording.UNKNOWN),
+                "phases": [
+                    {
+                        "colour": layer.colour,
+                        "share": round(float(value) / longest, 5),
+                        "title": f"{layer.name} {wording.seconds(float(value))}",
+                    }
+                    for layer, value in zip(LAYERS, layered[place], strict=True)
+                    if value > 0
+                ],
+            }
+        )
+    return rows
+
+
+def shown_columns(latency: str) -> list[dict[str, Any]]:
+    """The table's columns: the chosen latency comes first; `rank` says what a narrow page keeps."""
+    latencies = [latency, *(c for c in ("ttft_s", "tpot_s", "e2e_s") if c != latency)]
+    return [
+        {"name": "id", "title": "Request", "help": "The server's id of the request.", "rank": 1},
+        {"name": "when", "title": "Received", "help": "When the request was received.", "rank": 2},
+        {"name": "outcome", "title": "Outcome", "help": "How the request ended.", "rank": 3},
+        *(
+            {
+                "name": column,
+                "title": LATENCY_NAMES[column],
+                "help": TERMS[column],
+                "number": True,
+                "rank": 1 if column == latency else 3,
+            }
+            for column in latencies
+        ),
+        {
+            "name": "phases",
+            "title": "Where its time went",
+            "help": "Its phases, to the scale of the longest request in this table.",
+            "rank": 1,
+        },
+        {
+            "name": "tokens",
+            "title": "Tokens in → out",
+            "help": "Tokens of the prompt, and of the answer.",
+            "number": True,
+            "rank": 3,
+        },
+        {
+            "name": "cached",
+            "title": "Cached",
+            "help": "Tokens of the prompt that the prefix cache already held.",
+            "number": True,
+            "rank": 4,
+        },
+        {"name": "tenant", "title": "Tenant", "help": "Who asked.", "rank": 3},
+        {"name": "replica", "title": "Replica", "help": "The server that answered.", "rank": 4},
+    ]

@@ -1,0 +1,159 @@
+"""The explorer's process: Streamlit behind our own checks, with what takes long read beforehand.
+
+    python -P -m ui.serve [STREAMLIT'S OPTIONS, as --name=value]
+
+Without the reading, the first reader of a page waits for our imports, and the first who asks for a
+cause waits for the columns of the last day's requests.
+"""
+
+import hashlib
+import hmac
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import uvicorn
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp
+from streamlit.starlette import App
+from streamlit.web import bootstrap
+
+from collector.listen.host_check import AllowedHosts, HostGate, names_in
+from store.database import default_url
+from store.errors import StoreError
+from store.queries import Window
+from telemetry.addresses import is_loopback
+from ui.frame.app import body_of
+from ui.frame.pages import PAGES
+from ui.frame.read_cache import kept_evidence, opened
+from ui.serving.connections import TimedProtocol
+from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
+from ui.sign_in.config import SignIn, in_force
+from ui.sign_in.redirect import WayBack
+
+HOUR_NS: Final = 3_600 * 10**9
+HOURS: Final = 48
+"""The longest range that is offered, and what it is compared with."""
+ENOUGH_ROWS: Final = 1_000_000
+"""Read ahead of any question: some 180 MB."""
+AGAIN_S: Final = 300
+_APP: Final = Path(__file__).parent.parent / "app.py"
+
+
+def main() -> None:
+    """Run until told to end."""
+    for page in PAGES:
+        body_of(page)  # imports it
+    # Arrow's own allocator holds more than is used, and takes longer to come by it.
+    pa.set_memory_pool(pa.system_memory_pool())
+    options = read_options(sys.argv[1:])
+    app = application(options, in_force(), os.environ)
+    bootstrap.load_config_options(options)
+    threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
+    # Not by `streamlit run`: on a wildcard address it asks a server on the internet for the
+    # address of this machine, and it takes messages of 200 MB from a browser.
+    uvicorn.run(
+        app,
+        host=options["server.address"],
+        port=options["server.port"],
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http=TimedProtocol,
+        ws="websockets-sansio",
+        ws_max_size=MOST_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+    )
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """Streamlit's options from a command line, with the types that Streamlit wants."""
+    pairs = (word.removeprefix("--").partition("=") for word in words)
+    return {name: _typed(value) for name, _, value in pairs}
+
+
+def _typed(value: str) -> str | int | bool:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.isascii() and value.isdecimal() else value
+
+
+def application(
+    options: Mapping[str, Any], asked: SignIn | None, environ: Mapping[str, str]
+) -> ASGIApp:
+    """Streamlit behind our checks: Host and Origin first, then the routes and who has signed in.
+
+    Args:
+        options: Streamlit's.
+        asked: how readers sign in; None where nobody has to.
+        environ: may hold TAILSPAN_ALLOWED_HOSTS.
+
+    Raises:
+        ValueError: a name in the environment is not a host name.
+    """
+    address, base_path = options["server.address"], options.get("server.baseUrlPath", "")
+    names = names_in([], environ)
+    # The address to listen on may be a name, and readers who sign in come by the name in `url`.
+    # An IPv6 address is allowed as every address is.
+    names += [
+        name
+        for name in (address, asked.host if asked else "localhost")
+        if not is_loopback(name) and ":" not in name
+    ]
+    hosts = AllowedHosts.of(names, loopback=is_loopback(address), protected=False)
+    health = f"/{base_path}{HEALTH}" if base_path else HEALTH
+    if asked is None:
+        return HostGate(Routes(App(_APP), base_path=base_path), hosts, [health])
+    from ui.sign_in.page import SignInPage  # it takes the library of the extra `sign-in`
+
+    app = App(
+        _APP,
+        secrets={"auth": _secrets(asked)},
+        middleware=[Middleware(WayBack, url=asked.url)],
+    )
+    return HostGate(Routes(app, base_path=base_path, admission=SignInPage(asked)), hosts, [health])
+
+
+def _secrets(asked: SignIn) -> dict[str, Any]:
+    """What Streamlit calls secrets, in memory: no file of its own, no environment."""
+    secret = asked.client_secret.reveal()
+    # Of the client's secret, so that a restart signs nobody out and there is one less to keep.
+    signs = hmac.digest(secret.encode(), b"tailspan explorer cookies", hashlib.sha256).hex()
+    return {
+        "redirect_uri": f"{asked.url}/oauth2callback",
+        "cookie_secret": signs,
+        "client_id": asked.client_id,
+        "client_secret": secret,
+        "server_metadata_url": asked.metadata_url,
+    }
+
+
+def _read_ahead() -> None:
+    while True:
+        with suppress(StoreError):  # who opens a page is told
+            read_ahead(time.time_ns())
+        time.sleep(AGAIN_S)
+
+
+def read_ahead(now_unix_ns: int) -> None:
+    """Have the last hours' columns at hand: an hour at a time, for others ask in between.
+
+    Raises:
+        StoreError: the database cannot be opened, or does not answer.
+    """
+    kept = kept_evidence(opened(default_url()))
+    for back in range(HOURS):
+        end_ns = now_unix_ns - back * HOUR_NS
+        kept.read(Window(end_ns - HOUR_NS, end_ns), {})
+        if kept.requests >= ENOUGH_ROWS:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""`sign-in.yaml`: who vouches for the explorer's readers, and who of them may look.
+
+Read strictly: an error names file, line and key, and never repeats a secret.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from alerts.documents import Items, Reader, Text, read_documents
+from alerts.errors import DocumentError, shown
+from alerts.secrets import SOURCES, Secret, read_secret
+from telemetry.addresses import is_loopback
+from ui.serving.launch import SIGN_IN_KEY
+
+DISCOVERY: Final = "/.well-known/openid-configuration"
+EVERYBODY: Final = "*"
+LONGEST_SESSION_S: Final = 30 * 86_400
+"""Streamlit's cookie lasts no longer."""
+DEFAULT_SESSION: Final = "12h"
+_KEYS: Final = (
+    *("issuer", "client_id", *(f"client_secret{source}" for source in SOURCES)),
+    *("url", "allow", "session", "unverified_email"),
+)
+_ADDRESS: Final = re.compile(r"[!-?A-~]*@[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
+"""An address without an @ before its last, or a domain with one before it; in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """How readers sign in."""
+
+    issuer: str
+    """Who vouches for them, without a slash at its end."""
+    client_id: str
+    client_secret: Secret
+    url: str
+    """Where people find the explorer, without a slash at its end."""
+    allow: tuple[str, ...]
+    """Who may look: `jane@example.org`, `@example.org`, or `*` for all whom it vouches for."""
+    session_s: int
+    trusts_unverified: bool = False
+    """Whether an address counts that the issuer does not say to have verified."""
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the provider says how it is spoken to."""
+        return f"{self.issuer}{DISCOVERY}"
+
+    @property
+    def base_path(self) -> str:
+        """Under which the explorer is served, without slashes around it."""
+        return urlsplit(self.url).path.strip("/")
+
+    @property
+    def host(self) -> str:
+        """Of the explorer, as browsers know it."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def provider(self) -> str:
+        """Of the issuer, for people."""
+        return urlsplit(self.issuer).hostname or ""
+
+
+def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
+    """Read a file.
+
+    Args:
+        path: of the file; files that it refers to are relative to its folder.
+        environ: where `client_secret_env` is looked up.
+
+    Raises:
+        DocumentError: it is not what it must be, or refers to what is not there.
+        OSError: it cannot be read.
+    """
+    file = str(path)
+    try:
+        documents = read_documents(path.read_text(encoding="utf-8"), file)
+    except UnicodeDecodeError as error:
+        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
+    if len(documents) != 1:
+        raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
+    whole = Reader(documents[0], file, "", _KEYS)
+    secret = read_secret(whole, "client_secret", path.parent, environ)
+    if secret is None:
+        either = ", ".join(f"client_secret{source}" for source in SOURCES)
+        raise whole.error("client_secret", f"is missing; give one of {either}")
+    return SignIn(
+        issuer=_address(whole, "issuer").removesuffix(DISCOVERY),
+        client_id=whole.text("client_id"),
+        client_secret=secret,
+        url=_address(whole, "url"),
+        allow=_allow(whole),
+        session_s=_session(whole),
+        trusts_unverified=(
+            "unverified_email" in whole
+            and whole.choice("unverified_email", ("refuse", "trust")) == "trust"
+        ),
+    )
+
+
+@cache
+def in_force() -> SignIn | None:
+    """What this process was started with; None where nobody is asked.
+
+    Raises:
+        DocumentError, OSError: as above; nothing is then shown to anybody.
+    """
+    path = os.environ.get(SIGN_IN_KEY)
+    return load_sign_in(Path(path), os.environ) if path else None
+
+
+def _address(whole: Reader, key: str) -> str:
+    """A base address; in the clear only on this machine, for a session travels along."""
+    text = whole.text(key).rstrip("/")
+    allowed = "allowed: https://host/…, or http://localhost/… to try it"
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise whole.error(key, f"{shown(text)} is no address; {allowed}") from None
+    if "@" in parts.netloc:
+        raise whole.error(key, "must hold no user and password")
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    if not (secure and host) or parts.query or parts.fragment:
+        raise whole.error(key, f"{shown(text)}; {allowed}")
+    return text
+
+
+def _allow(whole: Reader) -> tuple[str, ...]:
+    node = whole.node("allow")
+    each = [item for item in getattr(node, "items", ()) if isinstance(item, Text)]
+    allowed = "jane@example.org, '@example.org', or '*' for all whom the issuer vouches for"
+    if not isinstance(node, Items) or not each or len(each) != len(node.items):
+        raise whole.error("allow", f"must be a sequence of: {allowed}")
+    names = tuple(item.text.lower() for item in each)
+    for name in names:
+        if name != EVERYBODY and not _ADDRESS.fullmatch(name):
+            raise whole.error("allow", f"{shown(name)}; allowed: {allowed}")
+    return names
+
+
+def _session(whole: Reader) -> int:
+    session_s = whole.duration_s("session", DEFAULT_SESSION)
+    if session_s > LONGEST_SESSION_S:
+        raise whole.error("session", f"{whole.text('session')}; allowed: at most 30d")
+    return session_s

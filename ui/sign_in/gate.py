@@ -1,0 +1,154 @@
+"""The gate before all pages, where one is wanted: who reads, whether they may, for how long.
+
+The provider's word is in a cookie that Streamlit signs; what it is worth is judged here, each
+time that anything is shown, so that an open page ends with its session.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
+from enum import StrEnum
+from functools import wraps
+from typing import Any, Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from alerts.durations import render
+from ui.kit import wording
+from ui.sign_in.config import EVERYBODY, SignIn, in_force
+
+Body = Callable[[Engine, tzinfo], None]
+
+EARLY_S: Final = 120
+"""By how much the provider's clock may be ahead of ours."""
+
+
+class Verdict(StrEnum):
+    """What a reader's claims come to."""
+
+    WELCOME = "welcome"
+    UNKNOWN = "unknown"
+    """Nobody has signed in."""
+    ENDED = "ended"
+    REFUSED = "refused"
+    UNVERIFIED = "unverified"
+    """The provider does not say that the address is theirs."""
+
+
+def judge(claims: Mapping[str, Any], asked: SignIn, now_s: float) -> Verdict:
+    """Whether a reader may look.
+
+    Args:
+        claims: of the identity token, as Streamlit tells them; with `is_logged_in`.
+        asked: who may.
+        now_s: unix seconds.
+    """
+    if claims.get("is_logged_in") is not True:
+        return Verdict.UNKNOWN
+    since_s = claims.get("iat")
+    if isinstance(since_s, bool) or not isinstance(since_s, int | float):
+        return Verdict.ENDED
+    if not -EARLY_S <= now_s - since_s < asked.session_s:
+        return Verdict.ENDED
+    if EVERYBODY in asked.allow:
+        return Verdict.WELCOME
+    email = claims.get("email")
+    # Other alphabets have letters that become one of ours in lower case.
+    if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
+        return Verdict.REFUSED
+    email = email.lower()
+    if not {email, f"@{email.partition('@')[2]}"} & set(asked.allow):
+        return Verdict.REFUSED
+    if claims.get("email_verified") is not True and not asked.trusts_unverified:
+        return Verdict.UNVERIFIED
+    return Verdict.WELCOME
+
+
+def passes() -> bool:
+    """Whether the page may be shown; if not, what is shown is the way in."""
+    asked = in_force()
+    if asked is None:
+        return True
+    claims = st.user.to_dict()
+    verdict = judge(claims, asked, time.time())
+    if verdict is Verdict.WELCOME:
+        return True
+    _way_in(asked, verdict, str(claims.get("email") or "you"))
+    return False
+
+
+def kept(body: Body) -> Body:
+    """The same, asking again each time it runs by itself: a session may end meanwhile."""
+    asked = in_force()
+    if asked is None:
+        return body
+
+    @wraps(body)
+    def guarded(engine: Engine, zone: tzinfo) -> None:
+        if judge(st.user.to_dict(), asked, time.time()) is not Verdict.WELCOME:
+            st.rerun()
+        body(engine, zone)
+
+    return guarded
+
+
+def way_out() -> None:
+    """Who is signed in, and how to leave; nothing where nobody is asked."""
+    if in_force() is None:
+        return
+    name = str(st.user.to_dict().get("email") or "you")
+    who = wording.for_markdown(name, 60)
+    st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
+
+
+def _way_in(asked: SignIn, verdict: Verdict, email: str) -> None:
+    """What an open page becomes when its session has ended; `sign_in_page` is what opens."""
+    st.title("Who is looking?", anchor=False)
+    st.html(said(asked, verdict, email, failed=False))
+    if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
+        st.button("Sign in as somebody else", key="sign_out", on_click=st.logout)
+    else:
+        st.button("Sign in", key="sign_in", type="primary", on_click=st.login)
+        st.html("<p class='note'>You come back to the page that you asked for.</p>")
+
+
+def said(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+    """Why a page is not shown, as HTML.
+
+    Args:
+        asked: how readers sign in.
+        verdict: what the claims come to.
+        email: the reader's, as the provider says.
+        failed: whether the last try did not succeed.
+    """
+    provider, who = wording.for_html(asked.provider), wording.for_html(email, 80)
+    headline = f"<p class='headline'>{_said(asked, verdict, provider, who)}</p>"
+    if not failed or verdict is not Verdict.UNKNOWN:
+        return headline
+    return (
+        f"<p class='notice'>{provider} has not signed you in. Try again; if it happens again, the"
+        f" reason is in the explorer’s log.</p>{headline}"
+    )
+
+
+def _said(asked: SignIn, verdict: Verdict, provider: str, who: str) -> str:
+    match verdict:
+        case Verdict.ENDED:
+            return (
+                f"<b>Your sign-in has ended:</b> one lasts {render(asked.session_s)} here. Nothing"
+                " of your page is lost."
+            )
+        case Verdict.REFUSED:
+            return (
+                f"<b>{who} may not look here.</b> Whoever runs Tailspan can allow an address or a"
+                " domain: <code>allow</code> in its sign-in file."
+            )
+        case Verdict.UNVERIFIED:
+            return (
+                f"<b>{provider} does not vouch for the address {who}.</b> Verify it there; or,"
+                " where it verifies none, whoever runs Tailspan can say <code>unverified_email:"
+                " trust</code>."
+            )
+        case _:
+            return f"These pages are shown to people whom <b>{provider}</b> knows."

@@ -1,0 +1,82 @@
+"""The page for a reader who has not signed in, without Streamlit: nothing runs before a sign-in."""
+
+import time
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import Scope
+from streamlit.auth_util import encode_provider_token
+from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
+from streamlit.web.server.starlette.starlette_websocket import (
+    _get_signed_cookie_with_chunks,
+    _parse_decoded_user_cookie,
+)
+
+from ui.sign_in import gate
+from ui.sign_in.config import SignIn
+from ui.sign_in.gate import Verdict, judge
+from ui.sign_in.redirect import FAILED
+
+_PAGES: Final = ("", "/", "/index.html")
+_HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}
+_STYLE: Final = (Path(__file__).with_name("page.css")).read_text()
+_DEFAULT_PROVIDER: Final = "default"
+"""The name that Streamlit gives to the only provider."""
+
+
+class SignInPage:
+    """Whether a reader may look, and what to answer if not; `ui.serving.routes.Admission`.
+
+    Args:
+        asked: how readers sign in.
+    """
+
+    def __init__(self, asked: SignIn) -> None:
+        self._asked = asked
+
+    def __call__(self, scope: Scope, path: str) -> Response | None:
+        """None for a reader who may look."""
+        claims = _claims(Headers(scope=scope), self._asked)
+        verdict = judge(claims, self._asked, time.time())
+        if verdict is Verdict.WELCOME:
+            return None
+        if path not in _PAGES:
+            return PlainTextResponse("Sign in first\n", 401, _HEADERS)
+        email = str(claims.get("email") or "you")
+        failed = FAILED in parse_qs(scope["query_string"].decode("latin-1"))
+        return HTMLResponse(_html(self._asked, verdict, email, failed=failed), 401, _HEADERS)
+
+
+def _claims(headers: Headers, asked: SignIn) -> Mapping[str, Any]:
+    """What the signed cookie says, as Streamlit reads it for a page."""
+    cookies = cookie_parser(headers.get("cookie", ""))
+    kept = _get_signed_cookie_with_chunks(cookies, USER_COOKIE_NAME)
+    return _parse_decoded_user_cookie(kept, asked.url) if kept else {}
+
+
+def _html(asked: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+    base = f"/{asked.base_path}" if asked.base_path else ""
+    if verdict in (Verdict.REFUSED, Verdict.UNVERIFIED):
+        where, label, fields = f"{base}/auth/logout", "Sign in as somebody else", ""
+    else:
+        token = escape(encode_provider_token(_DEFAULT_PROVIDER))
+        where, label = f"{base}/auth/login", "Sign in"
+        fields = f"<input type='hidden' name='provider' value='{token}'>"
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
+        f"<title>Tailspan</title><style>{_STYLE}</style><main><h1>Who is looking?</h1>"
+        f"{gate.said(asked, verdict, email, failed=failed)}"
+        f"<form action='{escape(where)}'>{fields}<button>{label}</button></form>"
+        "<p class='note'>You come back to the page that you asked for.</p></main></html>"
+    )

@@ -1,0 +1,288 @@
+"""A bill as charts: what it went for, how it went over time, where one's own engines pay. Pure."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final
+
+import plotly.graph_objects as go
+
+from cost.bill_lines import Line
+from cost.groups import Group
+from cost.managed import BreakEven, Comparison
+from store.queries import Window
+from ui.kit import charts, colours, wording
+from ui.views.cost.read import DIMENSIONS, Step, merged
+
+HEIGHT: Final = 260
+MOST_PAYERS: Final = len(colours.PAYERS)
+SMALLEST: Final = 1 / 20_000
+"""Of the bill; what is less would not be seen in it."""
+REST: Final = "all others"
+UNTOLD: Final = "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the bill, begun where those before it end."""
+
+    name: str
+    usd: float
+    from_usd: float
+    meaning: str
+
+
+MEANINGS: Final = {
+    "answers": "requests’ share of their engines’ steps",
+    "lost answers": "the share of requests that were aborted or failed: nobody got their answer",
+    "recomputed": "what evictions threw away, computed again",
+    "idle": "engines up, between steps",
+    "loading": "from the start of a process until its engine was ready",
+    "unbilled": "busy time of requests that have not ended, or whose account was lost",
+}
+
+
+def parts(line: Line) -> list[Part]:
+    """What the bill is the sum of, in order; what would not be seen is left out."""
+    sizes = _sizes(line)
+    found = []
+    reached = 0.0
+    for name, usd in sizes.items():
+        if abs(usd) > line.bill_usd * SMALLEST:
+            found.append(Part(name, usd, reached, MEANINGS[name]))
+        reached += usd
+    return found
+
+
+def _sizes(line: Line) -> dict[str, float]:
+    return {
+        "answers": line.requests_usd - line.lost_usd,
+        "lost answers": line.lost_usd,
+        "recomputed": line.wasted_usd,
+        "idle": line.idle_usd or 0.0,
+        "loading": line.loading_usd,
+        "unbilled": line.unbilled_usd,
+    }
+
+
+def waterfall(line: Line) -> go.Figure:
+    """The parts from top to bottom, and under them the bill that they sum to."""
+    figure = go.Figure()
+    found = parts(line)
+    for part in found:
+        share = wording.exact_percent(part.usd / line.bill_usd)
+        told = f"{part.name}: {wording.usd(part.usd)}, {share} of the bill<br>{part.meaning}"
+        figure.add_trace(
+            _bar(part.name, part.from_usd, part.usd, colours.PAID_FOR[part.name], share, told)
+        )
+    sum_ = f"the bill: {wording.usd(line.bill_usd)}, the sum of the above"
+    figure.add_trace(_bar("<b>bill</b>", 0.0, line.bill_usd, "#85817a", "", sum_))
+    high = max([line.bill_usd, *(part.from_usd + max(0.0, part.usd) for part in found)])
+    low = min([0.0, *(part.from_usd + min(0.0, part.usd) for part in found)])
+    ticks = charts.linear_ticks(high)
+    figure.update_xaxes(
+        range=[low * 1.2, high * 1.62],
+        tickvals=ticks,
+        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        fixedrange=True,
+        zeroline=True,
+        zerolinecolor=colours.OUTLINE,
+        title={"text": "US dollars", "standoff": 4},
+    )
+    figure.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    figure.update_layout(
+        height=84 + 28 * (len(found) + 1),
+        margin={**charts.MARGIN, "l": 92, "t": 18, "b": 40},
+        bargap=0.32,
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, told: str) -> go.Bar:
+    return go.Bar(
+        y=[name],
+        x=[usd],
+        base=[from_usd],
+        orientation="h",
+        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+        text=[f"{wording.usd(usd)}{f'  {share}' if share else ''}"],
+        textposition="outside",
+        cliponaxis=False,
+        customdata=[told.replace("<br>", "; ")],
+        hovertemplate=f"{told}<extra></extra>",
+        showlegend=False,
+        name=name.removeprefix("<b>").removesuffix("</b>"),
+    )
+
+
+def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Figure:
+    """What the engines cost an hour, by what it went for."""
+    told = [step for step in steps if step.line is not None]
+    figure = go.Figure()
+    for name in MEANINGS:
+        usd = [_sizes(step.line)[name] for step in told if step.line is not None]
+        whole = sum(step.line.bill_usd for step in told if step.line is not None)
+        if sum(map(abs, usd)) > whole * SMALLEST:
+            figure.add_trace(_stacked(name, colours.PAID_FOR[name], told, usd, zone))
+    return _over_time(figure, window, zone)
+
+
+def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
+    """What requests cost an hour, by the values of a label: the dearest, and the rest as one."""
+    by_step = [
+        {each.labels[0]: each.usd or 0.0 for each in merged(step.groups, DIMENSIONS, (label,))}
+        for step in steps
+    ]
+    sums: dict[str | None, float] = defaultdict(float)
+    for each in by_step:
+        for value, paid in each.items():
+            sums[value] += paid
+    order = sorted(sums, key=lambda value: -sums[value])
+    shown = order if len(order) <= MOST_PAYERS else order[: MOST_PAYERS - 1]
+    figure = go.Figure()
+    for value, colour in zip(shown, colours.PAYERS, strict=False):
+        usd = [each.get(value, 0.0) for each in by_step]
+        name = UNTOLD if value is None else wording.for_plotly(value, 24)
+        figure.add_trace(_stacked(name, colour, steps, usd, zone))
+    if len(order) > len(shown):
+        usd = [sum(each.get(value, 0.0) for value in order[len(shown) :]) for each in by_step]
+        figure.add_trace(_stacked(REST, colours.OTHERS_PAY, steps, usd, zone))
+    return _over_time(figure, window, zone)
+
+
+def _stacked(
+    name: str, colour: str, steps: Sequence[Step], usd: Sequence[float], zone: tzinfo
+) -> go.Bar:
+    rates = [each / step.hours for each, step in zip(usd, steps, strict=True)]
+    middles = [(step.from_unix_ns + step.to_unix_ns) // 2 for step in steps]
+    return go.Bar(
+        x=charts.local(middles, zone),
+        y=rates,
+        width=[step.hours * 3_600_000 * 0.92 for step in steps],
+        name=name,
+        marker={"color": colour, "line": {"width": 0.5, "color": colours.OUTLINE}},
+        customdata=[
+            f"{wording.usd(rate)}/h ({wording.usd(each)})"
+            for rate, each in zip(rates, usd, strict=True)
+        ],
+        hovertemplate="%{customdata}<extra>" + name + "</extra>",
+    )
+
+
+def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
+    ups = [sum(max(0.0, y) for y in ys) for ys in zip(*(t.y for t in figure.data), strict=False)]
+    downs = [sum(min(0.0, y) for y in ys) for ys in zip(*(t.y for t in figure.data), strict=False)]
+    top = max(ups, default=0.0)
+    ticks = charts.linear_ticks(top)
+    figure.update_yaxes(
+        range=[min(downs, default=0.0) * 1.1, max(top * 1.08, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        title={"text": "US dollars an hour", "standoff": 6},
+    )
+    figure.update_layout(barmode="relative")
+    charts.over_time(figure, window, zone, HEIGHT)
+    figure.update_layout(showlegend=True, margin={**charts.MARGIN, "t": 52})
+    return figure
+
+
+def break_even(
+    even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[Comparison]
+) -> go.Figure:
+    """Dollars an hour by requests a second: one's own engines, and the managed API."""
+    per_request = sum(each.usd for each in compared) / sum(
+        each.tokens.requests for each in compared
+    )
+    most = 1.25 * max(even.rps, now_rps, even.sustainable.rps or 0.0)
+    figure = go.Figure()
+    for name, ys, colour, dash in (
+        ("your engines", [usd_per_hour, usd_per_hour], "#2a60b5", "solid"),
+        ("managed", [0.0, most * per_request * 3_600], "#c9822b", "solid"),
+    ):
+        figure.add_trace(
+            go.Scatter(
+                x=[0.0, most],
+                y=ys,
+                mode="lines",
+                name=name,
+                line={"color": colour, "width": 2, "dash": dash},
+                hovertemplate=f"{name}: " + "$%{y:,.2f}/h at %{x:.3g}/s<extra></extra>",
+            )
+        )
+    marks = [("now", now_rps, "dot"), ("break-even", even.rps, "solid")]
+    if even.sustainable.rps is not None:
+        marks.append(("objectives kept", even.sustainable.rps, "dash"))
+    for place, (name, rps, dash) in enumerate(sorted(marks, key=lambda each: each[1])):
+        figure.add_vline(
+            x=rps,
+            line={"width": 1.5, "dash": dash, "color": colours.OUTLINE},
+            annotation={
+                "text": f"{name} {wording.number(rps)}/s",
+                "yref": "paper",
+                # One above another: they may lie close.
+                "y": 1.0 + 0.1 * place,
+                "yanchor": "bottom",
+                "xanchor": "left" if rps < most * 0.6 else "right",
+                "font": {"size": 11},
+            },
+        )
+    top = max(usd_per_hour, most * per_request * 3_600)
+    ticks, across = charts.linear_ticks(top), charts.linear_ticks(most)
+    figure.update_xaxes(
+        range=[0, most],
+        tickvals=across,
+        ticktext=[wording.number(tick) for tick in across],
+        fixedrange=True,
+        title={"text": "requests a second", "standoff": 4},
+    )
+    figure.update_yaxes(
+        range=[0, top * 1.05],
+        tickvals=ticks,
+        ticktext=[wording.tick_usd(tick) for tick in ticks],
+        fixedrange=True,
+        title={"text": "US dollars an hour", "standoff": 6},
+    )
+    figure.update_layout(
+        height=HEIGHT + 30,
+        margin={**charts.MARGIN, "t": 84, "b": 44},
+        legend={**charts.LEGEND, "y": 1.36},
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return figure
+
+
+def table_rows(groups: Sequence[Group], label: str) -> list[list[object]]:
+    """Whom it was for, as a table to take away: dollars whole, unknown empty."""
+    head: list[object] = [
+        label, "cost_usd", "requests", "unpriced_requests", "usd_per_request", "recomputed_usd",
+        "lost_usd", "prompt_tokens", "cached_tokens", "output_tokens", "usd_per_1k_input_tokens",
+        "usd_per_1k_output_tokens", "priced_by",
+    ]  # fmt: skip
+    rows = [head]
+    for each in groups:
+        known = each.usd is not None
+        priced = each.requests - each.unpriced
+        rows.append(
+            [
+                each.labels[0],
+                each.usd,
+                each.requests,
+                each.unpriced,
+                each.usd / priced if each.usd is not None and priced else None,
+                each.wasted_usd if known else None,
+                each.lost_usd if known else None,
+                each.prompt_tokens,
+                each.cached_tokens,
+                each.output_tokens,
+                each.usd_per_1k_in,
+                each.usd_per_1k_out,
+                " and ".join(sorted(each.priced_by)),
+            ]
+        )
+    return rows

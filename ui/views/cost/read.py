@@ -1,0 +1,243 @@
+"""What a stretch of time cost: the bill, whom it was for, and how it went over time.
+
+Reads rollups and engines by the minute, so that ten million requests take as long as a few.
+The bill is of engines; of filters only the replica narrows it. All of them narrow whom it was
+for. Stretches of up to three hours are billed piece by piece, longer ones by the hour or day.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from alerts.objectives import Objective
+from cost.bill import Bill, bill
+from cost.bill_lines import Line, sum_lines
+from cost.energy import Energy, energy, total_energy
+from cost.groups import Group
+from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
+from cost.prices import PriceList
+from store.billing.accounts import accounts
+from store.queries import Window
+from telemetry.accounts import Accounts, Cells
+from ui.frame.view import PAYERS, SECOND_NS
+from ui.views.cost.comparison import compared, kept
+
+DIMENSIONS: Final = PAYERS
+"""What costs are told by: also the labels that the reader can filter by."""
+
+HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
+PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
+"""A range of up to so many seconds is billed in pieces of so many."""
+BY_DAY_S: Final = 4 * DAY_S
+"""Ranges longer than this are told by the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A piece of the range: what it cost, and whom it was for. `line` is None of no engine."""
+
+    from_unix_ns: int
+    to_unix_ns: int
+    line: Line | None
+    groups: Sequence[Group]
+
+    @property
+    def hours(self) -> float:
+        """Its length."""
+        return (self.to_unix_ns - self.from_unix_ns) / SECOND_NS / HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """All that is told of a range."""
+
+    window: Window
+    """As it was billed: in whole minutes."""
+    bill: Bill
+    """Of the replicas in view."""
+    groups: Sequence[Group]
+    """Of the requests in view, by all of DIMENSIONS."""
+    steps: Sequence[Step]
+    compared: Sequence[Comparison]
+    not_compared: Sequence[str]
+    break_even: BreakEven | None
+    """None where something has no price, or not all requests are in view."""
+    energy: Energy | None
+    simulated: bool
+    apportioned: bool
+    engines_from_unix_ns: int
+    """No engine's time from before is known any more."""
+    overflowed: int
+
+    @property
+    def usd(self) -> float | None:
+        """What the requests in view cost, with what was computed again; None of none priced."""
+        known = [group.usd for group in self.groups if group.usd is not None]
+        return sum(known) if known else None
+
+    @property
+    def requests(self) -> int:
+        """How many are in view."""
+        return sum(group.requests for group in self.groups)
+
+
+def read(
+    engine: Engine,
+    window: Window,
+    equals: Mapping[str, str],
+    prices: PriceList,
+    objectives: Sequence[Objective] = (),
+) -> Spending:
+    """What a range cost.
+
+    Args:
+        engine: from `open_database`.
+        window: the range.
+        equals: labels that requests are to have, and their replica that engines are to have.
+        prices: in force.
+        objectives: those that a rate must keep to count as reachable.
+    """
+    replica = equals.get("replica")
+    read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
+    billed = Window(read_.from_unix_ns, read_.to_unix_ns)
+    length_s = (billed.to_unix_ns - billed.from_unix_ns) // SECOND_NS
+    piece_s = next((piece for upto, piece in PIECES if length_s <= upto + 60), None)
+    if piece_s is None:
+        whole = bill(read_, prices, (*DIMENSIONS, "hour"))
+        steps = by_hours(whole, equals, DAY_S if length_s > BY_DAY_S else HOUR_S)
+        groups = matching(merged(whole.groups, whole.by, DIMENSIONS), equals)
+    else:
+        whole = bill(read_, prices, DIMENSIONS)
+        groups = matching(whole.groups, equals)
+        steps = [
+            _piece(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
+            for each in pieces(billed, piece_s)
+        ]
+    held, missing = compared(tokens_by_model(_cells_of(read_.cells, equals)), prices)
+    all_in_view = set(equals) <= {"replica"} and held and not missing and not whole.unpriced
+    return Spending(
+        window=billed,
+        bill=whole,
+        groups=groups,
+        steps=steps,
+        compared=held,
+        not_compared=missing,
+        break_even=break_even(whole.usd_per_hour, held, kept(engine, billed, objectives))
+        if all_in_view
+        else None,
+        energy=total_energy(energy(read_, prices, whole.uptime).values()),
+        simulated=read_.simulated,
+        apportioned=read_.apportioned,
+        engines_from_unix_ns=read_.engines_from_unix_ns,
+        overflowed=read_.overflowed,
+    )
+
+
+def _piece(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
+    found = bill(read_, prices, DIMENSIONS)
+    return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, matching(found.groups, equals))
+
+
+def pieces(window: Window, piece_s: int) -> list[Window]:
+    """A range cut at multiples of so many seconds; what is left over at its ends is shorter."""
+    piece_ns = piece_s * SECOND_NS
+    first = window.from_unix_ns // piece_ns + 1
+    cuts = range(first * piece_ns, window.to_unix_ns, piece_ns)
+    ends = [window.from_unix_ns, *cuts, window.to_unix_ns]
+    return [Window(start, end) for start, end in pairwise(ends) if start < end]
+
+
+def by_hours(whole: Bill, equals: Mapping[str, str], step_s: int) -> list[Step]:
+    """A bill by the hour as steps of one or several hours, each as long as the range has of it."""
+    lines: dict[int, list[Line]] = defaultdict(list)
+    for line in whole.lines:
+        lines[line.hour_unix_s // step_s * step_s].append(line)
+    groups: dict[int, list[Group]] = defaultdict(list)
+    at = whole.by.index("hour")
+    for group in matching(whole.groups, equals, whole.by):
+        groups[int(group.labels[at] or 0) // step_s * step_s].append(group)
+    return [
+        Step(
+            max(start * SECOND_NS, whole.from_unix_ns),
+            min((start + step_s) * SECOND_NS, whole.to_unix_ns),
+            sum_lines(lines[start]) if start in lines else None,
+            merged(groups.get(start, []), whole.by, DIMENSIONS),
+        )
+        for start in sorted({*lines, *groups})
+    ]
+
+
+def matching(
+    groups: Sequence[Group], equals: Mapping[str, str], by: Sequence[str] = DIMENSIONS
+) -> list[Group]:
+    """Those of the requests that have these labels."""
+    wanted = [(list(by).index(name), value) for name, value in equals.items() if name in by]
+    return [each for each in groups if all(each.labels[at] == value for at, value in wanted)]
+
+
+def merged(groups: Sequence[Group], by: Sequence[str], onto: Sequence[str]) -> list[Group]:
+    """Groups added up by fewer labels, the dearest first."""
+    places = [list(by).index(name) for name in onto]
+    found: dict[tuple[str | None, ...], Group] = {}
+    for each in groups:
+        labels = tuple(each.labels[place] for place in places)
+        mine = found.setdefault(labels, Group(labels))
+        if each.usd is not None:
+            mine.usd = (mine.usd or 0.0) + each.usd
+        for name in _SUMMED:
+            setattr(mine, name, getattr(mine, name) + getattr(each, name))
+        for replica, usd in each.usd_of.items():
+            mine.usd_of[replica] = mine.usd_of.get(replica, 0.0) + usd
+        mine.priced_by |= each.priced_by
+    return sorted(
+        found.values(),
+        key=lambda each: (-(each.usd or 0.0), -each.requests, [str(x) for x in each.labels]),
+    )
+
+
+_SUMMED: Final = (
+    "requests",
+    "unpriced",
+    "lost_usd",
+    "wasted_usd",
+    "engine_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+    "in_usd",
+    "out_usd",
+)
+
+
+def of_replica(read_: Accounts, replica: str | None) -> Accounts:
+    """Only its engines, GPUs and requests; all where no replica is named."""
+    if replica is None:
+        return read_
+    return replace(
+        read_,
+        engines=read_.engines.of_replica(replica),
+        gpus=read_.gpus.of_replica(replica),
+        cells=_cells_of(read_.cells, {"replica": replica}),
+        starts=[each for each in read_.starts if each.replica == replica],
+    )
+
+
+def _cells_of(cells: Cells, equals: Mapping[str, str]) -> Cells:
+    """Those of requests that have these labels."""
+    wanted = [(list(cells.by).index(name), value) for name, value in equals.items()]
+    fits = [all(labels[at] == value for at, value in wanted) for labels in cells.labels]
+    ours = np.array(fits, bool)[cells.group]
+    return replace(
+        cells,
+        group=cells.group[ours],
+        hour_unix_s=cells.hour_unix_s[ours],
+        requests=cells.requests[ours],
+        sums={name: each[ours] for name, each in cells.sums.items()},
+        told={name: each[ours] for name, each in cells.told.items()},
+    )

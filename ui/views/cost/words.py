@@ -1,0 +1,338 @@
+"""The page "Who pays for what?" in words and tables.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Final
+
+from cost.bill import Bill, Unpriced
+from cost.bill_lines import Line
+from cost.energy import Energy
+from cost.groups import Group
+from cost.managed import Comparison
+from telemetry.accounts import GAP_S
+from telemetry.requests import PricedBy
+from ui.frame import view as views
+from ui.frame.view import View
+from ui.kit import colours, wording
+from ui.kit.terms import term
+from ui.views.cost.read import Spending
+
+MOST_ROWS: Final = 40
+MOST_UNPRICED: Final = 5
+LARGE: Final = 0.5
+"""Of the bill, from which on idle time is worth a word."""
+NOTHING: Final = 0.005
+"""Of the bill: so little below zero is a rounding at the range's edges."""
+NOT_TOLD: Final = "not told"
+
+
+def sentence(found: Spending, total: Line, view: View) -> str:
+    """The bill in one sentence, and whose part of it is in view."""
+    length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
+    of = ""
+    if "replica" in view.equals:
+        of = f" on <b>{wording.for_html(view.equals['replica'])}</b>"
+    several = [
+        f"<b>{_share(total.requests_usd, total)}</b> {_for_requests(total)}",
+        f"{_share(total.wasted_usd, total)} {term('recomputed', 'recomputed')}"
+        if total.wasted_usd > 0
+        else "",
+        f"<b>{_share(total.idle_usd, total)}</b> {term('idle', 'idle')}"
+        if total.idle_usd is not None
+        else "",
+        f"{_share(total.loading_usd, total)} {term('loading', 'loading')}"
+        if total.loading_usd > total.bill_usd / 200
+        else "",
+        f"{_share(total.unbilled_usd, total)} {term('unbilled', 'unbilled')}"
+        if abs(total.unbilled_usd) > total.bill_usd / 200
+        else "",
+    ]
+    said = (
+        f"Serving{of} cost <b>{wording.usd(total.bill_usd)}</b> in {wording.span(length_s)}:"
+        f" {', '.join(filter(None, several))}."
+    )
+    others = {name: value for name, value in view.equals.items() if name != "replica"}
+    if others:
+        said += f" {_of_these(found, total, others)}"
+    number = wording.number(found.bill.engines)
+    engines = "1 engine" if number == "1" else f"{number} engines"
+    hourly = wording.usd(found.bill.usd_per_hour)
+    return f"{said} <small>{engines} at a time, {hourly} an hour</small>"
+
+
+def _for_requests(total: Line) -> str:
+    if not total.requests:
+        return "for requests, of which none ended"
+    each = wording.usd(total.requests_usd / total.requests * 1_000)
+    return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000)"
+
+
+def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
+    names = ", ".join(
+        f"{wording.for_html(name)} {wording.for_html(value)}" for name, value in equals.items()
+    )
+    requests = wording.counted(found.requests, "request")
+    if found.usd is None:
+        return f"Of that <b>{names}</b> had {requests}, without a cost."
+    share = wording.exact_percent(found.usd / total.bill_usd) if total.bill_usd else ""
+    return f"Of that <b>{names}</b> paid <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
+
+
+def advice(total: Line) -> str | None:
+    """What the parts call for; None where nothing stands out."""
+    if total.bill_usd <= 0:
+        return None
+    if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
+        return (
+            "Most of the bill is idle time: fewer engines would do the same work, or these more."
+            " “Is anyone hurt?” says whether the promises leave room for it."
+        )
+    if total.wasted_usd > 0.05 * total.bill_usd:
+        return (
+            "More than 5 % went to work done twice: a larger KV cache"
+            " (--gpu-memory-utilization) or fewer seats (--max-num-seqs) avoid evictions."
+        )
+    if total.requests_usd > 0 and total.lost_usd > 0.1 * total.requests_usd:
+        return "More than a tenth of what requests cost went to answers that nobody got."
+    return None
+
+
+def rates(bill: Bill) -> str:
+    """What the engines are priced at, and who says so."""
+    named = sorted(
+        {
+            f"{wording.for_html(rate.what, 60)} {wording.usd(rate.usd_per_hour / rate.devices)}"
+            f" an hour ({wording.for_html(str(rate.origin), 80)})"
+            for several in bill.rates.values()
+            for rate in several
+        }
+    )
+    if not named:
+        return ""
+    shown = "; ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+    return f"Priced at {shown}. Yours differ? <code>tailspan up --prices FILE</code>."
+
+
+def payers(groups: Sequence[Group], label: str, view: View) -> str:
+    """Whom it was for, as a table with bars; a name leads to its requests.
+
+    Args:
+        groups: by one label.
+        label: that one.
+        view: the reader's, for the links.
+    """
+    whole = sum(group.usd or 0.0 for group in groups)
+    most = max((group.usd or 0.0 for group in groups), default=0.0)
+    head = (
+        f"<tr><th>{label}</th><th>cost</th><th>share</th><th>requests</th><th>a request</th>"
+        "<th>per 1,000 tokens in</th><th>out</th><th>recomputed</th><th>lost</th></tr>"
+    )
+    rows = "".join(_row(each, label, view, whole, most) for each in groups[:MOST_ROWS])
+    more = len(groups) - MOST_ROWS
+    note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
+    return f"<div class='wide-table'><table class='told payers'>{head}{rows}</table></div>{note}"
+
+
+def _row(group: Group, label: str, view: View, whole: float, most: float) -> str:
+    value = group.labels[0]
+    name = NOT_TOLD if value is None else wording.for_html(value)
+    if value is not None:
+        link = views.link(replace(view, page="requests", equals={**view.equals, label: value}))
+        name = f"<a href='{html.escape(link)}'>{name}</a>"
+    # Of a group that has a price for some alone, a price a token would be too low.
+    partly = group.unpriced > 0
+    priced = group.requests - group.unpriced
+    each = group.usd / priced if group.usd is not None and priced > 0 else None
+    width = 0.0 if not most else (group.usd or 0.0) / most * 100
+    cells = (
+        wording.usd(group.usd),
+        wording.exact_percent((group.usd or 0.0) / whole) if whole else wording.UNKNOWN,
+        wording.count(group.requests)
+        + (f" <small>{group.unpriced:,} unpriced</small>" if partly else ""),
+        wording.usd(each),
+        wording.usd(None if partly else group.usd_per_1k_in),
+        wording.usd(None if partly else group.usd_per_1k_out),
+        wording.usd(group.wasted_usd) if group.wasted_usd else wording.UNKNOWN,
+        wording.usd(group.lost_usd) if group.lost_usd else wording.UNKNOWN,
+    )
+    bar = f"<i style='width:{width:.1f}%;background:{colours.PAYERS[0]}'></i>"
+    return f"<tr><td>{name}{bar}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def how_priced(groups: Sequence[Group]) -> str:
+    """Where the costs of requests come from."""
+    methods = {method for group in groups for method in group.priced_by}
+    if PricedBy.TOKENS not in methods:
+        return ""
+    some = "Some requests’" if PricedBy.LEDGER in methods else "Requests’"
+    return (
+        f"{some} cost is by weighted tokens, not by their share of engine steps: no ledger told"
+        " (install tailspan-vllm beside vLLM)."
+    )
+
+
+def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
+    """One's own cost beside that of a managed API, by model."""
+    own = {group.labels[0]: group.usd for group in by_model}
+    rows = "".join(
+        f"<tr><td>{wording.for_html(each.model)}</td>"
+        f"<td>{wording.for_html(f'{each.at.provider} {each.at.model}', 60)}</td>"
+        f"<td>{wording.count(each.tokens.prompt)}</td><td>{wording.count(each.tokens.cached)}</td>"
+        f"<td>{wording.count(each.tokens.output)}</td>"
+        f"<td>{wording.usd(own.get(each.model))}</td><td>{wording.usd(each.usd)}</td></tr>"
+        for each in compared
+    )
+    return (
+        "<div class='wide-table'><table class='told payers'><tr><th>model</th>"
+        "<th>stands for it</th><th>tokens in</th><th>of them cached</th><th>out</th>"
+        f"<th>requests’ cost here</th><th>there</th></tr>{rows}</table></div>"
+    )
+
+
+def against(found: Spending, total: Line) -> str:
+    """The bill against the managed price of the same tokens, and where it breaks even."""
+    there = sum(each.usd for each in found.compared)
+    even = found.break_even
+    if even is None:
+        return f"The same tokens would have cost <b>{wording.usd(there)}</b> at managed APIs."
+    now = now_rps(found)
+    here = wording.usd(total.bill_usd)
+    dearer = (
+        f"less than the engines’ <b>{here}</b>"
+        if there < total.bill_usd
+        else f"more than the engines’ <b>{here}</b>"
+    )
+    said = (
+        f"The same tokens would have cost <b>{wording.usd(there)}</b> at managed APIs,"
+        f" {dearer} (idle time included). Self-hosting becomes cheaper at"
+        f" <b>{wording.number(even.rps)} requests/s</b> of this mix; now there are"
+        f" {wording.number(now)}."
+    )
+    if not even.sustainable.known:
+        counted = f"only {even.sustainable.requests:,}" if even.sustainable.requests else "no"
+        return (
+            f"{said} Whether the objectives hold at that rate is not known: {counted} requests of"
+            " this range were counted against an objective."
+        )
+    if even.sustainable.rps is None:
+        return (
+            f"{said} By the {even.sustainable.requests:,} requests counted, no rate in this range"
+            " is certain to keep the objectives: these engines have not been seen to reach it."
+        )
+    kept = wording.number(even.sustainable.rps)
+    if even.reachable:
+        return f"{said} The objectives were kept at up to {kept}/s: within reach."
+    return (
+        f"{said} The objectives were kept at {kept}/s at most: these"
+        " engines have not been seen to reach it."
+    )
+
+
+def now_rps(found: Spending) -> float:
+    """Requests a second, on average over the time in which an engine was up."""
+    up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
+    return sum(each.tokens.requests for each in found.compared) / up_s
+
+
+def managed_example(models: Sequence[str]) -> str:
+    """What to write so that a model can be compared."""
+    name = wording.plain(models[0], 60) if models else "chat"
+    return (
+        f'managed:\n  - {{match: "{_yaml(name)}", provider: openrouter,'
+        " model: meta-llama/llama-3.1-8b-instruct}\n"
+    )
+
+
+def price_example(unpriced: Sequence[Unpriced]) -> str:
+    """A price file for what has none."""
+    devices = sorted({each.device for each in unpriced if each.device})
+    if devices:
+        entries = "".join(
+            f'  - {{match: "{_yaml(wording.plain(each, 60))}", usd_per_hour: 1.50}}   # of one\n'
+            for each in devices[:3]
+        )
+        return f"devices:\n{entries}"
+    names = [each.replica for each in unpriced if each.replica] or ["*"]
+    return (
+        "replicas:\n"
+        f'  - {{match: "{_yaml(wording.plain(names[0], 60))}", usd_per_hour: 1.50}}'
+        "   # of one engine, all its GPUs\n"
+    )
+
+
+def _yaml(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def without_price(unpriced: Sequence[Unpriced]) -> str:
+    """Which servers have none, and why."""
+    told = []
+    for each in unpriced[:MOST_UNPRICED]:
+        what = (
+            "tells no device"
+            if each.device is None
+            else f"runs on “{wording.for_html(each.device, 60)}”, which has no price"
+        )
+        name = wording.for_html(each.replica) if each.replica else "a server without a name"
+        requests = wording.counted(each.requests, "request")
+        told.append(f"<b>{name}</b> {what}: {requests} not in the bill")
+    more = len(unpriced) - MOST_UNPRICED
+    return "; ".join(told) + (f"; and {more:,} servers more" if more > 0 else "") + "."
+
+
+def drawn(found: Energy) -> str:
+    """What the GPUs drew."""
+    idle = wording.percent(found.idle_j / found.joules)
+    how = "" if found.fitted else " by time"
+    grams = found.co2_g
+    co2 = ""
+    if grams is not None:
+        size = (
+            f"{wording.number(grams / 1_000)} kg"
+            if grams >= 1_000
+            else f"{wording.number(grams)} g"
+        )
+        co2 = f"; {size} of CO₂, the data centre’s share included"
+    return f"Energy: {wording.number(found.kwh)} kWh in the GPUs, {idle} of it idle{how}{co2}."
+
+
+def notes(found: Spending, zone: tzinfo) -> list[str]:
+    """What the figures leave out."""
+    said = []
+    if found.bill.uptime.gaps_s >= 1:
+        gaps = wording.span(found.bill.uptime.gaps_s)
+        said.append(f"Not billed: {gaps} in which an engine was not heard of for over a minute.")
+    if found.bill.uptime.contradicted_s > GAP_S:
+        beyond = wording.span(found.bill.uptime.contradicted_s)
+        said.append(
+            f"Engines report {beyond} more of busy time than passed, which is not in the bill: two"
+            " servers probably share a name (<code>tailspan doctor</code>)."
+        )
+    if found.engines_from_unix_ns > found.window.from_unix_ns:
+        at = wording.clock(found.engines_from_unix_ns, zone, date=True)
+        said.append(
+            f"Before {at} the engines’ time is not known any more (<code>tailspan up"
+            " --keep-hours</code>): of then the bill has requests and recomputation, and no idle"
+            " time."
+        )
+    if not found.apportioned:
+        said.append(
+            "Requests count where they were received: the rows that would tell how much of them"
+            " lies beyond an hour’s end are gone."
+        )
+    if found.overflowed:
+        many = wording.counted(found.overflowed, "request")
+        said.append(f"{many} have a label that had no room of its own: _other.")
+    return said
+
+
+def _share(part: float | None, total: Line) -> str:
+    if part is None or total.bill_usd <= 0:
+        return wording.UNKNOWN
+    ratio = part / total.bill_usd
+    return wording.percent(0.0 if -NOTHING < ratio < 0 else ratio)

@@ -1,0 +1,220 @@
+"""Samples of many engines as one grid per measure: a row for each replica, a column for each bin.
+
+Pure. Gauges show the most in a bin, summed over a replica's engines; counters what they rose by.
+Several processes of one engine each count a part: their rates add up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
+from ui.kit.columns import FloatArray, IntArray
+
+ENGINE_COLUMNS: Final = (
+    *("replica", "engine", "process", "started_unix_ns", "at_unix_ns", "source"),
+    *("waiting", "running", "kv_usage_ratio", "longest_step_s"),
+    *("steps_total", "busy_s_total", "stall_s_total", "preemptions_total"),
+    *("prefill_tokens_total", "scheduled_prefill_tokens_total", "decode_tokens_total"),
+    *("prefix_cache_queries_tokens_total", "prefix_cache_hits_tokens_total"),
+)
+GPU_COLUMNS: Final = (
+    *("replica", "gpu", "at_unix_ns", "simulated"),
+    *("dram_bandwidth_ratio", "sm_clock_hz", "sm_clock_max_hz", "throttle_reasons"),
+)
+
+WAITED: Final = "waited"
+"""The share of samples in which anybody waited; told in words, never drawn."""
+
+Grid = FloatArray
+"""(replicas, bins); NaN where nobody told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Of each sample which process of an engine told it, and of each process which replica's."""
+
+    told: Samples
+    line: IntArray
+    replica: IntArray
+    """(lines,) the place of its replica; −1 where it is not wanted."""
+    engine: IntArray
+    """(lines,) which engine it is of, among all replicas'."""
+
+
+def engine_grids(
+    table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
+) -> dict[str, Grid]:
+    """The measures of engines.
+
+    Args:
+        table: with `ENGINE_COLUMNS`.
+        replicas: the rows wanted.
+        index: (samples,) the bin of each.
+        bins: how many there are.
+    """
+    if not table.num_rows:
+        return {}
+    of = _lines(table, replicas)
+    told = of.told
+
+    def most(name: str, add: bool) -> Grid:
+        return _most(of, told.number(name), index, bins, len(replicas), add)
+
+    def rate(name: str) -> Grid:
+        return _rate(of, told.rises(name), told.spans_s, index, bins, len(replicas))
+
+    def ratio(part: str, whole: str) -> Grid:
+        above, below = told.rises(part), told.rises(whole)
+        both = np.isfinite(above) & np.isfinite(below)
+        rows = of.replica[of.line]
+        return _quotient(
+            _sums(rows, index, np.where(both, above, np.nan), len(replicas), bins),
+            _sums(rows, index, np.where(both, below, np.nan), len(replicas), bins),
+        )
+
+    def share_above_none(name: str) -> Grid:
+        values = told.number(name)
+        known = np.where(np.isfinite(values), 1.0, np.nan)
+        rows = of.replica[of.line]
+        return _quotient(
+            _sums(rows, index, known * (values > 0), len(replicas), bins),
+            _sums(rows, index, known, len(replicas), bins),
+        )
+
+    computed = next(
+        name
+        for name in ("scheduled_prefill_tokens_total", "prefill_tokens_total")
+        if np.isfinite(told.number(name)).any() or name == "prefill_tokens_total"
+    )
+    return {
+        "queue": most("waiting", add=True),
+        WAITED: share_above_none("waiting"),
+        "running": most("running", add=True),
+        "kv": most("kv_usage_ratio", add=False),
+        "hits": ratio("prefix_cache_hits_tokens_total", "prefix_cache_queries_tokens_total"),
+        "preemptions": rate("preemptions_total"),
+        "step": ratio("busy_s_total", "steps_total"),
+        "longest": most("longest_step_s", add=False),
+        "tokens": rate("decode_tokens_total"),
+        "prefill": rate(computed),
+        "stall": ratio("stall_s_total", "busy_s_total"),
+    }
+
+
+def gpu_grids(
+    table: pa.Table, replicas: Sequence[str], index: IntArray, bins: int
+) -> dict[str, Grid]:
+    """The measures of GPUs: the mean bandwidth of a replica's, and the lowest clock.
+
+    Args:
+        table: with `GPU_COLUMNS`; the others as above.
+    """
+    if not table.num_rows:
+        return {}
+    told = samples_of(table)
+    rows = _places(told, replicas)
+    bandwidth = told.number("dram_bandwidth_ratio")
+    known = np.isfinite(bandwidth).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        clock = told.number("sm_clock_hz") / told.number("sm_clock_max_hz")
+    lowest = np.full((len(replicas), bins), np.inf)
+    there = np.isfinite(clock) & (rows >= 0)
+    np.minimum.at(lowest, (rows[there], index[there]), clock[there])
+    lowest[np.isinf(lowest)] = np.nan
+    return {
+        "bandwidth": _quotient(
+            _sums(rows, index, bandwidth, len(replicas), bins),
+            _sums(rows, index, np.where(known > 0, known, np.nan), len(replicas), bins),
+        ),
+        "clock": lowest,
+    }
+
+
+def _lines(table: pa.Table, replicas: Sequence[str]) -> _Lines:
+    told = samples_of(table)
+    rows = _places(told, replicas)
+    engine = told.number("engine").astype(np.int64)
+    process = told.number("process").astype(np.int64)
+    # As one number each: numpy is slow to tell columns of several apart.
+    of_engine = _numbered(_numbered(rows) * (engine.max() + 1) + engine)
+    line = _numbered(of_engine * len(told) + _numbered(process))
+    replica = np.full(int(line.max()) + 1, -1, dtype=np.int64)
+    engines = replica.copy()
+    replica[line], engines[line] = rows, of_engine
+    return _Lines(told, line, replica, engines)
+
+
+def _numbered(keys: IntArray) -> IntArray:
+    """Each key as its place among those that there are."""
+    found: IntArray = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return found
+
+
+def _places(told: Samples, replicas: Sequence[str]) -> IntArray:
+    """Of each sample the place of its replica among those wanted; −1 for the others."""
+    place = {name: row for row, name in enumerate(replicas)}
+    of_code = np.array([*(place.get(value, -1) for value in told.replica.values), -1])
+    found: IntArray = of_code[told.replica.codes].astype(np.int64)
+    return found
+
+
+def _most(
+    of: _Lines, values: FloatArray, index: IntArray, bins: int, replicas: int, add: bool
+) -> Grid:
+    engines = int(of.engine.max()) + 1
+    highest = np.full((engines, bins), -np.inf)
+    there = np.isfinite(values)
+    np.maximum.at(highest, (of.engine[of.line[there]], index[there]), values[there])
+    highest[np.isneginf(highest)] = np.nan
+    replica_of_engine = np.full(engines, -1, dtype=np.int64)
+    replica_of_engine[of.engine] = of.replica
+    grid = np.full((replicas, bins), np.nan)
+    for engine, replica in enumerate(replica_of_engine.tolist()):
+        if replica >= 0:
+            join = np.add if add else np.fmax
+            mine, new = grid[replica], highest[engine]
+            grid[replica] = np.where(
+                np.isnan(mine), new, np.where(np.isnan(new), mine, join(mine, new))
+            )
+    return grid
+
+
+def _rate(
+    of: _Lines,
+    rises: FloatArray,
+    spans_s: FloatArray,
+    index: IntArray,
+    bins: int,
+    replicas: int,
+) -> Grid:
+    known = np.isfinite(rises) & np.isfinite(spans_s)
+    lines = of.replica.size
+    per_s = _quotient(
+        _sums(of.line, index, np.where(known, rises, np.nan), lines, bins),
+        _sums(of.line, index, np.where(known, spans_s, np.nan), lines, bins),
+    )
+    rows = np.repeat(of.replica, bins)
+    columns = np.tile(np.arange(bins, dtype=np.int64), lines)
+    return _sums(rows, columns, per_s.ravel(), replicas, bins)
+
+
+def _sums(rows: IntArray, columns: IntArray, values: FloatArray, height: int, width: int) -> Grid:
+    """Sums by cell; NaN where no value is known."""
+    known = np.isfinite(values) & (rows >= 0)
+    cells = rows[known] * width + columns[known]
+    size = height * width
+    sums = np.bincount(cells, values[known], minlength=size)
+    number = np.bincount(cells, minlength=size)
+    found: Grid = np.where(number > 0, sums, np.nan).reshape(height, width)
+    return found
+
+
+def _quotient(above: Grid, below: Grid) -> Grid:
+    found = np.full(above.shape, np.nan)
+    np.divide(above, below, out=found, where=below > 0)
+    return found

@@ -1,0 +1,162 @@
+"""The page "What is the fleet doing?"."""
+
+import html
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from store.errors import StoreError
+from store.queries import request_count
+from ui.frame import controls, freshness, no_data
+from ui.frame.pages import BY_KEY
+from ui.frame.read_cache import shared, window_of
+from ui.frame.view import SECOND_NS, View, link
+from ui.kit import data_sources, wording
+from ui.kit.replica_measures import MEASURES
+from ui.kit.sections import chapter, chart
+from ui.kit.store_reads import Unreadable
+from ui.views.fleet import charts, read, roofline, table, words
+from ui.views.fleet.read import Reading
+from ui.views.fleet.replicas import Replica
+
+PAGE: Final = BY_KEY["fleet"]
+DAY_S: Final = 86_400
+
+TABLE_HELP: Final = (
+    "Those in trouble come first. The number is of the whole range: of waiting, running, KV cache "
+    "and the longest step the most, of the clock the lowest, of all else the mean. The lines have "
+    "one scale for all replicas."
+)
+SIDE_HELP: Final = "One measure of all replicas, in the order of the table."
+BOUND_HELP: Final = (
+    "What a step of each engine takes, beside what its bytes and its arithmetic would take at the "
+    "device's best: bound by memory (more requests a step cost little), by arithmetic (they make "
+    "each step longer), by neither (CPU, launches, communication), or idle. Bytes and FLOPs are "
+    "modelled from the model's shape and the step ledger; measured bandwidth is held against them."
+)
+CONFIG_HELP: Final = (
+    "The arguments that each engine was last started with, by model; where replicas of one model "
+    "differ, in which."
+)
+
+
+def body(engine: Engine, zone: tzinfo) -> None:
+    """All that moves with time; runs again by itself while the page is live."""
+    view = controls.current()
+    now = time.time_ns()
+    st.session_state["now_unix_ns"] = now
+    window = window_of(view, PAGE, now)
+    key = ("fleet", window, tuple(sorted(view.equals.items())))
+    try:
+        found = shared(engine, key, lambda: read.read(engine, window, view.equals))
+        freshness.show(view, found.newest_unix_ns, window.to_unix_ns, found.simulated, now, zone)
+        if found.newest_unix_ns is None:
+            no_data.no_server()
+        elif not found.fleet.replicas:
+            _nobody(engine, found, view, zone)
+        else:
+            _tell(found, view, zone)
+    except (Unreadable, StoreError) as error:
+        no_data.unreadable(str(error))
+
+
+def _nobody(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
+    if requests := request_count(engine, found.window):
+        st.html(
+            "<p class='headline'>No engine reported its state in this range, although"
+            f" {wording.counted(requests, 'request')} came.</p>"
+        )
+    else:
+        no_data.nothing_in_view(engine, found.window, view, zone)
+    st.html(
+        "<p class='note'>This page shows the state that engines report every second. Servers that "
+        "send spans alone report none: install the plugin there, or scrape their /metrics with "
+        "<code>tailspan up --scrape URL</code>.</p>"
+    )
+
+
+def _tell(found: Reading, view: View, zone: tzinfo) -> None:
+    fleet = found.fleet
+    length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / SECOND_NS
+    st.html(f"<p class='headline'>{words.sentence(fleet)}</p>")
+    for note in (
+        words.imbalance(fleet.imbalance, len(fleet.replicas)),
+        words.unheeded(found.unheeded),
+        words.thinned_samples(found.samples_every_s),
+        words.thinned_requests(found.requests_one_in),
+        data_sources.scraped(found.scraped_replicas),
+    ):
+        if note:
+            st.html(f"<p class='note'>{note}</p>")
+    with chapter("Side by side", TABLE_HELP):
+        table.show(
+            fleet,
+            lambda replica: _href(view, replica),
+            zone,
+            dated=length_s > DAY_S,
+            has_gpus=found.has_gpus,
+        )
+        _rest(fleet.replicas[table.MOST :])
+    _one_measure(found, view, zone)
+    with chapter("What holds them back", BOUND_HELP):
+        st.html(roofline.as_html(found.bounds))
+    with chapter("What they run with", CONFIG_HELP):
+        st.html(words.configurations(found.configs))
+
+
+def _href(view: View, replica: Replica) -> str:
+    equals = {**view.equals, "replica": replica.name}
+    return link(replace(view, page="requests", equals=equals, request=None))
+
+
+def _rest(left_out: Sequence[Replica]) -> None:
+    if left_out:
+        named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
+        st.html(
+            f"<p class='note'>Not drawn, with less trouble than these: {named}. "
+            "Filter by replica to see one of them.</p>"
+        )
+
+
+def _one_measure(found: Reading, view: View, zone: tzinfo) -> None:
+    offered = [key for key in MEASURES if found.has_gpus or not MEASURES[key].of_gpu]
+    chosen = view.measure if view.measure in offered else offered[0]
+    measure = MEASURES[chosen]
+    with chapter("One measure over time", SIDE_HELP):
+        bin_ = wording.span(found.fleet.bins.width_s)
+        st.html(f"<p class='note'>{html.escape(measure.meaning)} {bin_}.</p>")
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.session_state["measure"] = chosen
+            st.selectbox(
+                "Measure",
+                offered,
+                key="measure",
+                format_func=lambda key: f"{MEASURES[key].name}, {MEASURES[key].unit}",
+                label_visibility="collapsed",
+                width=260,
+                on_change=_measure_chosen,
+            )
+            st.download_button(
+                "All measures",
+                lambda: charts.as_csv(found.fleet.replicas, found.fleet),
+                "tailspan-fleet.csv",
+                "text/csv",
+                key="download_fleet",
+                icon=":material/download:",
+                help="All measures of all replicas over time, as CSV.",
+                on_click="ignore",
+            )
+        chart(
+            charts.side_by_side(found.fleet, measure, found.window, zone),
+            "side_by_side",
+            alt=f"{measure.name} of each replica over time; the table above has the whole range",
+        )
+
+
+def _measure_chosen() -> None:
+    controls.change(replace(controls.current(), measure=st.session_state["measure"]))

@@ -1,0 +1,201 @@
+"""What the page of the fleet reads from the store, and makes of it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Engine
+
+from diagnosis.inputs.arrow import requests_of, samples_of
+from roofline.peakfile import peaks_in_force
+from store.columns.downsampled import Thinned, engine_samples, gpu_samples, requests
+from store.queries import SAMPLE_LABELS, Window, newest_unix_ns
+from store.replicas.engine_starts import in_force, starts_between
+from telemetry.requests import Source
+from telemetry.starts import EngineStart
+from ui.kit.columns import FloatArray, IntArray, instants
+from ui.kit.store_reads import made_up, told
+from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
+from ui.views.fleet import configs as fleet_configs
+from ui.views.fleet import grid, roofline
+from ui.views.fleet.configs import Group
+from ui.views.fleet.replicas import Facts, Fleet, fleet, imbalance_of, traffic_of
+from ui.views.fleet.roofline import Bound
+
+MOST_BINS: Final = 96
+ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
+GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
+REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "ttft_s", "streamed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that one rendering of the page shows."""
+
+    window: Window
+    fleet: Fleet
+    configs: Sequence[Group]
+    samples_every_s: int | None
+    """How far apart the stretches begin that were read; None where all samples were."""
+    requests_one_in: int
+    newest_unix_ns: int | None
+    simulated: bool
+    scraped_replicas: int
+    has_gpus: bool
+    bounds: Sequence[Bound]
+    unheeded: Sequence[str]
+    """Filters that engines know nothing of; requests pass them all the same."""
+
+
+def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
+    """Read a range of samples, requests and starts."""
+    of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
+    of_gpu = {label: value for label, value in equals.items() if label == "replica"}
+    with told():
+        samples = engine_samples(engine, window, ENGINE_COLUMNS, of_engine)
+        gpus = gpu_samples(engine, window, GPU_COLUMNS, of_gpu)
+        asked = requests(engine, window, REQUEST_COLUMNS, equals)
+        starts = (
+            in_force(engine, window.from_unix_ns),
+            starts_between(engine, window.from_unix_ns, window.to_unix_ns),
+            in_force(engine, window.to_unix_ns),
+        )
+        newest = newest_unix_ns(engine)
+        pretended = made_up(engine, window)
+    names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
+    configs = fleet_configs.groups(starts[2], names)
+    return Reading(
+        window,
+        _fleet(window, names, samples, gpus.table, asked.table, starts, configs),
+        configs,
+        samples.every_s if samples.one_in > 1 else None,
+        asked.one_in,
+        newest,
+        pretended,
+        _scraped(samples.table),
+        gpus.table.num_rows > 0,
+        roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
+        [label for label in equals if label not in of_engine],
+    )
+
+
+def _fleet(
+    window: Window,
+    names: Sequence[str],
+    samples: Thinned,
+    gpus: pa.Table,
+    asked: pa.Table,
+    starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
+    configs: Sequence[Group],
+) -> Fleet:
+    bins = _bins(window, samples)
+    at = _at(samples.table)
+    over_time = {
+        **grid.engine_grids(samples.table, names, bins.index(at), bins.count),
+        **grid.gpu_grids(gpus, names, bins.index(_at(gpus)), bins.count),
+    }
+    whole = {
+        **grid.engine_grids(samples.table, names, np.zeros_like(at), 1),
+        **grid.gpu_grids(gpus, names, np.zeros(gpus.num_rows, dtype=np.int64), 1),
+    }
+    found = requests_of(asked)
+    labels = found.label("replica")
+    # The first byte of an answer that was not streamed is its last.
+    ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
+    return fleet(
+        names,
+        bins,
+        over_time,
+        whole,
+        traffic_of(labels, ttft_s),
+        imbalance_of(labels, ttft_s),
+        _facts(window, names, samples.table, gpus, starts, configs),
+    )
+
+
+def _bins(window: Window, samples: Thinned) -> Bins:
+    """As narrow as can be drawn, and never narrower than what was read lies apart."""
+    length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
+    least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
+    width_s = next(
+        (each for each in WIDTHS_S if length_s / each <= MOST_BINS and each >= least_s),
+        WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MOST_BINS)),
+    )
+    return bins_of_width(window.from_unix_ns, window.to_unix_ns, width_s * SECOND_NS)
+
+
+def _scraped(samples: pa.Table) -> int:
+    """How many replicas only their /metrics told of."""
+    by_scrape = pc.equal(samples["source"].cast(pa.string()), Source.SCRAPE.value)
+    return len(samples.filter(by_scrape.fill_null(False))["replica"].unique())
+
+
+def _at(table: pa.Table) -> IntArray:
+    return instants(table, "at_unix_ns")
+
+
+def _facts(
+    window: Window,
+    names: Sequence[str],
+    samples: pa.Table,
+    gpus: pa.Table,
+    starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
+    configs: Sequence[Group],
+) -> dict[str, Facts]:
+    if not samples.num_rows:
+        return {}
+    before, between, _ = starts
+    replicas = samples_of(samples).replica
+    at, began = _at(samples), instants(samples, "started_unix_ns")
+    newest = int(at.max())
+    odd = fleet_configs.odd(configs)
+    held_back = _held_back(gpus)
+    last: dict[str, int] = {}
+    begun: dict[str, set[int]] = {name: set() for name in names}
+    for code, name in enumerate(replicas.values):
+        mine = replicas.codes == code
+        last[name] = int(at[mine].max())
+        begun[name].update(np.unique(began[mine]).tolist())
+    for start in between:
+        if start.replica in begun:
+            begun[start.replica].add(start.at_unix_ns)
+    anew = fleet_configs.restarts(begun, {each.replica for each in before}, window.from_unix_ns)
+    return {
+        name: Facts(
+            silent_s=(newest - last[name]) / SECOND_NS,
+            restarts=anew.get(name, ()),
+            began_unix_ns=max(begun[name], default=None),
+            held_back=held_back[name][0] if name in held_back else None,
+            reasons=held_back[name][1] if name in held_back else (),
+            odd=odd.get(name, ()),
+        )
+        for name in names
+    }
+
+
+def _held_back(gpus: pa.Table) -> dict[str, tuple[float, Sequence[str]]]:
+    """Replica → the share of samples that tell of a throttled clock, and the reasons told."""
+    if not gpus.num_rows:
+        return {}
+    told_of = samples_of(gpus)
+    reasons = told_of.texts.get("throttle_reasons")
+    if reasons is None:
+        return {}
+    found: dict[str, tuple[float, Sequence[str]]] = {}
+    for code, name in enumerate(told_of.replica.values):
+        mine = (told_of.replica.codes == code) & (reasons.codes >= 0)
+        if not mine.any():
+            continue
+        number = np.bincount(reasons.codes[mine], minlength=len(reasons.values))
+        held = {
+            text: int(count)
+            for text, count in zip(reasons.values, number.tolist(), strict=True)
+            if text and count
+        }
+        listed = sorted({reason for text in held for reason in text.split(",")})
+        found[name] = (sum(held.values()) / int(number.sum()), listed)
+    return found

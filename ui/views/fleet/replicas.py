@@ -1,0 +1,277 @@
+"""The fleet's replicas side by side: what each does, what is wrong with it, who stands apart.
+
+Pure. Nothing here is a score: a trouble is a word with the number that made it one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from diagnosis.explain import MIN_GROWTH_RATIO
+from diagnosis.explanation import RiskRatio
+from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.latency.risk_ratios import risk_ratios
+from telemetry.quantiles import quantile, rank_interval
+from ui.kit import wording
+from ui.kit.time_bins import Bins
+from ui.views.fleet.grid import WAITED, Grid
+
+SLOW_SHARE: Final = 0.05
+"""Of all requests, those with the longest TTFT are the slow ones."""
+ENOUGH_SLOW: Final = 20
+"""Slow requests there must be before one replica can be said to have more than its share."""
+KV_FULL: Final = 0.95
+STALLING: Final = 0.05
+CLEARLY: Final = 1.2
+"""Times as often as the others, at least: of many requests chance leaves less than that over."""
+QUEUEING: Final = 0.5
+"""Of the time; a queue that is there for longer than it is not is a trouble."""
+LATELY: Final = 6
+"""The last sixth of a range: a queue there is one now, however long it was calm before."""
+HELD_BACK: Final = 0.02
+SILENT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a replica: a word or two, the number behind it, and how much it weighs."""
+
+    what: str
+    why: str
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a replica's requests were like."""
+
+    requests: int
+    p99_s: float | None
+    low_s: float | None
+    high_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """Which replicas' requests are slow more often than those of the others."""
+
+    hits: Sequence[RiskRatio]
+    requests: int
+    slow: int
+    least_share: float
+    most_share: float
+    """Of all requests, the share of the replica that got the fewest, and the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is told of one replica beside its grids; unknown is None."""
+
+    silent_s: float | None = None
+    restarts: Sequence[int] = ()
+    """When it began anew in the range, unix ns."""
+    began_unix_ns: int | None = None
+    held_back: float | None = None
+    """The share of its GPUs' samples that tell of a throttled clock."""
+    reasons: Sequence[str] = ()
+    odd: Sequence[str] = ()
+    """Arguments in which it differs from most others of its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One row of the page."""
+
+    name: str
+    over_time: Mapping[str, FloatArray]
+    """Measure → value per bin."""
+    whole: Mapping[str, float | None]
+    """Measure → value of the whole range."""
+    traffic: Traffic | None
+    facts: Facts
+    troubles: Sequence[Trouble]
+
+    @property
+    def weight(self) -> int:
+        """How much is wrong with it."""
+        return sum(trouble.weight for trouble in self.troubles)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The replicas, those in trouble first."""
+
+    replicas: Sequence[Replica]
+    bins: Bins
+    imbalance: Imbalance | None
+
+    @property
+    def troubled(self) -> Sequence[Replica]:
+        """Those with anything wrong."""
+        return [replica for replica in self.replicas if replica.troubles]
+
+
+def fleet(
+    names: Sequence[str],
+    bins: Bins,
+    over_time: Mapping[str, Grid],
+    whole: Mapping[str, Grid],
+    traffic: Mapping[str, Traffic],
+    imbalance: Imbalance | None,
+    facts: Mapping[str, Facts],
+) -> Fleet:
+    """Put together what was worked out, and name what is wrong.
+
+    Args:
+        names: of the replicas, in the order of the grids' rows.
+        bins: the grids' columns.
+        over_time: measure → (replicas, bins).
+        whole: measure → (replicas, 1) of the whole range.
+        traffic: by replica.
+        imbalance: of `imbalance_of`.
+        facts: by replica.
+    """
+    slow = {hit.value: hit for hit in (imbalance.hits if imbalance else ())}
+    found = []
+    for row, name in enumerate(names):
+        mine = {measure: grid[row] for measure, grid in over_time.items()}
+        all_of_it = {measure: _known(grid[row, 0]) for measure, grid in whole.items()}
+        told = facts.get(name, Facts())
+        lately = _lately(mine.get(WAITED))
+        troubles = tuple(_troubles(all_of_it, told, slow.get(name), lately))
+        found.append(Replica(name, mine, all_of_it, traffic.get(name), told, troubles))
+    found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
+    return Fleet(found, bins, imbalance)
+
+
+def _troubles(
+    whole: Mapping[str, float | None],
+    told: Facts,
+    hit: RiskRatio | None,
+    waited_lately: float | None,
+) -> Sequence[Trouble]:
+    found = []
+    if told.silent_s is not None and told.silent_s > SILENT_S:
+        found.append(Trouble("silent", f"told nothing for {wording.span(told.silent_s)}", 5))
+    if hit is not None:
+        found.append(
+            Trouble(
+                f"slow {hit.risk_ratio:.1f}×",
+                f"its requests are among the slowest {wording.percent(SLOW_SHARE)} by TTFT "
+                f"{hit.risk_ratio:.1f} [{hit.low:.1f} to {hit.high:.1f}] times as often as the "
+                "others’",
+                4,
+            )
+        )
+    if told.held_back is not None and told.held_back > HELD_BACK:
+        listed = ", ".join(reason.replace("_", " ") for reason in told.reasons)
+        found.append(
+            Trouble(
+                "clock held back",
+                f"{wording.percent(told.held_back)} of its GPUs’ samples: {listed}",
+                3,
+            )
+        )
+    kv = whole.get("kv")
+    if kv is not None and kv >= KV_FULL:
+        found.append(Trouble("KV cache full", f"up to {wording.percent(kv)} in use", 2))
+    evicted = whole.get("preemptions")
+    if evicted:
+        found.append(Trouble("evicts", f"{wording.number(evicted)} requests a second", 2))
+    stall = whole.get("stall")
+    if stall is not None and stall >= STALLING:
+        found.append(Trouble("stalls", f"{wording.percent(stall)} of its busy time", 2))
+    for waited, when in ((whole.get(WAITED), "time"), (waited_lately, "latest time")):
+        if waited is not None and waited >= QUEUEING:
+            most = wording.count(whole.get("queue"))
+            why = f"{wording.percent(waited)} of the {when}, up to {most}"
+            found.append(Trouble("queue", why, 1))
+            break
+    if told.restarts:
+        found.append(Trouble("restarted", wording.counted(len(told.restarts), "time"), 1))
+    if told.odd:
+        found.append(Trouble("other arguments", ", ".join(told.odd), 1))
+    return found
+
+
+def _lately(values: FloatArray | None) -> float | None:
+    if values is None:
+        return None
+    last = values[-max(1, len(values) // LATELY) :]
+    known = last[np.isfinite(last)]
+    return float(known.mean()) if known.size else None
+
+
+def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
+    """Requests and P99 of TTFT by replica.
+
+    Args:
+        labels: (n,) the replica of each request.
+        ttft_s: (n,) NaN where a request has none that counts.
+    """
+    found = {}
+    order = np.argsort(labels.codes, kind="stable")
+    codes = labels.codes[order]
+    for code, name in enumerate(labels.values):
+        low, high = np.searchsorted(codes, [code, code + 1])
+        if low == high:
+            continue
+        values = ttft_s[order[low:high]]
+        values = values[np.isfinite(values)]
+        interval = rank_interval(values, 0.99)
+        found[name] = Traffic(
+            int(high - low),
+            quantile(values, 0.99),
+            *(interval if interval is not None else (None, None)),
+        )
+    return found
+
+
+def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
+    """Who is slow more often than the others; None where there are too few requests to tell, or
+    one replica alone. Arguments as above."""
+    known = np.isfinite(ttft_s) & (labels.codes >= 0)
+    codes, values = labels.codes[known], ttft_s[known]
+    number = np.bincount(codes, minlength=len(labels.values))
+    there = number[number > 0]
+    if there.size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
+        return None
+    threshold = quantile(values, 1 - SLOW_SHARE)
+    assert threshold is not None  # there are enough values
+    slow = values > threshold
+    requests = Requests(
+        np.zeros(values.size, dtype=np.int64), {}, {"replica": Labels(codes, labels.values)}
+    )
+    hits, _ = risk_ratios(requests, slow)
+    return Imbalance(
+        [
+            hit
+            for hit in hits
+            if hit.low >= CLEARLY and _slower(values, codes == labels.values.index(hit.value))
+        ],
+        int(values.size),
+        int(slow.sum()),
+        float(there.min() / there.sum()),
+        float(there.max() / there.sum()),
+    )
+
+
+def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
+    """Whether a replica's tail is slower than the others' by what the diagnosis calls a growth,
+    and surely: many requests that are slower by little are among the slowest, too."""
+    own, others = (rank_interval(ttft_s[chosen], 0.99) for chosen in (its_own, ~its_own))
+    if own is None or others is None:
+        return False
+    p99_s = [quantile(ttft_s[chosen], 0.99) or 0.0 for chosen in (its_own, ~its_own)]
+    return own[0] > others[1] and p99_s[0] > MIN_GROWTH_RATIO * p99_s[1]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _p99(replica: Replica) -> float:
+    told = replica.traffic
+    return -1.0 if told is None or told.p99_s is None else told.p99_s

@@ -1,0 +1,164 @@
+"""What holds each engine back: memory, arithmetic, neither, or too little to do. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
+from roofline.arrow import engines_of, gpus_of
+from roofline.chunks import read_chunks
+from roofline.errors import UnknownShapeError
+from roofline.peakfile import ENVIRONMENT_KEY
+from roofline.peaks import device_named
+from roofline.shape import ModelShape
+from roofline.shape_from_config import read_shape
+from roofline.verdict import Verdict
+from roofline.windows import Window, windows_of
+from roofline.wording import findings, sentence
+from telemetry.starts import EngineStart
+from ui.kit import wording
+from ui.views.fleet.replicas import STALLING
+
+ENGINE_COLUMNS: Final = (
+    *("prefill_attention_total", "context_tokens_total", "decodes_total"),
+    *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
+)
+"""Beside those that the fleet's grids are made of."""
+GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
+MOST: Final = 50
+"""Engines that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One engine over the whole range; `window` is None where nothing can be said, and `why`
+    says why not."""
+
+    replica: str
+    engine: int
+    device: str | None
+    window: Window | None
+    why: str | None = None
+    stall_ratio: float | None = None
+    """Of the step time, what no scheduled work explains."""
+    prompt_ratio: float | None = None
+    """Of the tokens in its steps, those of prompts."""
+
+
+def bounds(
+    samples: pa.Table,
+    gpus: pa.Table,
+    starts: Sequence[EngineStart],
+    peaks: Mapping[str, Any] | None = None,
+) -> list[Bound]:
+    """The account of each engine.
+
+    Args:
+        samples: with `ENGINE_COLUMNS`, the fleet's own, and `engine`.
+        gpus: with `GPU_COLUMNS` and the fleet's own.
+        starts: the last of each engine.
+        peaks: of devices, before those of the table (`roofline.peaks.device_named`).
+    """
+    if not samples.num_rows:
+        return []
+    by_engine: Mapping[tuple[str, int], EngineStart] = {
+        (each.replica, each.engine): each for each in starts
+    }
+    found = []
+    told = samples_of(samples)
+    for key, engine in list(engines_of(samples).items())[:MOST]:
+        start = by_engine.get((key.replica, key.engine))
+        shape, why = _shape(start)
+        device = device_named(start.device if start is not None else None, peaks)
+        if why is None and device is None:
+            named = start.device if start is not None else None
+            why = (
+                f"the peaks of {named!r} are not known ({ENVIRONMENT_KEY} can tell them)"
+                if named
+                else "its device is not told"
+            )
+        chunks = read_chunks(start.arguments) if start is not None else None
+        windows = windows_of(engine, shape, device, gpus_of(gpus, key.replica), None, chunks)
+        window = windows[0] if windows and windows[0].verdict is not None else None
+        found.append(
+            Bound(
+                key.replica,
+                key.engine,
+                start.device if start is not None else None,
+                window,
+                None if window is not None else why or "its steps are not told",
+                *_of_steps(told, key.replica, key.engine),
+            )
+        )
+    return found
+
+
+def _of_steps(told: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
+    """What an engine's steps were made of, by the same counters as the causes are."""
+    names = told.replica
+    rows = names.is_value(replica) & (told.number("engine") == engine)
+    prompts = told.rate("scheduled_prefill_tokens_total", rows)
+    decodes = told.rate("decodes_total", rows)
+    tokens = (prompts or 0.0) + (decodes or 0.0)
+    return (
+        told.ratio("stall_s_total", "busy_s_total", rows),
+        prompts / tokens if prompts is not None and tokens else None,
+    )
+
+
+def _shape(start: EngineStart | None) -> tuple[ModelShape | None, str | None]:
+    if start is None or start.shape is None:
+        return None, "the shape of its model is not told"
+    try:
+        return read_shape(start.shape), None
+    except UnknownShapeError as error:
+        return None, f"the shape of its model is not known: {error}"
+
+
+def as_html(found: Sequence[Bound]) -> str:
+    """A row for each engine: what holds it back, with both terms in the sentence."""
+    several = {each.replica for each in found if each.engine}
+    rows = []
+    for each in found:
+        name = wording.for_html(each.replica, 24)
+        if each.replica in several:
+            name += f" <small>engine {each.engine}</small>"
+        device = wording.for_html(each.device or "", 40)
+        rows.append(f"<tr><td>{name}</td><td>{device}</td><td>{_said(each)}</td></tr>")
+    return (
+        "<table class='told configs'><thead><tr><th>replica</th><th>device</th>"
+        f"<th>what holds it back</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _said(bound: Bound) -> str:
+    if bound.window is None:
+        return f"Not known: {wording.for_html(bound.why or '', 200)}."
+    sentences = [_sentence(bound, bound.window), *findings(bound.window)]
+    return " ".join(wording.for_html(each, 600) for each in sentences)
+
+
+def _sentence(bound: Bound, window: Window) -> str:
+    """The verdict; where neither term holds the engine back, what its steps show instead. That
+    they take longer than both terms is no evidence of CPU or launches: only time that no
+    scheduled work explains is."""
+    said = sentence(window)
+    if window.verdict is not Verdict.OVERHEAD_BOUND:
+        return said
+    said = said.partition(" The rest is ")[0]
+    stall, prompts = bound.stall_ratio, bound.prompt_ratio
+    if stall is None:
+        return f"{said} What takes the rest of the time is not known."
+    if stall >= STALLING:
+        return (
+            f"{said} No scheduled work explains {wording.percent(stall)} of the step time: CPU,"
+            " launches of kernels or communication."
+        )
+    of_prompts = "" if prompts is None else f", {wording.percent(prompts)} of them prompts’"
+    return (
+        f"{said} The step time follows the tokens in a step{of_prompts}; work that they do not"
+        f" explain is {wording.percent(stall)}."
+    )

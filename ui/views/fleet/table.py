@@ -1,0 +1,186 @@
+"""The table of replicas as a component; the script sets every text as text.
+
+The rows are made here, purely; `show` alone knows Streamlit.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import streamlit as st
+
+from ui.kit import wording
+from ui.kit.columns import FloatArray
+from ui.kit.replica_measures import MEASURES, Measure
+from ui.kit.terms import TERMS
+from ui.views.fleet.replicas import Fleet, Replica
+
+HERE: Final = Path(__file__).parent
+MOST: Final = 50
+_RANK: Final = {
+    "queue": 1,
+    "running": 3,
+    "kv": 2,
+    "hits": 3,
+    "preemptions": 4,
+    "step": 2,
+    "tokens": 3,
+    "stall": 4,
+    "bandwidth": 3,
+    "clock": 4,
+}
+"""Which columns a narrow page keeps; measures that are not here have none of their own."""
+
+
+def show(
+    fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool, has_gpus: bool
+) -> None:
+    """Draw the first `MOST` replicas.
+
+    Args:
+        fleet: to show.
+        href: where a replica's name leads.
+        zone: the reader's time zone.
+        dated: whether the range is so long that times need their date.
+        has_gpus: whether any GPU told anything; without, their columns are left out.
+    """
+    component = st.components.v2.component(
+        "tailspan.fleet",
+        html="<div class='frame'><table></table></div>",
+        css=(HERE / "table.css").read_text(),
+        js=(HERE / "table.js").read_text(),
+    )
+    data = {
+        "columns": columns(has_gpus=has_gpus),
+        "rows": rows(fleet, href, zone, dated=dated),
+    }
+    component(key="fleet", data=data)
+
+
+def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
+    """What stands above the columns; `rank` says what a narrow page keeps."""
+    return [
+        {"name": "name", "title": "Replica", "help": "Leads to its requests.", "rank": 1},
+        {
+            "name": "trouble",
+            "title": "Trouble",
+            "help": "What is wrong with it; point at it for the number.",
+            "rank": 1,
+        },
+        {
+            "name": "ttft",
+            "title": "TTFT",
+            "unit": "P99",
+            "number": True,
+            "rank": 1,
+            "help": TERMS["ttft_s"],
+        },
+        *(
+            {
+                "name": key,
+                "title": MEASURES[key].name,
+                "unit": MEASURES[key].unit,
+                "help": f"{MEASURES[key].meaning} a bin of the line.",
+                "number": True,
+                "rank": rank,
+            }
+            for key, rank in _RANK.items()
+            if has_gpus or not MEASURES[key].of_gpu
+        ),
+        {
+            "name": "since",
+            "title": "Up since",
+            "number": True,
+            "rank": 4,
+            "help": "When it was last started.",
+        },
+    ]
+
+
+def rows(
+    fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool
+) -> list[dict[str, Any]]:
+    """What the table shows: texts, and lines from 0 to 1 on one scale for each measure."""
+    shown = fleet.replicas[:MOST]
+    tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
+    return [
+        {
+            "name": {
+                "text": wording.plain(replica.name, 24),
+                "title": wording.plain(replica.name, 200),
+                "href": href(replica),
+            },
+            "trouble": [
+                {"what": trouble.what, "why": wording.plain(trouble.why, 400)}
+                for trouble in replica.troubles
+            ],
+            "ttft": _ttft(replica),
+            "since": _since(replica, zone, dated),
+            **{key: _cell(replica, MEASURES[key], tops[key]) for key in _RANK},
+        }
+        for replica in shown
+    ]
+
+
+def top(fleet: Fleet, measure: Measure) -> float:
+    """The greatest value of a measure over all replicas, or what means all of it."""
+    if measure.whole is not None:
+        return measure.whole
+    known = [
+        float(np.nanmax(values))
+        for replica in fleet.replicas
+        if (values := replica.over_time.get(measure.key)) is not None and np.isfinite(values).any()
+    ]
+    return max(known, default=0.0)
+
+
+def _cell(replica: Replica, measure: Measure, most: float) -> dict[str, Any]:
+    value = replica.whole.get(measure.key)
+    line = replica.over_time.get(measure.key)
+    told = f"{measure.name}: {measure.shown(value)}"
+    cell: dict[str, Any] = {"text": measure.shown(value), "title": told}
+    if measure.key == "step":
+        cell["small"] = f"max {wording.seconds(replica.whole.get('longest'))}"
+        cell["title"] = f"{told} mean, the longest {wording.seconds(replica.whole.get('longest'))}"
+    if measure.key == "clock" and replica.facts.held_back:
+        reasons = ", ".join(each.replace("_", " ") for each in replica.facts.reasons)
+        cell["title"] = f"{told}; held back by {wording.plain(reasons, 200)}"
+    if line is not None and np.isfinite(line).any():
+        cell["line"] = _scaled(line, most)
+    return cell
+
+
+def _scaled(line: FloatArray, most: float) -> Sequence[float | None]:
+    share = np.clip(line / most if most > 0 else np.where(np.isnan(line), np.nan, 0.0), 0.0, 1.0)
+    return [None if np.isnan(value) else round(value, 3) for value in share.tolist()]
+
+
+def _ttft(replica: Replica) -> dict[str, Any]:
+    told = replica.traffic
+    if told is None:
+        return {"text": wording.UNKNOWN, "title": "No requests told of in this range."}
+    between = (
+        "too few for an interval"
+        if told.low_s is None
+        else f"[{wording.seconds(told.low_s)} to {wording.seconds(told.high_s)}]"
+    )
+    return {
+        "text": wording.seconds(told.p99_s),
+        "small": f"n {wording.count(told.requests)}",
+        "title": f"{wording.counted(told.requests, 'request')}, {between}",
+    }
+
+
+def _since(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
+    began = replica.facts.began_unix_ns
+    if began is None:
+        return {"text": wording.UNKNOWN, "title": "Not told."}
+    told = {
+        "text": wording.clock(began, zone, date=dated)[-8:],
+        "title": f"since {wording.clock(began, zone, date=True)}",
+    }
+    if replica.facts.restarts:
+        told["small"] = f"{len(replica.facts.restarts)}× restarted"
+    return told

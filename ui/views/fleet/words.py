@@ -1,0 +1,119 @@
+"""The fleet in words. Pure. Returns HTML in which every foreign word has been escaped."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ui.kit import wording
+from ui.kit.terms import term
+from ui.views.fleet.configs import Group, shown
+from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
+
+NAMED: Final = 4
+"""Replicas that a sentence names; of more it counts the rest."""
+EVEN: Final = 1.5
+"""The most that one replica may get of requests, against another, and be called even."""
+
+
+def sentence(found: Fleet) -> str:
+    """How many there are, and what is wrong with whom."""
+    number = wording.counted(len(found.replicas), "replica")
+    troubled = found.troubled
+    if not troubled:
+        return f"<b>{number}</b>, none of them in trouble of its own."
+    named = "; ".join(_named(replica) for replica in troubled[:NAMED])
+    rest = len(troubled) - NAMED
+    more = f"; and {rest} more" if rest > 0 else ""
+    many = "all" if len(troubled) == len(found.replicas) else f"{len(troubled)} of them"
+    return f"<b>{number}</b>, {many} in trouble: {named}{more}."
+
+
+def _named(replica: Replica) -> str:
+    what = ", ".join(wording.for_html(trouble.what) for trouble in replica.troubles[:3])
+    return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
+
+
+def imbalance(found: Imbalance | None, replicas: int) -> str | None:
+    """Whether the load and its slowness are even, in one sentence; None for a replica alone."""
+    if replicas < 2:
+        return None
+    if found is None:
+        return "Too few requests to tell whether any replica is slow more often than the others."
+    ttft = term("ttft_s", "TTFT")
+    shares = _shares(found)
+    if not found.hits:
+        return (
+            f"Even: no replica’s requests are among the slowest {wording.percent(SLOW_SHARE)} by "
+            f"{ttft} clearly more often than the others’ "
+            f"({wording.counted(found.requests, 'request')}). {shares}"
+        )
+    worst = found.hits[0]
+    others = len(found.hits) - 1
+    more = f", and those of {wording.counted(others, 'other')} too" if others else ""
+    return (
+        f"Uneven: a request on <b>{wording.for_html(worst.value)}</b> is "
+        f"<b>{worst.risk_ratio:.1f}×</b> "
+        f"<small title='95 % interval'>[{worst.low:.1f} to {worst.high:.1f}]</small> as likely as "
+        f"on another to be among the slowest {wording.percent(SLOW_SHARE)} by {ttft}{more} "
+        f"({wording.counted(found.requests, 'request')}). {shares}"
+    )
+
+
+def _shares(found: Imbalance) -> str:
+    least, most = found.least_share, found.most_share
+    if most <= EVEN * least:
+        return "They share the requests about evenly."
+    return (
+        f"The busiest gets {wording.percent(most)} of the requests, the least busy "
+        f"{wording.percent(least)}."
+    )
+
+
+def unheeded(labels: Sequence[str]) -> str | None:
+    """Which filters hold for requests alone."""
+    if not labels:
+        return None
+    listed = " and ".join(labels)
+    return f"Engines work for all: the filter by {listed} holds for TTFT and imbalance alone."
+
+
+def thinned_samples(every_s: int | None) -> str | None:
+    """How much of the samples was read, where the range is too long to read all of them."""
+    if every_s is None:
+        return None
+    return (
+        f"Of the samples, 16 s in every {wording.span(every_s)} were read: rates and shares miss "
+        "nothing, a burst between may be missing from the highest values."
+    )
+
+
+def thinned_requests(one_in: int) -> str | None:
+    """The same of requests."""
+    return f"TTFT and imbalance are of 1 in {one_in} requests." if one_in > 1 else None
+
+
+def configurations(groups: Sequence[Group]) -> str:
+    """What is in force, and in what the others differ from most."""
+    if not groups:
+        return "<p class='note'>No engine told with which arguments it was started.</p>"
+    rows = "".join(_row(group) for group in groups)
+    return (
+        "<table class='told configs'><thead><tr><th>model</th><th>replicas</th>"
+        f"<th>differs in</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(group: Group) -> str:
+    version = f" · vLLM {wording.for_html(group.version)}" if group.version else ""
+    names = [wording.for_html(name, 24) for name in group.replicas[:NAMED]]
+    rest = len(group.replicas) - NAMED
+    listed = ", ".join(names) + (f" and {rest} more" if rest > 0 else "")
+    differs = "<br>".join(
+        f"{wording.for_html(each.argument)}: <b>{wording.for_html(shown(each.after))}</b>, most "
+        f"have {wording.for_html(shown(each.before))}"
+        for each in group.differs
+    )
+    return (
+        f"<tr><td>{wording.for_html(group.model or 'model unknown')} "
+        f"<small>{wording.for_html(group.config, 12)}{version}</small></td>"
+        f"<td>{listed}</td><td>{differs or '–'}</td></tr>"
+    )

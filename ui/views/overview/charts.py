@@ -1,0 +1,255 @@
+"""A stretch of time as charts: percentiles with what is usual, traffic, failures. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import tzinfo
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+
+from store.queries import Window
+from telemetry.requests import Outcome
+from ui.kit import charts, colours, wording
+from ui.kit.columns import FloatArray
+from ui.views.overview.trends import Trend
+
+HEIGHT: Final = 250
+BANDS: Final = ("p50", "p99")
+"""With three bands nobody could tell which is whose."""
+
+STILL_RUNNING: Final = 3
+"""Newest bins of which most requests may not have ended yet."""
+
+ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
+    "answered": (Outcome.STOP, Outcome.LENGTH),
+    "client left": (Outcome.ABORT,),
+    "refused": (Outcome.REJECTED,),
+    "failed": (Outcome.ERROR,),
+}
+
+Stretch = tuple[int, int]
+"""From, to: unix nanoseconds."""
+
+
+def latency(
+    now: Trend,
+    before: Trend | None,
+    name: str,
+    shown: str,
+    promised_s: Sequence[float],
+    incidents: Sequence[Stretch],
+    zone: tzinfo,
+    ink: colours.Ink,
+) -> go.Figure:
+    """P50, P95 and P99 of one latency, where they usually lie, and what is promised of it.
+
+    Args:
+        now: the stretch in view.
+        before: what is usual; None where nothing is known of it.
+        name: the latency's column.
+        shown: its name.
+        promised_s: thresholds of objectives.
+        incidents: when budgets burned.
+        zone: the reader's.
+        ink: for the page's background.
+    """
+    usual = {} if before is None else {each: before.usual(name, each) for each in BANDS}
+    bands = {each: found for each, found in usual.items() if found is not None and found[0] > 0}
+    around = [*promised_s, *(value for found in bands.values() for value in found)]
+    figure = charts.percentiles(
+        now.percentiles[name], now.bins, now.window, zone, ink, shown, around
+    )
+    ends = charts.local([now.window.from_unix_ns, now.window.to_unix_ns], zone)
+    for place, (quantile, (low, high)) in enumerate(bands.items()):
+        figure.add_trace(
+            go.Scatter(
+                x=[*ends, *reversed(ends)],
+                y=[low, low, high, high],
+                fill="toself",
+                fillcolor=ink.band,
+                line={"width": 0},
+                mode="lines",
+                name="usual",
+                legendgroup="usual",
+                showlegend=place == 0,
+                hoverinfo="skip",
+            )
+        )
+        told = f"{wording.seconds(low)} to {wording.seconds(high)}"
+        _told(figure, now, zone, high, told, f"usual {quantile.upper()}")
+    for place, threshold in enumerate(sorted(set(promised_s))):
+        figure.add_trace(
+            go.Scatter(
+                x=ends,
+                y=[threshold, threshold],
+                mode="lines",
+                line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
+                name="promised",
+                legendgroup="promised",
+                showlegend=place == 0,
+                hovertemplate=f"{wording.seconds(threshold)}<extra>promised</extra>",
+            )
+        )
+    _mark(figure, incidents, now.window, zone)
+    figure.update_layout(height=HEIGHT, margin={**charts.MARGIN, "t": 44, "l": 60})
+    return figure
+
+
+def traffic(
+    now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
+) -> go.Figure:
+    """Requests a second, by how they ended; and what was usual."""
+    figure = go.Figure()
+    at, width_s = charts.local(now.bins.middles_unix_ns, zone), now.seen_s
+    for name, outcomes in ENDINGS.items():
+        number = now.ended(*outcomes)
+        if name != "answered" and not number.sum():
+            continue
+        rate = number / width_s
+        figure.add_trace(
+            go.Bar(
+                x=at,
+                y=charts.values_of(rate),
+                width=now.bins.width_s * 1000 * 0.92,
+                name=name,
+                marker={"color": colours.ENDINGS[name]},
+                customdata=[
+                    f"{wording.number(each)}/s ({wording.counted(many, 'request')})"
+                    for each, many in zip(rate.tolist(), number.tolist(), strict=True)
+                ],
+                hovertemplate="%{customdata}<extra>" + name + "</extra>",
+            )
+        )
+    rates = [_rate(now)]
+    if before is not None and before.bins.count >= 1:
+        usual = _usual(_rate(before))
+        rates.append(np.array(usual))
+        ends = charts.local([now.window.from_unix_ns, now.window.to_unix_ns], zone)
+        figure.add_trace(
+            go.Scatter(
+                x=[*ends, *reversed(ends)],
+                y=[usual[0], usual[0], usual[1], usual[1]],
+                fill="toself",
+                fillcolor=ink.band,
+                line={"width": 1, "color": ink.weak, "dash": "dot"},
+                mode="lines",
+                name="usual",
+                hoverinfo="skip",
+            )
+        )
+        told = f"{wording.number(usual[0])} to {wording.number(usual[1])}/s"
+        _told(figure, now, zone, usual[1], told, "usual")
+    _axis(figure, rates, wording.number, "requests/s")
+    figure.update_layout(barmode="stack")
+    _mark(figure, incidents, now.window, zone)
+    return charts.over_time(figure, now.window, zone, HEIGHT)
+
+
+def failures(
+    now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
+) -> go.Figure:
+    """The share of requests that got no answer, by why."""
+    figure = go.Figure()
+    at = charts.local(now.bins.middles_unix_ns, zone)
+    drawn = []
+    for name, outcomes in list(ENDINGS.items())[1:]:
+        share = _share(now, outcomes)
+        drawn.append(share)
+        number = now.ended(*outcomes).tolist()
+        figure.add_trace(
+            go.Scatter(
+                x=at,
+                y=charts.values_of(share),
+                mode="lines+markers",
+                marker={"size": 4},
+                line={"color": colours.ENDINGS[name], "width": 2},
+                name=name,
+                connectgaps=False,
+                customdata=[
+                    f"{wording.exact_percent(each)} ({wording.counted(many, 'request')})"
+                    for each, many in zip(share.tolist(), number, strict=True)
+                ],
+                hovertemplate="%{customdata}<extra>" + name + "</extra>",
+            )
+        )
+    if before is not None:
+        lost = before.number - int(before.ended(*ENDINGS["answered"]).sum())
+        usual = lost / before.number
+        ends = charts.local([now.window.from_unix_ns, now.window.to_unix_ns], zone)
+        figure.add_trace(
+            go.Scatter(
+                x=ends,
+                y=[usual, usual],
+                mode="lines",
+                line={"color": ink.weak, "width": 1, "dash": "dot"},
+                name="usual, all three",
+                hovertemplate=f"{wording.exact_percent(usual)}<extra>usual, all three</extra>",
+            )
+        )
+        drawn.append(np.array([usual]))
+    _axis(figure, [*drawn, np.array([0.01])], wording.exact_percent, "of requests")
+    _mark(figure, incidents, now.window, zone)
+    return charts.over_time(figure, now.window, zone, HEIGHT)
+
+
+def _told(
+    figure: go.Figure, now: Trend, zone: tzinfo, at_value: float, said: str, name: str
+) -> None:
+    """What is the same all along, told wherever the reader points."""
+    at = charts.local(now.bins.middles_unix_ns, zone)
+    figure.add_trace(
+        go.Scatter(
+            x=at,
+            y=[at_value] * len(at),
+            mode="lines",
+            line={"width": 0},
+            showlegend=False,
+            hovertemplate=f"{said}<extra>{name}</extra>",
+        )
+    )
+
+
+def _axis(figure: go.Figure, drawn: Sequence[FloatArray], told: Any, title: str) -> None:
+    top = max((float(np.nanmax(each, initial=0.0)) for each in drawn if each.size), default=0.0)
+    ticks = charts.linear_ticks(top)
+    figure.update_yaxes(
+        range=[0, max(top * 1.08, ticks[-1])],
+        tickvals=ticks,
+        ticktext=[told(tick) for tick in ticks],
+        title={"text": title, "standoff": 6},
+    )
+
+
+def _rate(trend: Trend) -> FloatArray:
+    rate: FloatArray = trend.ended(*Outcome) / trend.seen_s
+    return rate
+
+
+def _usual(rate: FloatArray) -> tuple[float, float]:
+    """Of bins in which anyone came: where nobody watched nothing is told from nothing."""
+    low, high = np.quantile(rate[rate > 0], (0.1, 0.9))
+    return float(low), float(high)
+
+
+def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
+    every = trend.ended(*Outcome)
+    known = every > 0
+    # Who is refused is told of at once, who is answered once that is over: in the newest bins the
+    # few that ended are not like the rest, and of a bin that is cut short a few would be a peak.
+    enough = np.median(every[known]) / 2 if known.any() else 0.0
+    for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
+        if every[place] >= enough:
+            break
+        known[place] = False
+    known &= trend.seen_s >= trend.bins.width_s / 2
+    share: FloatArray = np.where(known, trend.ended(*outcomes) / np.maximum(every, 1), np.nan)
+    return share
+
+
+def _mark(figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo) -> None:
+    """Incidents as bands behind the lines."""
+    for from_ns, to_ns in incidents:
+        low, high = max(from_ns, window.from_unix_ns), min(to_ns, window.to_unix_ns)
+        if low < high:
+            x0, x1 = charts.local([low, high], zone)
+            figure.add_vrect(x0=x0, x1=x1, fillcolor=colours.INCIDENT, line_width=0, layer="below")

@@ -1,0 +1,38 @@
+"""What the engines cost an hour just now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from cost.bill import bill
+from cost.prices import PriceList
+from store.billing.accounts import accounts
+from store.queries import Window
+from ui.frame.view import SECOND_NS
+from ui.views.cost.read import of_replica
+
+LOOKED_AT_NS = 120 * SECOND_NS
+"""Long enough for an engine to have told of itself twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hourly:
+    """Of the engines that have a price."""
+
+    usd: float
+    engines: int
+    unpriced: int
+    """Servers beside them that have none."""
+
+
+def hourly(
+    engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
+) -> Hourly | None:
+    """What the engines seen at the end of a range cost; None where none has a price."""
+    end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
+    found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
+    if not found.rates:
+        return None
+    number = max(1, round(found.engines))
+    return Hourly(found.usd_per_hour, number, len(found.unpriced))

@@ -1,0 +1,183 @@
+"""How a stretch of time went: percentiles, traffic and outcomes per bin, and what is usual.
+
+Few requests are read one by one; of many the rollups tell, within 1 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from sqlalchemy import Engine
+
+from store.queries import Window, request_table
+from store.rollups.queries import rollups
+from telemetry.requests import Outcome
+from ui.frame.view import SECOND_NS
+from ui.kit import rollup_reads
+from ui.kit.columns import FloatArray, IntArray, floats, instants
+from ui.kit.percentiles import Percentiles, per_bin
+from ui.kit.store_reads import made_up, without_ttft_of_whole_answers
+from ui.kit.time_bins import Bins, bins_of_width, choose
+
+LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
+COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
+
+MOST_READ: Final = 30_000
+"""Requests that are read one by one: a tenth of a second's work."""
+
+DAY_NS: Final = 86_400 * SECOND_NS
+ENOUGH_SHARE: Final = 0.1
+"""Of the traffic in view: with less of it, another stretch says nothing of what is usual."""
+LEAST_BINS: Final = 5
+USUAL: Final = (0.1, 0.9)
+
+_MINUTE_NS: Final = 60 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A stretch of time, bin by bin."""
+
+    window: Window
+    bins: Bins
+    outcomes: Mapping[str, IntArray]
+    """(bins,) requests, by how they ended."""
+    percentiles: Mapping[str, Percentiles]
+    """By latency."""
+    rolled: bool
+    """Percentiles are within 1 %, for they come from rollups."""
+    simulated: bool
+
+    @property
+    def number(self) -> int:
+        """How many requests."""
+        return int(sum(each.sum() for each in self.outcomes.values()))
+
+    @property
+    def seen_s(self) -> FloatArray:
+        """(bins,) seconds of each bin that lie in the window, whose ends may cut two of them."""
+        starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
+        # Rollups fill the first bin to whole minutes.
+        low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
+        high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
+        seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS
+        return seen
+
+    def ended(self, *outcomes: Outcome) -> IntArray:
+        """(bins,) requests that ended in one of these ways."""
+        found: IntArray = sum(
+            (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
+        )
+        return found
+
+    def usual(self, latency: str, quantile: str) -> tuple[float, float] | None:
+        """Where a percentile lay in 8 of 10 bins, in seconds; None where too few tell of it."""
+        values = self.percentiles[latency].series[quantile].value_s
+        known = values[~np.isnan(values)]
+        if known.size < LEAST_BINS:
+            return None
+        low, high = np.quantile(known, USUAL)
+        return float(low), float(high)
+
+
+def read(
+    engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
+) -> Trend:
+    """A stretch of time.
+
+    Args:
+        engine: from `open_database`.
+        window: the stretch.
+        equals: the filters.
+        width_ns: of the bins; None for what suits the stretch.
+    """
+    whole = rollups(engine, window, equals=equals)
+    if whole is not None:
+        number = whole.number()
+        if number > MOST_READ or whole.requests_gone_before_unix_ns() > window.from_unix_ns:
+            return _rolled(engine, window, equals, _bins(window, number, width_ns))
+    table = without_ttft_of_whole_answers(
+        request_table(engine, window, equals=equals, columns=COLUMNS)
+    )
+    bins = _bins(window, table.num_rows, width_ns)
+    index = bins.index(instants(table, "received_unix_ns"))
+    ended = np.asarray(table["outcome"].to_pylist(), dtype=object)
+    return Trend(
+        window,
+        bins,
+        {
+            each.value: np.bincount(index[ended == each.value], minlength=bins.count)
+            for each in Outcome
+        },
+        {name: per_bin(floats(table, name), index, bins.count) for name in LATENCIES},
+        rolled=False,
+        simulated=made_up(engine, window),
+    )
+
+
+def before(
+    engine: Engine,
+    now: Trend,
+    equals: Mapping[str, str],
+    baseline: Window | None = None,
+    quiet_until_ns: int | None = None,
+) -> Trend | None:
+    """What a stretch is held against, in bins of the same width.
+
+    The baseline that was asked for; else the same hours yesterday, where there was traffic
+    then; else the stretch before, or before `quiet_until_ns` where that is earlier: what burns
+    is not what is usual. None where neither had enough.
+    """
+    width_ns = now.bins.width_ns
+    for window in [baseline] if baseline else _comparable(now.window, quiet_until_ns):
+        found = read(engine, window, equals, width_ns)
+        if found.number and (baseline or found.number >= ENOUGH_SHARE * now.number):
+            return found
+    return None
+
+
+def _comparable(window: Window, quiet_until_ns: int | None) -> Sequence[Window]:
+    length_ns = window.to_unix_ns - window.from_unix_ns
+    until_ns = window.from_unix_ns
+    if quiet_until_ns is not None:
+        until_ns = min(until_ns, quiet_until_ns)
+    found = []
+    for back_ns in (DAY_NS, window.to_unix_ns - until_ns):
+        if length_ns <= back_ns <= window.from_unix_ns:
+            found.append(Window(window.from_unix_ns - back_ns, window.to_unix_ns - back_ns))
+    return found
+
+
+def _bins(window: Window, requests: int, width_ns: int | None) -> Bins:
+    if width_ns is None:
+        return choose(window.from_unix_ns, window.to_unix_ns, requests)
+    return bins_of_width(window.from_unix_ns, window.to_unix_ns, width_ns)
+
+
+def _rolled(engine: Engine, window: Window, equals: Mapping[str, str], bins: Bins) -> Trend:
+    if bins.width_ns % _MINUTE_NS:
+        bins = bins_of_width(window.from_unix_ns, window.to_unix_ns, _MINUTE_NS)
+    over_time = rollups(
+        engine,
+        window,
+        by=("outcome",),
+        equals=equals,
+        step_s=bins.width_ns // SECOND_NS,
+        first_unix_s=bins.first_unix_ns // SECOND_NS,
+    )
+    assert over_time is not None
+    sums = over_time.sums([])
+    outcomes = {each.value: np.zeros(bins.count, np.int64) for each in Outcome}
+    steps = over_time.steps.number
+    for cell, many in zip(sums.cells.tolist(), sums.requests.tolist(), strict=True):
+        name = str(over_time.groups[cell // steps][0])
+        outcomes[name][min(cell % steps, bins.count - 1)] += many
+    return Trend(
+        window,
+        bins,
+        outcomes,
+        {name: rollup_reads.per_bin(engine, window, equals, name, bins) for name in LATENCIES},
+        rolled=True,
+        simulated=over_time.simulated,
+    )

@@ -1,0 +1,162 @@
+"""The state of one engine and of its GPUs while a request was there, as strips over its axis.
+
+Pure. Seconds since the request's receipt. A value that a sample tells holds for the time since
+the sample before it; what nobody told has no strip.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.inputs.arrow import samples_of
+from diagnosis.inputs.servers import Samples
+from ui.kit import wording
+from ui.kit.columns import FloatArray
+
+ENGINE_COLUMNS: Final = (
+    *("replica", "engine", "process", "started_unix_ns", "at_unix_ns"),
+    *("waiting", "running", "kv_usage_ratio", "longest_step_s"),
+    *("steps_total", "prefill_tokens_total", "scheduled_prefill_tokens_total"),
+)
+GPU_COLUMNS: Final = (
+    *("replica", "gpu", "at_unix_ns"),
+    *("dram_bandwidth_ratio", "sm_active_ratio", "sm_clock_hz", "sm_clock_max_hz"),
+    "throttle_reasons",
+)
+MOST_LINES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One engine's process, or one GPU."""
+
+    name: str
+    at_s: FloatArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One quantity."""
+
+    title: str
+    lines: Sequence[Line]
+    shown: Callable[[float], str]
+    whole: float | None = None
+    """The value that means all of it, where there is one."""
+
+
+def engine_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
+    """Waiting, running, KV cache, prefill tokens a step, longest step.
+
+    Args:
+        table: samples of one engine, with `ENGINE_COLUMNS`.
+        received_unix_ns: where the axis begins.
+    """
+    if not table.num_rows:
+        return []
+    told = samples_of(table)
+    steps = told.rises("steps_total")
+    prefill = _first_told(
+        told.rises("scheduled_prefill_tokens_total"), told.rises("prefill_tokens_total")
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        a_step = np.where(steps > 0, prefill / steps, np.nan)
+    quantities = (
+        ("waiting", told.number("waiting"), wording.count, None),
+        ("running", told.number("running"), wording.count, None),
+        ("KV cache used", told.number("kv_usage_ratio"), wording.percent, 1.0),
+        ("prefill tokens a step", a_step, wording.number, None),
+        ("longest step", told.number("longest_step_s"), wording.seconds, None),
+    )
+    names = _names(told, "process")
+    return [
+        Strip(title, lines, shown, whole)
+        for title, values, shown, whole in quantities
+        if (lines := _lines(told, names, values, received_unix_ns))
+    ]
+
+
+def gpu_strips(table: pa.Table, received_unix_ns: int) -> list[Strip]:
+    """Bandwidth against peak, clock against the highest, and what held it back.
+
+    Args:
+        table: samples of the GPUs of one replica, with `GPU_COLUMNS`.
+        received_unix_ns: where the axis begins.
+    """
+    if not table.num_rows:
+        return []
+    told = samples_of(table)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        clock = told.number("sm_clock_hz") / told.number("sm_clock_max_hz")
+    quantities = (
+        ("memory bandwidth, of peak", told.number("dram_bandwidth_ratio")),
+        ("multiprocessors active", told.number("sm_active_ratio")),
+        ("clock, of highest", clock),
+    )
+    names = _names(told, "gpu")
+    return [
+        Strip(title, lines, wording.percent, 1.0)
+        for title, values in quantities
+        if (lines := _lines(told, names, values, received_unix_ns))
+    ]
+
+
+def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
+    """What held the GPUs' clocks back, in a sentence; None where nobody told of it.
+
+    Args:
+        table: with `GPU_COLUMNS`.
+        from_unix_ns: of the request.
+        to_unix_ns: its end; the first sample after it still tells of it.
+    """
+    rows = [
+        (gpu, at, reasons)
+        for gpu, at, reasons in zip(
+            *(table[name].to_pylist() for name in ("gpu", "at_unix_ns", "throttle_reasons")),
+            strict=True,
+        )
+        if reasons is not None
+    ]
+    meanwhile: dict[str, set[str]] = {}
+    for gpu in {gpu for gpu, _, _ in rows}:
+        mine = [(at, reasons) for name, at, reasons in rows if name == gpu]
+        inside = [each for each in mine if from_unix_ns <= each[0] < to_unix_ns]
+        after = [each for each in mine if each[0] >= to_unix_ns][:1]
+        for _, reasons in (*inside, *after):
+            meanwhile.setdefault(gpu, set()).update(filter(None, reasons.split(",")))
+    if not meanwhile:
+        return None
+    held = {gpu: reasons for gpu, reasons in meanwhile.items() if reasons}
+    if not held:
+        return "Nothing held the GPU’s clock back meanwhile."
+    listed = ", ".join(sorted({reason for reasons in held.values() for reason in reasons}))
+    which = f"{len(held)} of {len(meanwhile)} GPUs" if len(meanwhile) > 1 else "the GPU"
+    return f"The clock of {which} was held back meanwhile: {listed.replace('_', ' ')}."
+
+
+def _names(told: Samples, label: str) -> list[str]:
+    if label == "gpu":
+        texts = told.texts["gpu"]
+        return [texts.values[code] for code in texts.codes.tolist()]
+    return [f"process {number:.0f}" for number in told.number(label).tolist()]
+
+
+def _lines(
+    told: Samples, names: Iterable[str], values: FloatArray, received_unix_ns: int
+) -> list[Line]:
+    at_s = (told.at_unix_ns - received_unix_ns) / 1e9
+    which = np.array(list(names))
+    found = []
+    for name in np.unique(which)[:MOST_LINES]:
+        mine = which == name
+        if np.isfinite(values[mine]).any():
+            found.append(Line(str(name), at_s[mine], values[mine]))
+    return found
+
+
+def _first_told(*several: FloatArray) -> FloatArray:
+    return next((each for each in several if np.isfinite(each).any()), several[-1])

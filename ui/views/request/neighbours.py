@@ -1,0 +1,124 @@
+"""Who was in the engine with a request, and who of them cost it time. Pure.
+
+On the request's own axis: seconds since its receipt, cut off at its end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.one_request.account import Account
+from ui.frame.view import RequestKey
+from ui.kit import wording
+from ui.kit.columns import FloatArray, floats, instants
+
+MOST: Final = 24
+"""Requests that are drawn; a batch may hold hundreds."""
+
+COLUMNS: Final = ("request_id", "tenant", "outcome", "e2e_s", "frontend_s", "queue_s", "prefill_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """One of those that shared the engine. Its prefill is None where it is not known."""
+
+    key: RequestKey
+    name: str
+    tenant: str | None
+    from_s: float
+    to_s: float
+    prefill_from_s: float | None
+    prefill_to_s: float | None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    cost_s: float
+    """What it cost the request; 0 where nothing is known that it cost."""
+    tokens_meanwhile: float
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Those drawn: who cost most first, then who stayed longest beside it; and how many in all."""
+
+    drawn: Sequence[Neighbour]
+    number: int
+    cost_s: float
+    """What all that cost it time cost together."""
+    costly: int
+    """How many they are."""
+
+
+def company(table: pa.Table, victim: int, told: Account) -> Company:
+    """The neighbours of a request.
+
+    Args:
+        table: of `store.requests.neighbours`, with `COLUMNS` and tokens.
+        victim: its place in it.
+        told: its account, whose delayers are places in the same table.
+    """
+    received = instants(table, "received_unix_ns")
+    begun_s = (received - received[victim]) / 1e9
+    ended_s = begun_s + np.nan_to_num(floats(table, "e2e_s"))
+    end_s = float(ended_s[victim])
+    scheduled_s = begun_s + floats(table, "frontend_s") + floats(table, "queue_s")
+    first_token_s = scheduled_s + floats(table, "prefill_s")
+    cost = {each.row: each for each in told.delayed_by}
+    together_s = np.minimum(ended_s, end_s) - np.maximum(begun_s, 0.0)
+    others = [
+        int(place)
+        for place in np.argsort(-together_s, kind="stable")
+        if place != victim and place not in cost and together_s[place] >= 0
+    ]
+    number = len(cost) + len(others)
+    first = list(cost)[:MOST]
+    beside = others[: MOST - len(first)]
+    chosen = [*first, *sorted(beside, key=lambda place: begun_s[place])]
+    rows = table.take(pa.array(chosen, pa.int64())).to_pylist()
+
+    def one(place: int, row: dict[str, Any]) -> Neighbour:
+        prefill = (scheduled_s[place], first_token_s[place])
+        seen = bool(np.isfinite(prefill).all()) and prefill[0] < end_s and prefill[1] > 0
+        return Neighbour(
+            key=RequestKey(None, row["trace_id"], row["span_id"]),
+            name=row["request_id"] or row["trace_id"],
+            tenant=row["tenant"],
+            from_s=max(0.0, float(begun_s[place])),
+            to_s=min(end_s, float(ended_s[place])),
+            prefill_from_s=_within(prefill[0], end_s) if seen else None,
+            prefill_to_s=_within(prefill[1], end_s) if seen else None,
+            prompt_tokens=row["prompt_tokens"],
+            output_tokens=row["output_tokens"],
+            cost_s=cost[place].cost_s if place in cost else 0.0,
+            tokens_meanwhile=cost[place].tokens if place in cost else 0.0,
+        )
+
+    return Company(
+        [one(place, row) for place, row in zip(chosen, rows, strict=True)],
+        number,
+        sum(each.cost_s for each in told.delayed_by),
+        len(cost),
+    )
+
+
+def sentence(found: Company) -> str:
+    """How many there were, how much they cost it, and how many of them are drawn."""
+    if not found.number:
+        return "No other request was in its engine then."
+    told = f"{wording.counted(found.number, 'other request')} shared its engine"
+    if found.costly:
+        told += (
+            f"; the prefills of {wording.count(found.costly)} of them cost it "
+            f"{wording.seconds(found.cost_s)}"
+        )
+    else:
+        told += "; none is known to have cost it time with its prefill"
+    if found.number > len(found.drawn):
+        told += f". Drawn: {len(found.drawn)}, those that cost it most or were with it longest"
+    return f"{told}."
+
+
+def _within(at_s: FloatArray | float, end_s: float) -> float:
+    return min(max(float(at_s), 0.0), end_s)

@@ -1,0 +1,277 @@
+"""The page "What happened to this request?"."""
+
+import html
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Any, Final
+
+import streamlit as st
+from sqlalchemy import Engine
+
+from store.errors import StoreError
+from store.requests.lookup import MOST
+from ui.frame import controls, freshness, no_data
+from ui.frame.view import SECOND_NS, RequestKey, View, link, pasted
+from ui.kit import wording
+from ui.kit.sections import chapter, chart
+from ui.kit.store_reads import Unreadable
+from ui.views.request import charts, neighbours, panel, read, timeline, trace_link, words
+from ui.views.request.engine_state import Strip
+from ui.views.request.read import Story
+
+AGAIN_KEY_S: Final = 5
+AGAIN_WORDS_S: Final = 30
+"""How often a request that is not there is looked for again; an id takes a search."""
+MOST_LISTED: Final = 6
+"""Of those that cost it time; the chart has more."""
+
+LIFE_HELP: Final = (
+    "From its receipt to its end, a row for each phase. Within a phase its own work is drawn "
+    "first, then what others, preemption and stalls took of it: how much is known, not when in "
+    "the phase."
+)
+COMPANY_HELP: Final = (
+    "On the same axis: who was in the same engine. Violet is the prefill of a request that cost "
+    "this one time; grey that of one of which nothing is known that it cost. What others’ "
+    "prefills took of this request is divided among them by the prompt tokens that were computed "
+    "meanwhile."
+)
+ENGINE_HELP: Final = (
+    "On the same axis. A sample tells of the time since the one before it: of a request that is "
+    "shorter, it tells of more than the request."
+)
+
+
+def body(engine: Engine, zone: tzinfo) -> None:
+    """What was asked for, and the answer."""
+    view = controls.current()
+    st.session_state["now_unix_ns"] = time.time_ns()
+    asked = "" if view.request is None else str(view.request)
+    _ask(asked)
+    if view.request is None:
+        _nothing_asked(view)
+        return
+    try:
+        with st.spinner("Looking for it …"):
+            found = _found(engine, view.request)
+        if isinstance(found, Story):
+            _tell(found, view, zone)
+        elif found:
+            _several(found, asked, view, zone)
+        else:
+            _unknown(engine, view.request, zone)
+            every = AGAIN_KEY_S if isinstance(view.request, RequestKey) else AGAIN_WORDS_S
+            st.fragment(_look_again, run_every=every)(engine, view.request, time.time_ns())
+    except (Unreadable, StoreError) as error:
+        no_data.unreadable(str(error))
+
+
+def _ask(asked: str) -> None:
+    st.session_state["asked"] = asked
+    st.text_input(
+        "Request",
+        key="asked",
+        placeholder="A request id, a trace id, or TRACE/SPAN",
+        label_visibility="collapsed",
+        max_chars=2_000,
+        on_change=_asked,
+    )
+
+
+def _asked() -> None:
+    text = pasted(st.session_state["asked"])
+    controls.change(replace(controls.current(), request=text))
+
+
+def _found(engine: Engine, asked: RequestKey | str) -> Story | Sequence[Mapping[str, Any]]:
+    """The story of one, or those that may be meant."""
+    if isinstance(asked, RequestKey):
+        return read.read(engine, asked) or []
+    rows = read.candidates(engine, asked)
+    if len(rows) != 1:
+        return rows
+    return read.read(engine, _key(rows[0])) or []
+
+
+def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
+    """It may still be running: once it has come in, the page shows it."""
+    try:
+        # Runs with the page first, which has just looked.
+        if time.time_ns() - looked_unix_ns > SECOND_NS and _found(engine, asked):
+            st.rerun()
+    except (Unreadable, StoreError):
+        return  # by the next time it may be back
+
+
+def _key(row: Mapping[str, Any]) -> RequestKey:
+    return RequestKey(row["received_unix_ns"], row["trace_id"], row["span_id"])
+
+
+def _nothing_asked(view: View) -> None:
+    first = html.escape(link(replace(view, page="requests")))
+    st.html(
+        "<p class='headline'>Which one? Paste its id above: the server’s "
+        "(<code>chatcmpl-…</code>, the <code>id</code> of the answer), the "
+        "<code>X-Request-Id</code> it was sent with, or its trace.</p>"
+        f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
+        "What did requests wait for?</a></p>"
+    )
+
+
+def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
+    there = read.missing(engine)
+    if there.oldest_unix_ns is None or there.newest_unix_ns is None:
+        no_data.no_server()
+        return
+    oldest = wording.clock(there.oldest_unix_ns, zone, date=True)
+    newest = wording.clock(there.newest_unix_ns, zone, date=True)
+    at = asked.received_unix_ns if isinstance(asked, RequestKey) else None
+    if at is not None and at < there.oldest_unix_ns:
+        st.html(
+            "<p class='headline'><b>This request is no longer kept.</b> It was received "
+            f"{wording.clock(at, zone, date=True)}; the store reaches back to {oldest}.</p>"
+            "<p class='note'>How long requests are kept says <code>tailspan up --keep-rows</code>"
+            "; what they add up to is still in the longer ranges of the other pages.</p>"
+        )
+        return
+    st.html(
+        f"<p class='headline'><b>No request is called “{wording.for_html(str(asked), 80)}”.</b>"
+        f"</p><p class='note'>The store has those received from {oldest} to {newest}. "
+        "One that is still running is told of when it ends, and shown here then; one older than "
+        "<code>tailspan up --keep-rows</code> is gone. <code>tailspan requests --last 1h</code> "
+        "lists ids.</p>"
+    )
+
+
+def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tzinfo) -> None:
+    many = f"at least {MOST}" if len(rows) >= MOST else str(len(rows))
+    listed = "".join(
+        f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
+        f"{wording.for_html(row['request_id'] or row['span_id'], 60)}</a></td>"
+        f"<td>{wording.clock(row['received_unix_ns'], zone, date=True)}</td>"
+        f"<td class='text'>{wording.for_html(row['model'] or wording.UNKNOWN)}</td>"
+        f"<td>{wording.for_html(row['outcome'])}</td>"
+        f"<td>{wording.seconds(row['e2e_s'])}</td></tr>"
+        for row in rows
+    )
+    st.html(
+        f"<p class='headline'><b>{many} requests</b> are called “{wording.for_html(asked, 80)}”. "
+        "Which one?</p><table class='told'><thead><tr><th>request</th><th>received</th>"
+        f"<th>model</th><th>outcome</th><th>E2E</th></tr></thead><tbody>{listed}</tbody></table>"
+    )
+
+
+def _tell(found: Story, view: View, zone: tzinfo) -> None:
+    row = found.row
+    whole_s = row["e2e_s"]
+    freshness.band(found.simulated)
+    st.html(f"<p class='headline'>{words.sentence(row, found.account, zone)}</p>")
+    for note in (
+        words.standing(row, found.standings),
+        words.less(row),
+    ):
+        if note:
+            st.html(f"<p class='note'>{note}</p>")
+    _trace(row)
+    moments = timeline.instants(row)
+    stages = timeline.stages(row, found.account.parts_s)
+    with chapter("Where its time went", LIFE_HELP):
+        told = "; ".join(f"{each.name} {wording.seconds(each.length_s)}" for each in stages)
+        chart(charts.lifeline(stages, moments, whole_s), "life", alt=f"Phases: {told}")
+        st.html(words.moments(moments, row["received_unix_ns"], zone))
+    if row["outcome"] != "rejected":
+        _company(found, view, whole_s)
+        _servers(found, whole_s)
+    with st.expander("Its parts in numbers", key="parts"):
+        st.html(words.parts_table(found.account, whole_s))
+    with chapter("What is known of it"):
+        panel.facts(row)
+    _raw(row)
+
+
+def _trace(row: Mapping[str, Any]) -> None:
+    try:
+        url = trace_link.template()
+    except ValueError as error:
+        st.html(f"<p class='notice'>{html.escape(str(error))}</p>")
+        return
+    if url is None:
+        st.html(
+            "<p class='note'>For a link to its trace, start Tailspan with "
+            f"<code>{trace_link.KEY}={trace_link.EXAMPLE}</code> (of yours).</p>"
+        )
+    else:
+        address = html.escape(trace_link.link(url, row["trace_id"], row["span_id"]))
+        st.html(
+            f"<p class='note'><a href='{address}' target='_blank' rel='noreferrer'>"
+            "Open its trace</a></p>"
+        )
+
+
+def _company(found: Story, view: View, whole_s: float) -> None:
+    row = found.row
+    with chapter("Who was with it", COMPANY_HELP):
+        if row["replica"] is None:
+            st.html("<p class='note'>Its server is not known, so nobody can say whom it met.</p>")
+            return
+        said = neighbours.sentence(found.company)
+        st.html(f"<p class='note'>{html.escape(said)}</p>")
+        if not found.company.drawn:
+            return
+        chart(charts.company(found.company.drawn, whole_s), "company", alt=said)
+        costly = [each for each in found.company.drawn if each.cost_s > 0][:MOST_LISTED]
+        if costly:
+            st.html(_delayers(costly, view))
+
+
+def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
+    """Those that cost it time, each a way to its own page."""
+    listed = "".join(
+        f"<tr><td><a href='{html.escape(link(replace(view, request=each.key)))}' target='_self'>"
+        f"{wording.for_html(each.name, 60)}</a></td>"
+        f"<td class='text'>{wording.for_html(each.tenant or wording.UNKNOWN)}</td>"
+        f"<td>{wording.count(each.prompt_tokens)}</td>"
+        f"<td><b>{wording.growth(each.cost_s)}</b></td></tr>"
+        for each in costly
+    )
+    return (
+        "<table class='told'><thead><tr><th>request</th><th>tenant</th><th>prompt tokens</th>"
+        f"<th>cost it</th></tr></thead><tbody>{listed}</tbody></table>"
+    )
+
+
+def _servers(found: Story, whole_s: float) -> None:
+    if found.row["replica"] is None:
+        return
+    with chapter("Its engine meanwhile", ENGINE_HELP):
+        if not found.engine:
+            st.html("<p class='note'>Its engine told nothing of itself in this time.</p>")
+        else:
+            chart(charts.strips(found.engine, whole_s), "engine", alt=_titles(found.engine))
+    if found.gpus:
+        with chapter("Its GPUs meanwhile", ENGINE_HELP):
+            if found.throttled:
+                st.html(f"<p class='note'>{html.escape(found.throttled)}</p>")
+            chart(charts.strips(found.gpus, whole_s), "gpus", alt=_titles(found.gpus))
+
+
+def _titles(found: Sequence[Strip]) -> str:
+    return f"Over the request's time: {', '.join(strip.title for strip in found)}"
+
+
+def _raw(row: Mapping[str, Any]) -> None:
+    with st.expander("All attributes", key="raw"):
+        st.html(words.raw(row))
+        written = json.dumps(dict(row), indent=2, allow_nan=False)
+        st.code(written, language="json")
+        st.download_button(
+            "Download as JSON",
+            written,
+            f"request-{row['trace_id']}-{row['span_id']}.json",
+            "application/json",
+            key="download_request",
+            on_click="ignore",
+        )

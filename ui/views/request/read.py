@@ -1,0 +1,140 @@
+"""What the page of one request reads from the store.
+
+A request that is there does not change; who was with it may still be on the way. What was read
+is kept for a minute, for all who look at it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Engine
+
+from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
+from diagnosis.one_request.account import Account, account
+from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
+from store.requests.latency_rank import LATENCIES, LatencyRank, latency_ranks
+from store.requests.lookup import named, oldest_request_unix_ns
+from store.requests.neighbours import neighbours, place_of
+from telemetry.requests import Outcome
+from ui.frame.read_cache import shared
+from ui.frame.view import RequestKey
+from ui.kit import store_reads
+from ui.kit.store_reads import told
+from ui.views.request import engine_state
+from ui.views.request import neighbours as company
+from ui.views.request.engine_state import Strip
+from ui.views.request.neighbours import Company
+
+LIKE: Final = ("model", "route")
+"""What a request has in common with those it is compared with."""
+KEPT_NS: Final = 60 * 10**9
+HALF_HOUR_NS: Final = 1_800 * 10**9
+APART_NS: Final = 16 * 10**9
+"""Two samples of an engine are at most so far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that is told of one request."""
+
+    row: Mapping[str, Any]
+    account: Account
+    company: Company
+    engine: Sequence[Strip]
+    gpus: Sequence[Strip]
+    throttled: str | None
+    standings: Mapping[str, LatencyRank]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What can be said where nothing is called so: what the store has at all."""
+
+    oldest_unix_ns: int | None
+    newest_unix_ns: int | None
+
+
+def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+    """The requests that an id may mean, earliest first."""
+    try:
+        with told():
+            return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
+    except LookupError:
+        return []
+
+
+def read(engine: Engine, key: RequestKey) -> Story | None:
+    """One request's story; None where there is no such request."""
+    try:
+        with told():
+            return shared(engine, ("story", key, _minute()), lambda: _story(engine, key))
+    except LookupError:
+        return None
+
+
+def missing(engine: Engine) -> Missing:
+    """What there is instead."""
+    with told():
+        return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
+
+
+def _minute() -> int:
+    return time.time_ns() // KEPT_NS
+
+
+def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = named(engine, asked).to_pylist()
+    if not found:  # which is not kept: it may come at any moment
+        raise LookupError(asked)
+    return found
+
+
+def _story(engine: Engine, key: RequestKey) -> Story:
+    row = store_reads.one(engine, key)
+    if row is None:
+        raise LookupError(str(key))
+    received = int(row["received_unix_ns"])
+    end = received + int(row["e2e_s"] * 1e9)
+    table = neighbours(engine, row, [*REQUEST_COLUMNS, *company.COLUMNS])
+    place = place_of(table, row)
+    its_account = account(requests_of(table), place, table.num_rows)
+    around = Window(max(0, received - APART_NS), end + APART_NS)
+    replica, number = row["replica"], row["engine"]
+    engine_strips: list[Strip] = []
+    gpu_strips: list[Strip] = []
+    throttled = None
+    if replica is not None and row["outcome"] != Outcome.REJECTED:
+        its_engine = {"replica": replica, **({} if number is None else {"engine": str(number)})}
+        samples = sample_table(
+            engine, around, equals=its_engine, columns=engine_state.ENGINE_COLUMNS
+        )
+        gpus = gpu_table(
+            engine, around, equals={"replica": replica}, columns=engine_state.GPU_COLUMNS
+        )
+        engine_strips = engine_state.engine_strips(samples, received)
+        gpu_strips = engine_state.gpu_strips(gpus, received)
+        throttled = engine_state.throttled(gpus, received, end)
+    return Story(
+        row,
+        its_account,
+        company.company(table, place, its_account),
+        engine_strips,
+        gpu_strips,
+        throttled,
+        _standings(engine, row),
+        simulated(engine, Window(received, received + 1)),
+    )
+
+
+def _standings(engine: Engine, row: Mapping[str, Any]) -> dict[str, LatencyRank]:
+    received = int(row["received_unix_ns"])
+    values_s = {name: row[name] for name in LATENCIES if row[name] is not None}
+    if not Outcome(row["outcome"]).answered:
+        values_s.pop("e2e_s", None)
+    if row["streamed"] is False:
+        values_s.pop("ttft_s", None)
+    hour = Window(max(0, received - HALF_HOUR_NS), received + HALF_HOUR_NS)
+    return latency_ranks(engine, hour, {label: row[label] for label in LIKE}, values_s)

@@ -1,0 +1,133 @@
+"""One request from received to delivered: its instants, its phases, and the parts inside them.
+
+Pure. The segments lie end to end from 0 to the end-to-end time. Within a phase its own work
+comes first and what others, preemption and stalls took of it after that: how much is known,
+not when in the phase.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from diagnosis.latency.parts import PHASE
+from ui.kit.part_names import part_name
+from ui.kit.terms import TERMS
+
+SAME: Final = 0.01
+"""Of the whole; two instants that are nearer than this are told as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A named moment, in seconds since the receipt."""
+
+    name: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a phase on the request's own axis."""
+
+    part: str
+    name: str
+    meaning: str
+    colour: str
+    pattern: str
+    """Plotly's; it tells apart parts that share their phase's colour."""
+    from_s: float
+    length_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A phase that began, and what it consists of."""
+
+    name: str
+    meaning: str
+    from_s: float
+    segments: Sequence[Segment]
+
+    @property
+    def length_s(self) -> float:
+        """How long it took."""
+        return sum(segment.length_s for segment in self.segments)
+
+    @property
+    def to_s(self) -> float:
+        """When it ended."""
+        return self.from_s + self.length_s
+
+
+_NAMES: Final = {"unsplit": "not split"}
+_TERMS: Final = {"unsplit": TERMS["unaccounted"]}
+_PATTERNS: Final = {
+    "handoff": "/",
+    "queue_kv": "/",
+    "queue_budget": "x",
+    "queue_held": "\\",
+    "queue_step": ".",
+    "prefill_others_decode": "/",
+    "decode_others_decode": "/",
+}
+_PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery")
+_ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"}
+
+
+def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
+    """The phases that began, end to end.
+
+    Args:
+        row: the request.
+        parts_s: of `diagnosis.one_request.account`, which sum to its end-to-end time.
+    """
+    found: list[Stage] = []
+    reached = 0.0
+    for phase in (*_PHASES, "unsplit"):
+        inside = {part: seconds for part, seconds in parts_s.items() if PHASE[part] == phase}
+        if not inside and row.get(f"{phase}_s") is None:
+            continue
+        segments, at = [], reached
+        for part, seconds in (inside or {_whole(phase): 0.0}).items():
+            name, colour, meaning = part_name(part)
+            segments.append(
+                Segment(
+                    *(part, name, meaning, colour, _PATTERNS.get(part, "")), at, max(0.0, seconds)
+                )
+            )
+            at += max(0.0, seconds)
+        meaning = _TERMS.get(phase) or TERMS[phase]
+        found.append(Stage(_NAMES.get(phase, phase), meaning, reached, segments))
+        reached = at
+    return found
+
+
+def _whole(phase: str) -> str:
+    """The part that a phase of no length is drawn as."""
+    return f"{phase}_unsplit" if phase in ("queue", "prefill", "decode") else phase
+
+
+def instants(row: Mapping[str, Any]) -> list[Instant]:
+    """The moments of its life that are known, in their order; the last is its end."""
+    at = 0.0
+    found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
+    for phase, name in (
+        ("frontend_s", "queued"),
+        ("queue_s", "scheduled"),
+        ("prefill_s", "first token"),
+        ("decode_s", "last token"),
+    ):
+        if row[phase] is None:
+            break
+        at += row[phase]
+        found.append(Instant(name, at))
+    ttft_s, whole_s = row["ttft_s"], row["e2e_s"]
+    if ttft_s is not None and row.get("streamed") is not False:
+        near = [each for each in found[1:] if abs(each.at_s - ttft_s) <= SAME * whole_s]
+        if not any(each.name == "first token" for each in near):
+            found.append(Instant("first byte", ttft_s))
+    end = Instant(_ENDS.get(row["outcome"], "delivered"), whole_s)
+    # What never got further ends where its last phase does: one moment, not two.
+    if row["outcome"] in _ENDS and found[1:] and whole_s - found[-1].at_s <= 1e-6:
+        found.pop()
+    return [*sorted(found, key=lambda each: each.at_s), end]

@@ -1,0 +1,150 @@
+"""What happened to one request, in words.
+
+Pure. Returns HTML in which every foreign word has been escaped.
+"""
+
+from collections.abc import Mapping
+from datetime import tzinfo
+from typing import Any, Final
+
+from diagnosis.one_request.account import Account
+from store.requests.latency_rank import LatencyRank
+from telemetry.requests import Outcome, Source
+from ui.kit import data_sources, wording
+from ui.kit.part_names import part_name
+from ui.kit.terms import LATENCY_NAMES, term
+
+ENOUGH: Final = 20
+"""Others that a request must have to be placed among them."""
+TOLD_PARTS: Final = 3
+WORTH_TELLING: Final = 0.05
+"""Of the whole; what took less is not in the sentence."""
+
+_ENDED: Final = {
+    Outcome.STOP: "The answer took <b>{whole}</b>",
+    Outcome.LENGTH: "The answer took <b>{whole}</b> and ended at its token limit",
+    Outcome.ABORT: "The client left after <b>{whole}</b>",
+    Outcome.ERROR: "The server failed after <b>{whole}</b>",
+    Outcome.REJECTED: "It was refused after <b>{whole}</b>, before an engine saw it",
+}
+
+
+def sentence(row: Mapping[str, Any], told: Account, zone: tzinfo) -> str:
+    """Which request, how it ended, and what took most of its time."""
+    name = wording.for_html(row["request_id"] or row["trace_id"], 80)
+    at = wording.clock(row["received_unix_ns"], zone, date=True)
+    where = f" on {wording.for_html(row['replica'])}" if row["replica"] else ""
+    ended = _ENDED[Outcome(row["outcome"])].format(whole=wording.seconds(row["e2e_s"]))
+    first = _first_token(row)
+    asked = f"<b class='name'>{name}</b> received {at}{where}."
+    return f"{asked} {ended}{first}. {_most(told, row['e2e_s'])}".strip()
+
+
+def _first_token(row: Mapping[str, Any]) -> str:
+    ttft = wording.seconds(row["ttft_s"])
+    if row["outcome"] == Outcome.REJECTED:
+        status = row["http_status"]
+        return "" if status is None else f" (HTTP {status})"
+    if row["ttft_s"] is None:
+        return ", before a first token" if row["prefill_s"] is None else ""
+    if row.get("streamed") is False:
+        return ", sent whole"
+    return f", its first byte <b>{ttft}</b>"
+
+
+def _most(told: Account, whole_s: float) -> str:
+    largest = sorted(told.parts_s.items(), key=lambda part: -part[1])[:TOLD_PARTS]
+    named = [
+        f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
+        f"({wording.percent(seconds / whole_s)})"
+        for part, seconds in largest
+        if whole_s > 0 and seconds >= WORTH_TELLING * whole_s and part != "unsplit"
+    ]
+    return f"Most of it: {', '.join(named)}." if named else ""
+
+
+def standing(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
+    """How it compares with its like; None where it has no latency to compare."""
+    like = " ".join(
+        [
+            "requests",
+            *([f"of {wording.for_html(row['model'])}"] if row["model"] else []),
+            *([f"on {wording.for_html(row['route'])}"] if row["route"] else []),
+        ]
+    )
+    told = []
+    for name, place in found.items():
+        others = place.number - 1
+        latency = term(name, LATENCY_NAMES[name])
+        if others < ENOUGH:
+            told.append(f"its {latency}: too few to compare with ({wording.count(others)})")
+        elif place.quicker >= place.slower:
+            told.append(f"slower than {_of(place.quicker, others)} by {latency}")
+        else:
+            told.append(f"quicker than {_of(place.slower, others)} by {latency}")
+    if not told:
+        return None
+    return f"Among {like} within half an hour of it: {'; '.join(told)}."
+
+
+def _of(some: int, others: int) -> str:
+    share = "all" if some == others else f"{wording.percent(some / others)}"
+    return f"<b>{share}</b> of {wording.count(others)}"
+
+
+def less(row: Mapping[str, Any]) -> str | None:
+    """What the source of this row could not tell; None where it told all."""
+    source = Source(row["source"]) if row["source"] else None
+    if source in data_sources.LESS:
+        return f"This request is {data_sources.LESS[source]}."
+    if row["outcome"] == Outcome.REJECTED:
+        return "No engine saw it, so there is no queue, prefill or decode to show."
+    split = ("queue_seats_s", "prefill_own_s", "decode_own_s")
+    if row["queue_s"] is not None and all(row[name] is None for name in split):
+        return (
+            "The engine’s step ledger did not tell of this request: its phases are known, what "
+            "they were spent on is not."
+        )
+    return None
+
+
+def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
+    """The instants as a list: each with the time since the receipt; the first by the clock."""
+    listed = "".join(
+        f"<div><small>{each.name}</small>"
+        + (wording.clock_ms(received_unix_ns, zone) if place == 0 else wording.growth(each.at_s))
+        + "</div>"
+        for place, each in enumerate(instants)
+    )
+    return f"<div class='facts'>{listed}</div>"
+
+
+def parts_table(told: Account, whole_s: float) -> str:
+    """The parts as a table that sums to the whole."""
+    rows = "".join(
+        f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"
+        f"<small> · {meaning}</small></td>"
+        f"<td>{wording.seconds(seconds)}</td><td>{_share(seconds, whole_s)}</td></tr>"
+        for name, colour, meaning, seconds in (
+            (*part_name(part), seconds) for part, seconds in told.parts_s.items()
+        )
+    )
+    return (
+        "<table class='told'><thead><tr><th>part</th><th>time</th><th>share</th></tr></thead>"
+        f"<tbody>{rows}<tr><td><b>whole</b></td><td><b>{wording.seconds(whole_s)}</b></td>"
+        "<td></td></tr></tbody></table>"
+    )
+
+
+def _share(seconds: float, whole_s: float) -> str:
+    return wording.percent(seconds / whole_s) if whole_s > 0 else ""
+
+
+def raw(row: Mapping[str, Any]) -> str:
+    """All that is stored of it, by the names that the database and the commands use."""
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{wording.for_html(str(value), 200)}</td></tr>"
+        for name, value in row.items()
+        if value is not None
+    )
+    return f"<table class='told raw'><tbody>{rows}</tbody></table>"

@@ -1,0 +1,95 @@
+"""The engines' state over time: waiting, running, KV cache in use.
+
+Pure. A bin shows the highest value seen in it: a burst that lasted a second is what the
+reader looks for, and a mean would hide it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from ui.kit.columns import FloatArray, IntArray, instants, texts
+from ui.kit.columns import floats as column_floats
+from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
+
+GAUGES: Final = ("waiting", "running", "kv_usage_ratio")
+COLUMNS: Final = ("replica", "engine", "at_unix_ns", *GAUGES)
+MOST_LINES: Final = 6
+MOST_POINTS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Lines over time per gauge; with many engines, one line for all of them together."""
+
+    bins: Bins
+    engines: int
+    lines: dict[str, dict[str, FloatArray]]
+    """Name of the line → gauge → value per bin, NaN where no sample tells."""
+
+    @property
+    def together(self) -> bool:
+        """Whether the engines are drawn as one line: sums, and the fullest KV cache."""
+        return self.engines > MOST_LINES
+
+
+def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
+    """The bins of a window: as narrow as can be seen."""
+    length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
+    width_s = next(
+        (width for width in WIDTHS_S if length_s / width <= MOST_POINTS),
+        math.ceil(length_s / MOST_POINTS),
+    )
+    return bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
+
+
+def strip(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> Strip:
+    """Bin the samples of a window, or what is highest of them in each bin."""
+    bins = bins_for(from_unix_ns, to_unix_ns)
+    engines, which = _engines(table)
+    index = bins.index(instants(table, "at_unix_ns"))
+    by_gauge = {
+        gauge: _highest(column_floats(table, gauge), which, index, len(engines), bins.count)
+        for gauge in GAUGES
+    }
+    if len(engines) > MOST_LINES:
+        lines = {f"all {len(engines)} engines": {g: _joined(g, by_gauge[g]) for g in GAUGES}}
+    else:
+        lines = {
+            name: {gauge: by_gauge[gauge][row] for gauge in GAUGES}
+            for row, name in enumerate(engines)
+        }
+    return Strip(bins, len(engines), lines)
+
+
+def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
+    """The engines' names, and of each row which it is. A lone engine goes by its replica."""
+    numbers = column_floats(table, "engine")
+    pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))
+    known = sorted(set(pairs))
+    place = {pair: row for row, pair in enumerate(known)}
+    lone = len({replica for replica, _ in known}) == len(known)
+    names = [replica if lone else f"{replica} · engine {number:.0f}" for replica, number in known]
+    return names, np.array([place[pair] for pair in pairs], dtype=np.int64)
+
+
+def _highest(
+    values: FloatArray, which: IntArray, index: IntArray, engines: int, bins: int
+) -> FloatArray:
+    highest = np.full((engines, bins), -np.inf)
+    told = ~np.isnan(values)
+    np.maximum.at(highest, (which[told], index[told]), values[told])
+    highest[np.isneginf(highest)] = np.nan
+    return highest
+
+
+def _joined(gauge: str, values: FloatArray) -> FloatArray:
+    """Requests add up over engines; of the KV caches the fullest tells."""
+    silent = np.isnan(values).all(axis=0)
+    filled = np.nan_to_num(values)
+    joined: FloatArray = filled.max(axis=0) if gauge == "kv_usage_ratio" else filled.sum(axis=0)
+    joined[silent] = np.nan
+    return joined

@@ -1,0 +1,63 @@
+"""What the Requests page reads from the store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from store.queries import (
+    Window,
+    newest_unix_ns,
+    request_table,
+    sample_peaks,
+)
+from store.replicas.scraped_replicas import scraped_replicas
+from ui.kit.rollup_reads import Rolled, read_rolled
+from ui.kit.store_reads import COLUMNS, made_up, told, without_ttft_of_whole_answers
+from ui.views.requests import engines
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that one rendering of the page shows."""
+
+    window: Window
+    requests: pa.Table
+    samples: pa.Table
+    scraped_replicas: int
+    newest_unix_ns: int | None
+    simulated: bool
+    rolled: Rolled | None = None
+    """What many requests add up to; `requests` are then the slowest of them alone."""
+
+    @property
+    def number(self) -> int:
+        """How many requests there are."""
+        return self.requests.num_rows if self.rolled is None else self.rolled.requests
+
+
+def read(
+    engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
+) -> Reading:
+    """Read a window of requests and samples; of many requests rollups, and the slowest."""
+    replica = {"replica": equals["replica"]} if "replica" in equals else {}
+    with told():
+        rolled = read_rolled(engine, window, equals, latency, COLUMNS)
+        bins = engines.bins_for(window.from_unix_ns, window.to_unix_ns)
+        requests = (
+            request_table(engine, window, equals=equals, columns=COLUMNS)
+            if rolled is None
+            else rolled.slowest
+        )
+        return Reading(
+            window=window,
+            requests=without_ttft_of_whole_answers(requests),
+            samples=sample_peaks(
+                engine, window, bins.first_unix_ns, bins.width_ns, engines.GAUGES, equals=replica
+            ),
+            scraped_replicas=scraped_replicas(engine, window),
+            newest_unix_ns=newest_unix_ns(engine),
+            simulated=made_up(engine, window) if rolled is None else rolled.simulated,
+            rolled=rolled,
+        )

@@ -1,0 +1,103 @@
+"""The sentence on top: how many requests, how slow, and what the slowest waited for.
+
+Pure. Returns HTML in which every foreign word has been escaped; terms carry their
+definition as a tooltip.
+"""
+
+import html
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.quantiles import least_number
+from telemetry.requests import Outcome
+from ui.kit import wording
+from ui.kit.columns import floats, texts
+from ui.kit.percentiles import Estimate, estimate
+from ui.kit.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
+from ui.kit.rollup_reads import Rolled
+from ui.kit.terms import term
+
+
+def sentence(table: pa.Table, matrix: Matrix, length_s: float, equals: Mapping[str, str]) -> str:
+    """The headline of a table of requests.
+
+    Args:
+        table: with ttft_s and e2e_s; at least one row.
+        matrix: its phases.layers.
+        length_s: the range the requests were received in.
+        equals: the filters, label → value.
+    """
+    ttft = estimate(floats(table, "ttft_s"), "p99")
+    e2e = estimate(floats(table, "e2e_s"), "p99")
+    first = _came(table.num_rows, length_s, equals)
+    return f"{first}: {_tails(ttft, e2e, table)} {_reasons(table, matrix)}"
+
+
+def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) -> str:
+    """The headline of more requests than were read."""
+    first = _came(rolled.requests, length_s, equals)
+    tails = _tails(rolled.p99["ttft_s"], rolled.p99["e2e_s"], rolled.slowest)
+    return f"{first}: {tails} Percentiles are within 1 %: there are too many requests to read."
+
+
+def _came(requests: int, length_s: float, equals: Mapping[str, str]) -> str:
+    first = f"<b>{wording.counted(requests, 'request')}</b> in {wording.span(length_s)}"
+    if equals:
+        first += " of " + ", ".join(
+            f"{html.escape(label)} <b>{wording.for_html(value)}</b>"
+            for label, value in equals.items()
+        )
+    return first
+
+
+def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
+    if ttft.value_s is None and e2e.value_s is None:
+        slowest = ", ".join(
+            f"{term(column, name)} {wording.seconds(float(np.nanmax(values)))}"
+            for column, name in (("ttft_s", "TTFT"), ("e2e_s", "E2E"))
+            if not np.isnan(values := floats(table, column)).all()
+        )
+        needed = least_number(0.99)
+        few = f"too few for a {term('p99', 'P99')} (it takes {needed})"
+        return f"{few}; the slowest {slowest}." if slowest else f"{few}."
+    return (
+        f"{term('p99', 'P99')} {term('ttft_s', 'TTFT')} {_told(ttft)}, "
+        f"{term('e2e_s', 'E2E')} {_told(e2e)}."
+    )
+
+
+def _told(found: Estimate) -> str:
+    if found.value_s is None:
+        return f"unknown ({wording.counted(found.requests, 'request')} tell it)"
+    interval = f"{wording.seconds(found.low_s)} to {wording.seconds(found.high_s)}"
+    return (
+        f"<b>{wording.seconds(found.value_s)}</b> "
+        f'<small title="95 % interval, of {wording.counted(found.requests, "request")}">'
+        f"[{interval}]</small>"
+    )
+
+
+def _reasons(table: pa.Table, matrix: Matrix) -> str:
+    found = (
+        (largest_of_slowest(table, matrix, "ttft_s", BEFORE_FIRST_TOKEN), "time to first token"),
+        (largest_of_slowest(table, matrix, "e2e_s"), "time end to end"),
+    )
+    told = [(largest, of_what) for largest, of_what in found if largest is not None]
+    if not told:
+        return ""
+    who = "For the slowest" if told[-1][0].requests == 1 else "For the slowest 1 %"
+    return f"{who}, {', and '.join(_took(largest, of_what) for largest, of_what in told)}."
+
+
+def _took(found: Largest, of_what: str) -> str:
+    swatch = f'<i class="swatch" style="background:{found.layer.colour}"></i>'
+    name = f"<b>{swatch}{term(found.layer.key, found.layer.name)}</b>"
+    return f"{name} took {wording.percent(found.share)} of the {of_what}"
+
+
+def outcomes(table: pa.Table) -> dict[str, int]:
+    """How many requests ended in each way; every way is named, also the one nobody took."""
+    values = texts(table, "outcome")
+    return {outcome.value: values.count(outcome.value) for outcome in Outcome}

@@ -1,0 +1,64 @@
+"""All requests of a stretch by when they came and how long they took: a grid of counts. Pure.
+
+The whole distribution, for lines of percentiles hide what stands between them.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ui.kit.columns import FloatArray, IntArray
+from ui.kit.time_bins import Bins, bins_of_width
+
+COLUMNS: Final = 100
+ROWS: Final = 30
+SECOND_NS: Final = 1_000_000_000
+LEAST_S: Final = 1e-4
+"""What took less is counted as this: a logarithmic axis has no zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """`counts` is (rows, columns); row i spans edges_s[i] to edges_s[i + 1], which are evenly
+    apart in the logarithm."""
+
+    bins: Bins
+    edges_s: FloatArray
+    counts: NDArray[np.int64]
+
+    @property
+    def middles_s(self) -> FloatArray:
+        """Where each row is drawn: (rows,)."""
+        return np.asarray(np.sqrt(self.edges_s[:-1] * self.edges_s[1:]))
+
+
+def distribution(
+    received_unix_ns: IntArray, latency_s: FloatArray, from_unix_ns: int, to_unix_ns: int
+) -> Distribution | None:
+    """Count requests by time and latency.
+
+    Args:
+        received_unix_ns: (n,).
+        latency_s: (n,) NaN where unknown.
+        from_unix_ns: where the grid begins.
+        to_unix_ns: where it ends.
+
+    Returns: None where no request has this latency.
+    """
+    inside = (received_unix_ns >= from_unix_ns) & (received_unix_ns < to_unix_ns)
+    known = inside & np.isfinite(latency_s) & (latency_s >= 0)
+    if not known.any():
+        return None
+    at, values = received_unix_ns[known], np.maximum(latency_s[known], LEAST_S)
+    width_s = max(1, math.ceil((to_unix_ns - from_unix_ns) / COLUMNS / SECOND_NS))
+    bins = bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
+    low, high = float(values.min()), float(values.max())
+    if high < low * 1.5:
+        low, high = low / 1.5, high * 1.5
+    edges = np.geomspace(low * 0.999, high * 1.001, ROWS + 1)
+    row = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, ROWS - 1)
+    cells = np.bincount(row * bins.count + bins.index(at), minlength=ROWS * bins.count)
+    return Distribution(bins, edges, cells.reshape(ROWS, bins.count))

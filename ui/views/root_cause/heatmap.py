@@ -1,0 +1,266 @@
+"""The shape of it: every request by time and latency, and under it what the servers did. Pure.
+
+One axis of time for all; what is compared with stands to the left of what is in view. A stretch
+that is dragged over becomes the one in view.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from store.queries import Window
+from telemetry.starts import EngineStart
+from ui.kit import charts, colours, wording
+from ui.views.root_cause.distribution import Distribution
+from ui.views.root_cause.server_state import StateLine
+
+HEIGHT: Final = 230
+LINE_HEIGHT: Final = 46
+MOST_STARTS: Final = 50
+SHORTEST_S: Final = 5.0
+"""What is dragged over by less is a slip of the hand."""
+
+_MARGINS: Final = 66
+
+
+def figure(
+    found: Distribution,
+    lines: Sequence[StateLine],
+    *,
+    name: str,
+    window: Window,
+    whole: Window,
+    onset_unix_ns: int | None,
+    starts: Sequence[EngineStart],
+    promised_s: Sequence[float],
+    zone: tzinfo,
+    ink: colours.Ink,
+) -> go.Figure:
+    """The distribution, and the servers' lines on the same axis.
+
+    Args:
+        found: of the whole stretch.
+        lines: on its bins.
+        name: the latency's.
+        window: what is in view.
+        whole: with what it is compared with.
+        onset_unix_ns: when the growth began, where it is known to have.
+        starts: of engines.
+        promised_s: thresholds of objectives.
+        zone: the reader's.
+        ink: for the page's background.
+    """
+    height = HEIGHT + LINE_HEIGHT * len(lines)
+    drawn = make_subplots(
+        rows=1 + len(lines),
+        shared_xaxes=True,
+        vertical_spacing=10 / height,
+        row_heights=[HEIGHT, *(LINE_HEIGHT for _ in lines)],
+    )
+    at = charts.local(found.bins.middles_unix_ns, zone)
+    drawn.add_trace(_heatmap(found, at, ink), row=1, col=1)
+    _starts(drawn, starts, whole, float(found.edges_s[0]), zone)
+    # A heatmap cannot be selected from; these points, which nobody sees, can.
+    middle = math.sqrt(float(found.edges_s[0] * found.edges_s[-1]))
+    drawn.add_trace(_unseen(at, middle), row=1, col=1)
+    ticks = charts.log_ticks(float(found.edges_s[0]), float(found.edges_s[-1]))
+    drawn.update_yaxes(
+        type="log",
+        range=[math.log10(float(each)) for each in (found.edges_s[0], found.edges_s[-1])],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        title={"text": f"{name}, log scale", "standoff": 6},
+        showgrid=False,
+        row=1,
+        col=1,
+    )
+    for place, line in enumerate(lines, start=2):
+        _line(drawn, line, at, place, ink)
+    charts.over_time(drawn, whole, zone, height=height + _MARGINS)
+    drawn.update_xaxes(fixedrange=False)
+    drawn.update_layout(
+        hovermode="closest",
+        dragmode="select",
+        selectdirection="h",
+        showlegend=False,
+        newselection={"line": {"color": ink.strong, "width": 1.5}},
+    )
+    _marks(drawn, window, whole, onset_unix_ns, promised_s, zone, ink)
+    return drawn
+
+
+def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
+    counts = found.counts
+    # Between counts and their logarithms: one request is seen, and twice as many are, too.
+    shown = np.where(counts > 0, np.sqrt(counts), np.nan)
+    bands = [
+        f"{wording.seconds(low)} to {wording.seconds(high)}"
+        for low, high in zip(found.edges_s[:-1].tolist(), found.edges_s[1:].tolist(), strict=True)
+    ]
+    return go.Heatmap(
+        x=at,
+        y=found.middles_s.tolist(),
+        z=[charts.values_of(line) for line in shown],
+        zmin=0,
+        colorscale=[[0, ink.few], [1, ink.many]],
+        showscale=False,
+        hoverongaps=False,
+        customdata=[
+            [f"{wording.counted(count, 'request')}: {band}" for count in line]
+            for line, band in zip(counts.tolist(), bands, strict=True)
+        ],
+        hovertemplate="%{customdata}<br>%{x}<extra></extra>",
+    )
+
+
+def _unseen(at: Sequence[datetime], middle_s: float) -> go.Scatter:
+    return go.Scatter(
+        x=at,
+        y=[middle_s] * len(at),
+        mode="markers",
+        marker={"size": 1, "opacity": 0},
+        hoverinfo="skip",
+    )
+
+
+def _starts(
+    drawn: go.Figure, starts: Sequence[EngineStart], whole: Window, bottom_s: float, zone: tzinfo
+) -> None:
+    inside = [each for each in starts if whole.from_unix_ns <= each.at_unix_ns < whole.to_unix_ns][
+        -MOST_STARTS:
+    ]
+    if inside:
+        drawn.add_trace(
+            go.Scatter(
+                x=charts.local([each.at_unix_ns for each in inside], zone),
+                y=[bottom_s * 1.06] * len(inside),
+                mode="markers",
+                marker={"symbol": "triangle-up", "size": 11, "color": colours.BROKEN},
+                customdata=[wording.for_plotly(each.replica, 60) for each in inside],
+                hovertemplate="%{customdata} was started<br>%{x}<extra></extra>",
+                name="starts",
+            ),
+            row=1,
+            col=1,
+        )
+
+
+def _line(
+    drawn: go.Figure, line: StateLine, at: Sequence[datetime], row: int, ink: colours.Ink
+) -> None:
+    most = line.whole or max(float(np.nanmax(line.values)), 1.0)
+    drawn.add_trace(
+        go.Scatter(
+            x=at,
+            y=charts.values_of(line.values),
+            mode="lines",
+            line={"color": ink.middle, "width": 1.5, "shape": "hvh"},
+            customdata=[
+                "" if math.isnan(value) else f"{line.name} {line.shown(value)}"
+                for value in line.values.tolist()
+            ],
+            hovertemplate=f"%{{customdata}}<br>%{{x}}<extra>{line.meaning}</extra>",
+            name=line.name,
+        ),
+        row=row,
+        col=1,
+    )
+    drawn.update_yaxes(
+        range=[-0.06 * most, 1.08 * most],
+        tickvals=[0, most],
+        ticktext=["", line.shown(most)],
+        tickfont={"size": 10},
+        showgrid=False,
+        row=row,
+        col=1,
+    )
+    drawn.add_annotation(
+        text=line.name,
+        xref="x domain",
+        yref=f"y{row} domain",
+        x=0.005,
+        y=1.0,
+        xanchor="left",
+        yanchor="top",
+        showarrow=False,
+        font={"size": 11, "color": ink.middle},
+    )
+
+
+def _marks(
+    drawn: go.Figure,
+    window: Window,
+    whole: Window,
+    onset_unix_ns: int | None,
+    promised_s: Sequence[float],
+    zone: tzinfo,
+    ink: colours.Ink,
+) -> None:
+    edges: dict[int, tuple[str, str]] = {}
+    if window.from_unix_ns > whole.from_unix_ns:
+        edges[window.from_unix_ns] = ("in view", "dot")
+    if window.to_unix_ns < whole.to_unix_ns:
+        edges[window.to_unix_ns] = ("compared with", "dot")
+    if onset_unix_ns is not None:
+        edges[onset_unix_ns] = ("it began", "solid")
+    late_unix_ns = whole.from_unix_ns + (whole.to_unix_ns - whole.from_unix_ns) * 4 // 5
+    for instant, (text, dash) in edges.items():
+        (x,) = charts.local([instant], zone)
+        drawn.add_shape(
+            type="line",
+            x0=x,
+            x1=x,
+            y0=0,
+            y1=1,
+            xref="x",
+            yref="paper",
+            line={"color": ink.strong, "width": 1, "dash": dash},
+        )
+        drawn.add_annotation(
+            text=text,
+            x=x,
+            y=1,
+            xref="x",
+            yref="paper",
+            # At the right end there is no room beside the line but on its left.
+            xanchor="left" if instant < late_unix_ns else "right",
+            yanchor="bottom",
+            showarrow=False,
+            font={"size": 11, "color": ink.strong},
+        )
+    for promise_s in promised_s:
+        drawn.add_hline(
+            y=promise_s,
+            line={"color": colours.PROMISED, "dash": "dash", "width": 1.5},
+            row=1,
+            col=1,
+        )
+
+
+def dragged_over(event: Mapping[str, Any], zone: tzinfo) -> Window | None:
+    """The stretch of time that a selection spans; None where there is none to speak of.
+
+    Args:
+        event: what Streamlit keeps of the chart's selection.
+        zone: the one that the chart was drawn in.
+    """
+    boxes = event.get("selection", {}).get("box", [])
+    ends = boxes[0].get("x", []) if boxes else []
+    try:
+        instants = sorted(_unix_ns(each, zone) for each in ends)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if len(instants) < 2 or instants[-1] - instants[0] < SHORTEST_S * 1e9:
+        return None
+    return Window(instants[0], instants[-1])
+
+
+def _unix_ns(text: str, zone: tzinfo) -> int:
+    """A wall-clock time as Plotly writes it, to the second."""
+    local = datetime.fromisoformat(text)
+    return round(local.replace(tzinfo=zone).timestamp()) * 10**9

@@ -1,0 +1,107 @@
+"""Where the growth went: a horizontal waterfall whose steps sum to it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import plotly.graph_objects as go
+
+from diagnosis.explanation import PartGrowth
+from ui.kit import charts, colours, wording
+from ui.kit.part_names import part_name
+
+SMALL: Final = 0.02
+"""Of the growth; parts that moved by less are one step together."""
+
+REST: Final = "all other parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part's growth on the axis that runs from 0 to the whole; seconds may be negative."""
+
+    name: str
+    colour: str
+    meaning: str
+    from_s: float
+    growth_s: float
+    before_s: float
+    now_s: float
+
+
+def steps(parts: Sequence[PartGrowth]) -> list[Step]:
+    """The parts in the order of a request's life, the small ones together at the end.
+
+    Their growths sum to that of all parts.
+    """
+    moved = max((abs(part.excess_s) for part in parts), default=0.0)
+    whole = max(moved, abs(sum(part.excess_s for part in parts)))
+    large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]
+    small = [part for part in parts if part not in large and (part.baseline_s or part.now_s)]
+    found: list[Step] = []
+    reached = 0.0
+    for part in large:
+        name, colour, meaning = part_name(part.part)
+        found.append(
+            Step(name, colour, meaning, reached, part.excess_s, part.baseline_s, part.now_s)
+        )
+        reached += part.excess_s
+    if small:
+        before_s, now_s = sum(p.baseline_s for p in small), sum(p.now_s for p in small)
+        meaning = "each moved by less than 2 % of the whole"
+        found.append(
+            Step(REST, colours.UNACCOUNTED, meaning, reached, now_s - before_s, before_s, now_s)
+        )
+    return found
+
+
+def figure(found: Sequence[Step]) -> go.Figure:
+    """The steps from top to bottom, and under them their sum."""
+    drawn = go.Figure()
+    for step in found:
+        told = (
+            f"{step.name}: {wording.seconds(step.before_s)} before, "
+            f"{wording.seconds(step.now_s)} now<br>{step.meaning}"
+        )
+        drawn.add_trace(_bar(step.name, step.from_s, step.growth_s, step.colour, told))
+    total = sum(step.growth_s for step in found)
+    drawn.add_trace(_bar("<b>growth</b>", 0.0, total, "#85817a", "the sum of the above"))
+    low = min([0.0, total, *(step.from_s + step.growth_s for step in found)])
+    high = max([0.0, total, *(step.from_s + step.growth_s for step in found)])
+    width = (high - low) or 1e-3
+    ticks = charts.linear_ticks(max(high, width / 2))
+    drawn.update_xaxes(
+        # Room for the figure beside the longest bar, on either side.
+        range=[low - width * (0.30 if low < 0 else 0.02), high + width * 0.34],
+        tickvals=ticks,
+        ticktext=[wording.tick_seconds(tick) for tick in ticks],
+        fixedrange=True,
+        zeroline=True,
+        zerolinecolor=colours.OUTLINE,
+        title={"text": "added to the slow requests’ mean", "standoff": 4},
+    )
+    drawn.update_yaxes(autorange="reversed", fixedrange=True, showgrid=False)
+    drawn.update_layout(
+        height=84 + 28 * (len(found) + 1),
+        margin={**charts.MARGIN, "l": 138, "t": 18, "b": 40},
+        bargap=0.32,
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    return drawn
+
+
+def _bar(name: str, from_s: float, growth_s: float, colour: str, told: str) -> go.Bar:
+    return go.Bar(
+        y=[name],
+        x=[growth_s],
+        base=[from_s],
+        orientation="h",
+        marker={"color": colour, "line": {"width": 1, "color": colours.OUTLINE}},
+        text=[wording.growth(growth_s)],
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate=f"{told}<extra></extra>",
+        showlegend=False,
+    )

@@ -1,0 +1,222 @@
+"""From the store to the answer that the second page shows.
+
+What was read is kept with its answers: another latency of the same stretch is asked of the
+same columns, which takes a part of the time that reading them does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Engine
+
+from alerts.groups import base
+from alerts.objectives import Goodput, Objective
+from alerts.places import expanded
+from analysis.baseline import Baseline, usual_baseline, within
+from analysis.explain import joined_evidence, windows_of
+from analysis.incident import IncidentVerdict, leading_verdict
+from analysis.thresholds import metrics_of, thresholds
+from diagnosis.explain import explain
+from diagnosis.explanation import Explanation
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.servers import Servers
+from diagnosis.latency.parts import selected_latency_s
+from diagnosis.question import Metric, Question, Span
+from store.alerting.incidents import IncidentRow
+from store.columns.evidence import Evidence
+from store.queries import Window, newest_unix_ns
+from ui.frame.read_cache import kept_evidence
+from ui.frame.view import LATENCIES
+from ui.kit.store_reads import made_up, told
+from ui.views.root_cause.distribution import Distribution, distribution
+from ui.views.root_cause.server_state import StateLine, state_lines
+
+SLOWEST = 8
+"""Requests that are listed below an answer."""
+
+METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
+
+
+class Shape(NamedTuple):
+    """What is drawn of a stretch before it is explained."""
+
+    grid: Distribution
+    lines: Sequence[StateLine]
+
+
+@dataclass(frozen=True)
+class Material:
+    """Two stretches of time as columns, and the questions that were asked of them.
+
+    `requests` are everybody's; `equals` says whose latency the questions are about.
+    """
+
+    window: Window
+    baseline: Window
+    equals: Mapping[str, str]
+    objectives: Sequence[Objective]
+    incidents: Sequence[IncidentRow]
+    """Those that the window overlaps, the first to begin in front."""
+    before: IncidentRow | None
+    """The incident before which the baseline lies, where nobody said another one."""
+    known: Sequence[IncidentRow]
+    """Those of the window and of the time before it."""
+    burned: Mapping[str, Objective]
+    """Their objectives by name, those of groups among them."""
+    requests: Requests
+    servers: Servers
+    newest_unix_ns: int | None
+    simulated: bool
+    samples_every_s: int | None
+    _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
+    _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """How many requests the window has of those asked about, whatever is known of them."""
+        return len(self._inside)
+
+    @cached_property
+    def _inside(self) -> Requests:
+        """The window's requests that are asked about."""
+        found = self.requests.within(self.window.from_unix_ns, self.window.to_unix_ns)
+        return found.rows(found.matching(self.equals))
+
+    def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
+        """Return the answer for one latency.
+
+        Args:
+            latency: its column.
+            by_size: the size of the growth decides whether there is an incident, not the
+                objectives.
+        """
+        return self._explained(METRICS[latency], () if by_size else self.objectives)
+
+    def verdict(self, incident: IncidentRow) -> IncidentVerdict | None:
+        """Return what is said of an incident, in one sentence for all latencies of its objective.
+
+        That objective alone decides, as for `tailspan explain --incident`.
+        """
+        objective = self.burned.get(incident.slo)
+        if objective is None or not isinstance(objective.indicator, Goodput):
+            return None
+        asked = metrics_of(objective.indicator)
+        return leading_verdict([self._explained(metric, [objective]) for metric in asked])
+
+    def _explained(self, metric: Metric, objectives: Sequence[Objective]) -> Explanation:
+        key = metric, tuple(each.name for each in objectives)
+        if key not in self._answers:
+            self._answers[key] = explain(
+                self.requests,
+                self.servers,
+                self._question(metric),
+                thresholds(objectives, metric),
+            )
+        return self._answers[key]
+
+    def _question(self, metric: Metric) -> Question:
+        return _question(metric, self.window, self.baseline, self.equals)
+
+    @property
+    def whole(self) -> Window:
+        """The window with what it is compared with; alone where that lies far from it."""
+        found = windows_of(self._question(Metric.TTFT))
+        return found[0] if len(found) == 1 else self.window
+
+    def shape(self, latency: str) -> Shape | None:
+        """All requests by one latency and time, and the servers' state; None where none has it."""
+        metric = METRICS[latency]
+        if metric not in self._shapes:
+            self._shapes[metric] = self._shape(metric)
+        return self._shapes[metric]
+
+    def _shape(self, metric: Metric) -> Shape | None:
+        whole = self.whole
+        grid = distribution(
+            self.requests.received_unix_ns,
+            selected_latency_s(self.requests, self._question(metric)),
+            whole.from_unix_ns,
+            whole.to_unix_ns,
+        )
+        return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
+
+    def slowest_unix_ns(self, latency: str) -> list[int]:
+        """When the slowest of the window by one latency were received, slowest first."""
+        inside = self._inside
+        values = selected_latency_s(inside, self._question(METRICS[latency]))
+        known = np.flatnonzero(np.isfinite(values))
+        if known.size > SLOWEST:
+            known = known[np.argpartition(values[known], known.size - SLOWEST)[-SLOWEST:]]
+        ordered = known[np.argsort(-values[known], kind="stable")]
+        found: list[int] = inside.received_unix_ns[ordered].tolist()
+        return found
+
+
+def read(
+    engine: Engine,
+    window: Window,
+    baseline: Window | None,
+    equals: Mapping[str, str],
+    objectives: Sequence[Objective] = (),
+    known: Sequence[IncidentRow] = (),
+) -> Material:
+    """Read a window and what it is compared with.
+
+    Args:
+        engine: from `open_database`.
+        window: the range in question.
+        baseline: what to compare it with; None for the stretch before it that no incident
+            overlaps, or just before it where that is no longer known.
+        equals: whose latency is asked about.
+        objectives: those in force.
+        known: the incidents of the window and of the time before it.
+    """
+    span = _span(window)
+    chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
+    burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
+    with told():
+        found = _evidence(engine, span, chosen.span)
+        requests = requests_of(found.requests)
+        if chosen.before and not len(
+            requests.within(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
+        ):
+            chosen = usual_baseline(span, [])
+            found = _evidence(engine, span, chosen.span)
+            requests = requests_of(found.requests)
+        against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
+        return Material(
+            window,
+            against,
+            equals,
+            objectives,
+            within(span, known),
+            chosen.before,
+            known,
+            {each.name: each for each in expanded(engine, burned)},
+            requests,
+            servers_of(found.engines, found.gpus, found.starts),
+            newest_unix_ns(engine),
+            made_up(engine, window) or made_up(engine, against),
+            found.samples_every_s,
+        )
+
+
+def _evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
+    kept = kept_evidence(engine)
+    question = Question(Metric.TTFT, window, baseline)
+    return joined_evidence([kept.read(each, {}) for each in windows_of(question)])
+
+
+def _question(
+    metric: Metric, window: Window, baseline: Window, equals: Mapping[str, str]
+) -> Question:
+    return Question(metric, _span(window), _span(baseline), equals)
+
+
+def _span(window: Window) -> Span:
+    # An address may name an empty range; before 1970 there is no other.
+    return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

@@ -1,0 +1,78 @@
+"""What the servers did meanwhile, on the distribution's own axis: a few lines over its bins. Pure.
+
+Of several replicas a gauge is the mean over all samples of a bin, and a share is that of all
+of them together. A bin that nobody told of has no value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from diagnosis.inputs.servers import Samples
+from ui.kit import wording
+from ui.kit.columns import FloatArray
+from ui.kit.time_bins import Bins
+
+
+@dataclass(frozen=True, slots=True)
+class StateLine:
+    """One quantity; `values` is (bins,) with NaN where nobody told."""
+
+    name: str
+    meaning: str
+    values: FloatArray
+    shown: Callable[[float], str]
+    whole: float | None = None
+    """The value that means all of it, where there is one."""
+
+
+_GAUGES: Final = (
+    ("waiting", "waiting", "requests waiting in an engine, mean", wording.number, None),
+    ("running", "running", "requests in an engine's batch, mean", wording.number, None),
+    ("KV cache", "kv_usage_ratio", "blocks in use, share of all", wording.percent, 1.0),
+)
+_SHARES: Final = (
+    (
+        "cache hits",
+        "prefix_cache_hits_tokens_total",
+        "prefix_cache_queries_tokens_total",
+        "prompt tokens found in the engine's cache, of those looked up",
+    ),
+    ("stalled", "stall_s_total", "busy_s_total", "step time that no work explains, of all"),
+)
+
+
+def state_lines(engines: Samples, bins: Bins) -> list[StateLine]:
+    """The quantities that anybody told of."""
+    if not len(engines):
+        return []
+    at = engines.at_unix_ns
+    end = bins.first_unix_ns + bins.count * bins.width_ns
+    inside = (at >= bins.first_unix_ns) & (at < end)
+    place = bins.index(at)
+
+    def summed(values: FloatArray, of: FloatArray) -> FloatArray:
+        known = inside & np.isfinite(values) & np.isfinite(of)
+        return np.bincount(place[known], values[known], minlength=bins.count).astype(np.float64)
+
+    found = []
+    for name, column, meaning, shown, whole in _GAUGES:
+        values = engines.number(column)
+        found.append(
+            StateLine(
+                name, meaning, _over(summed(values, values), summed(np.ones_like(values), values)),
+                shown, whole,
+            )
+        )  # fmt: skip
+    for name, part, of, meaning in _SHARES:
+        parts, wholes = engines.rises(part), engines.rises(of)
+        share = _over(summed(parts, wholes), summed(wholes, parts))
+        found.append(StateLine(name, meaning, share, wording.percent, 1.0))
+    return [line for line in found if np.isfinite(line.values).any()]
+
+
+def _over(part: FloatArray, whole: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(whole > 0, part / whole, np.nan))

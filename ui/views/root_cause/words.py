@@ -1,0 +1,237 @@
+"""The answer to "why is it slow?" in words.
+
+Pure. Returns HTML in which every foreign word has been escaped: tenants, replicas and models
+stand in causes, levers, evidence and doubts alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+from typing import Final
+
+from analysis.incident import IncidentVerdict
+from diagnosis.causes.registry import SUMMARIES
+from diagnosis.claim import Evidence, Lever
+from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
+from diagnosis.question import Span
+from store.alerting.incidents import IncidentRow
+from ui.kit import wording
+from ui.kit.terms import LATENCY_NAMES, term
+
+MOST_HITS: Final = 6
+LEFT: Final = 0.05
+"""An unexplained share of less is not worth a sentence."""
+
+DAY_S: Final = 86_400
+
+
+def sentence(told: Explanation, latency: str, zone: tzinfo) -> str:
+    """The verdict: what rose from where to where, since when, for how many requests."""
+    name = term(latency, LATENCY_NAMES[latency])
+    if told.verdict is Verdict.INSUFFICIENT_DATA:
+        return (
+            f"<b>Too few requests to tell.</b> This range has {_number(told.requests)} with "
+            f"{name}, what it is compared with has {_number(told.baseline_requests)}; "
+            f"a verdict takes {told.needed} in each."
+        )
+    slowest = f"{name} of the slowest {wording.percent(told.tail_share)}"
+    was, now = wording.seconds(told.baseline_s), wording.seconds(told.now_s)
+    if told.verdict is Verdict.NO_INCIDENT:
+        change = "Unchanged" if told.unchanged else "No incident"
+        return (
+            f"<b>{change} from {_previous(told)}:</b> {slowest} is <b>{now}</b>, was <b>{was}</b>. "
+            f"{_counts(told)}"
+        )
+    since = "" if told.onset_unix_ns is None else f" at <b>{_onset(told, zone)}</b>"
+    return (
+        f"{slowest} rose from <b>{was}</b> to <b>{now}</b>{since}: "
+        f"<b>{wording.growth(told.excess_s)}</b>. {_counts(told)}"
+    )
+
+
+def _onset(told: Explanation, zone: tzinfo) -> str:
+    assert told.onset_unix_ns is not None
+    return wording.clock(told.onset_unix_ns, zone, date=told.question.window.seconds > DAY_S)
+
+
+def _number(requests: int) -> str:
+    return f"<b>{wording.counted(requests, 'request')}</b>"
+
+
+def _counts(told: Explanation) -> str:
+    return (
+        f"{wording.counted(told.requests, 'request')} now, "
+        f"{wording.count(told.baseline_requests)} before."
+    )
+
+
+def _previous(told: Explanation) -> str:
+    if told.question.baseline == told.question.window.before:
+        return f"the previous {wording.span(told.question.baseline.seconds)}"
+    return "the time compared with"
+
+
+def incident(row: IncidentRow, verdict: IncidentVerdict | None, zone: tzinfo) -> str:
+    """The incident that the range lies in, with its verdict: the command and the alert use the
+    same words."""
+    name = wording.for_html(row.slo, 63)
+    cause = None if verdict is None else verdict.sentence
+    said = "no cause is found yet" if cause is None else wording.for_html(cause, 600)
+    return f"<p class='headline'>Incident <b>{name}</b> {_lasted(row, zone)}: {said}</p>"
+
+
+def _lasted(row: IncidentRow, zone: tzinfo) -> str:
+    began = wording.clock(row.began_unix_s * 10**9, zone, date=True)[:-3]
+    if row.ended_unix_s is None:
+        return f"since <b>{began}</b>"
+    return f"from <b>{began}</b> for {wording.span(row.ended_unix_s - row.began_unix_s)}"
+
+
+def attained(told: Explanation) -> str:
+    """How the objectives on this latency were kept; empty where none can judge."""
+    return "".join(
+        f"<p class='note'>Objective <b>{wording.for_html(each.slo, 63)}</b>"
+        f" {'fell' if each.fell else 'missed' if each.missed else 'held'}:"
+        f" <b>{wording.exact_percent(each.attained_ratio)}</b> of"
+        f" {wording.counted(each.requests, 'request')} within {wording.seconds(each.threshold_s)},"
+        f" {wording.exact_percent(each.baseline_attained_ratio)} before; the target is"
+        f" {wording.exact_percent(1.0 - each.budget)}.</p>"
+        for each in told.deciding
+    )
+
+
+def still_slow(told: Explanation, incidents: Sequence[IncidentRow], zone: tzinfo) -> str | None:
+    """What is wrong although nothing grew; None where nothing is."""
+    for row in incidents:
+        if row.ended_unix_s is None:
+            name = wording.for_html(row.slo, 63)
+            return f"<b>Still slow:</b> incident {name} {_lasted(row, zone)}."
+    worst = told.worst_missed
+    if worst is None:
+        return None
+    return (
+        f"<b>Still slow:</b> {wording.percent(1.0 - worst.attained_ratio)} of requests take"
+        f" longer than {wording.seconds(worst.threshold_s)};"
+        f" {wording.for_html(worst.slo, 63)} allows {wording.exact_percent(worst.budget)}."
+    )
+
+
+def compared(told: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
+    """Which stretches were compared, and why the one before an incident."""
+    window, baseline = told.question.window, told.question.baseline
+    date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
+        baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
+    )
+    why = "" if before is None else f", before incident {wording.for_html(before.slo, 63)} began"
+    return f"Compared: {_span(window, zone, date)} with {_span(baseline, zone, date)}{why}."
+
+
+def _span(span: Span, zone: tzinfo, date: bool) -> str:
+    start = wording.clock(span.from_unix_ns, zone, date=date)
+    end = wording.clock(span.to_unix_ns, zone, date=date)
+    return f"{start} to {end} ({wording.span(span.seconds)})"
+
+
+def reason(told: Explanation) -> str:
+    """The first cause with its share and levers; the others, and what none of them takes."""
+    if not told.causes:
+        text = "<p class='cause'>No cause that the data tells of explains it.</p>"
+        return f"<div class='why'>{text}</div>"
+    first, *others = told.causes
+    lines = [
+        f"<p class='cause'>Cause of {_share(first)} of the increase: {_what(first)}.</p>",
+        *(f"<p class='lever'><b>Try:</b> {_lever(lever)}</p>" for lever in first.levers),
+    ]
+    lines += [f"<p class='other'>{_share(other)}: {_what(other)}.</p>" for other in others]
+    if told.unexplained is not None and told.unexplained >= LEFT:
+        left = wording.percent(told.unexplained)
+        lines.append(f"<p class='other'><b>{left}</b> is left unexplained.</p>")
+    return f"<div class='why'>{''.join(lines)}</div>"
+
+
+def _share(cause: Cause) -> str:
+    return f"<b>{wording.percent(cause.share)}</b>"
+
+
+def _what(cause: Cause) -> str:
+    where = ", ".join(
+        f"{wording.for_html(key)} <b>{wording.for_html(value)}</b>"
+        for key, value in cause.where.items()
+    )
+    return f"{wording.for_html(SUMMARIES[cause.id], 200)}{f' ({where})' if where else ''}"
+
+
+def _lever(lever: Lever) -> str:
+    flag = f" <code>{wording.for_html(lever.flag, 200)}</code>" if lever.flag else ""
+    return f"{wording.for_html(lever.action, 300)}{flag}"
+
+
+def evidence(cause: Cause, *, with_levers: bool) -> str:
+    """What speaks for a cause: a table of numbers before and now; its levers where they are
+    not told above."""
+    known = [each for each in cause.evidence if each.now is not None or each.baseline is not None]
+    rows = "".join(_row(each) for each in known)
+    head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
+    none = "<p class='note'>The growth of its parts alone: servers told no number of it.</p>"
+    table = f"<table class='told'>{head}{rows}</table>" if rows else none
+    levers = "".join(f"<p class='lever'><b>Try:</b> {_lever(one)}</p>" for one in cause.levers)
+    return f"{table}{levers if with_levers else ''}"
+
+
+def _row(each: Evidence) -> str:
+    return (
+        f"<tr><td>{wording.for_html(each.what, 120)}</td>"
+        f"<td>{wording.number(each.baseline)}</td><td>{wording.number(each.now)}</td></tr>"
+    )
+
+
+def title(cause: Cause) -> str:
+    """A cause's name; the same while its share changes, so that what is unfolded stays so."""
+    words = cause.id.split("_")
+    shown = [word.upper() if word in ("kv", "cpu", "gpu") else word for word in words]
+    shown[0] = shown[0][0].upper() + shown[0][1:]
+    return " ".join(shown)
+
+
+def hits(told: Explanation) -> str:
+    """Who is slow more often than the others, with how many kinds of request were tested."""
+    shown = told.dimensions[:MOST_HITS]
+    tested = wording.counted(told.dimensions_tested, "kind") + " of request"
+    if not shown:
+        return f"<p class='note'>Nobody beyond chance; {tested} were tested.</p>"
+    head = "<tr><th>who</th><th>risk</th><th>95 %</th><th>requests</th></tr>"
+    rows = "".join(
+        f"<tr><td>{' · '.join(_who(hit))}</td><td><b>{_times(hit.risk_ratio)}</b></td>"
+        f"<td>{_times(hit.low)} to {_times(hit.high)}</td>"
+        f"<td>{wording.count(hit.requests)}</td></tr>"
+        for hit in shown
+    )
+    more = len(told.dimensions) - len(shown)
+    also = f" {more} more were, by less." if more else ""
+    return (
+        f"<table class='told'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}×" if ratio >= 99.5 else f"{ratio:.1f}×"
+
+
+def _who(hit: RiskRatio) -> Iterator[str]:
+    names, values = hit.dimension.split(" & "), hit.value.split(" & ")
+    if len(names) != len(values):  # a label's own value has an ampersand
+        names, values = [hit.dimension], [hit.value]
+    for name, value in zip(names, values, strict=True):
+        shown = f"<b>{wording.for_html(value)}</b>"
+        if name == "prompt_tokens":
+            yield f"prompt of {shown} tokens"
+        elif name == "output_tokens":
+            yield f"answer of {shown} tokens"
+        else:
+            yield f"{wording.for_html(name.replace('_', ' '), 80)} {shown}"
+
+
+def doubts(told: Explanation) -> str:
+    """What the data says against itself."""
+    return "".join(
+        f"<p class='notice'>{wording.for_html(each, 400)}</p>" for each in told.contradictions
+    )

@@ -1,0 +1,135 @@
+"""How a promise was kept, day by day or hour by hour, from the store's counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+
+import numpy as np
+import plotly.graph_objects as go
+from sqlalchemy import Engine
+
+from alerts.burnrate import Counts
+from alerts.counting import step_counts
+from alerts.objectives import Goodput, Objective
+from store.queries import Window
+from ui.frame.view import SECOND_NS
+from ui.kit import charts, colours, wording
+
+HOURS: Final = 72
+"""Shown by the hour."""
+
+_HOUR_S: Final = 3_600
+_QUARTER_S: Final = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A day or an hour: when it begins and ends, and its counts."""
+
+    from_unix_s: int
+    to_unix_s: int
+    counts: Counts
+
+
+def read(
+    engine: Engine, objective: Objective, goodput: Goodput, at_s: int, zone: tzinfo, by: str
+) -> tuple[Step, ...]:
+    """The steps in which anything was counted, oldest first: a period by days, or hours.
+
+    Args:
+        engine: from `open_database`.
+        objective: whose.
+        goodput: what it counts.
+        at_s: the instant at which they end, in unix seconds.
+        zone: whose days and hours they are.
+        by: "day" or "hour".
+    """
+    start_s = at_s - HOURS * _HOUR_S if by == "hour" else objective.period_at(at_s).start_s
+    offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta(0)
+    fine_s = _QUARTER_S if offset.seconds % _HOUR_S else _HOUR_S
+    from_s = start_s // fine_s * fine_s
+    totals: dict[datetime, Counts] = {}
+    for each in step_counts(engine, goodput, from_s, at_s, fine_s):
+        start = _start(each.until_s - fine_s, zone, by)
+        totals[start] = totals.get(start, Counts(0, 0)) + each.counts
+    return tuple(
+        Step(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
+        for start, counts in sorted(totals.items())
+        if counts.events
+    )
+
+
+def _start(at_s: int, zone: tzinfo, by: str) -> datetime:
+    at = datetime.fromtimestamp(at_s, zone).replace(minute=0, second=0, microsecond=0)
+    return at.replace(hour=0) if by == "day" else at
+
+
+def _next(start: datetime, by: str) -> datetime:
+    if by == "day":
+        return start + timedelta(days=1)  # on the wall clock: a day may have 23 hours
+    return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
+
+
+def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
+    """In how many of the steps the promise was kept."""
+    if not steps:
+        return f"Nothing was counted yet; each {by} with a request it speaks of shows here."
+    kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)
+    every = sum(each.counts.events for each in steps)
+    return (
+        f"Kept on {kept} of {wording.counted(len(steps), by)} with"
+        f" {every:,} {objective.counted_in}; {objective.target_written} is promised."
+    )
+
+
+def figure(
+    steps: Sequence[Step], objective: Objective, window: Window, zone: tzinfo, ink: colours.Ink
+) -> go.Figure:
+    """The share of good requests, step by step, and what is promised."""
+    drawn = go.Figure()
+    good = np.array([1 - float(each.counts.bad_ratio or 0) for each in steps])
+    target = float(objective.target)
+    middles = [(each.from_unix_s + each.to_unix_s) * SECOND_NS // 2 for each in steps]
+    drawn.add_trace(
+        go.Scatter(
+            x=charts.local(middles, zone),
+            y=good.tolist(),
+            mode="lines+markers",
+            line={"color": ink.weak, "width": 1},
+            marker={
+                "size": 8,
+                "color": [ink.strong if each >= target else colours.BROKEN for each in good],
+                "symbol": ["circle" if each >= target else "x" for each in good],
+            },
+            name="good",
+            customdata=[
+                f"{wording.exact_percent(share)} of {number:,} {objective.counted_in}"
+                for share, number in zip(
+                    good.tolist(), [each.counts.events for each in steps], strict=True
+                )
+            ],
+            hovertemplate="%{customdata}<extra>good</extra>",
+        )
+    )
+    drawn.add_trace(
+        go.Scatter(
+            x=charts.local([window.from_unix_ns, window.to_unix_ns], zone),
+            y=[target, target],
+            mode="lines",
+            line={"color": colours.PROMISED, "width": 1.5, "dash": "dash"},
+            name="promised",
+            hovertemplate=f"{objective.target_written}<extra>promised</extra>",
+        )
+    )
+    lost = max(float(np.max(1 - good, initial=0.0)), 1 - target) * 1.15
+    ticks = [1 - tick for tick in charts.linear_ticks(lost)]
+    drawn.update_yaxes(
+        range=[min(1 - lost, ticks[-1]), 1 + lost * 0.06],
+        tickvals=ticks,
+        ticktext=[wording.exact_percent(round(tick, 9)) for tick in ticks],
+        title={"text": f"good {objective.counted_in}", "standoff": 6},
+    )
+    charts.over_time(drawn, window, zone, 250)
+    drawn.update_layout(hovermode="closest")
+    return drawn
