@@ -284,10 +284,10 @@ def test_minutes_go_and_hours_stay_for_longer(
         delete_older_rollups(engine, 2 * S, S, LATER_S * S)
 
 
-def test_labels_that_rollups_do_not_tell_are_refused(engine: Engine) -> None:
+def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
     """By name, with those that are allowed."""
     settle(engine, LATER_S)
-    with pytest.raises(ValueError, match=r"do not tell 'config'; allowed: model, lora"):
+    with pytest.raises(ValueError, match=r"have no label 'config'; allowed: model, lora"):
         rollups(engine, EVER, by=["config"])
     with pytest.raises(ValueError, match="multiple of 60 s, not 90"):
         rollups(engine, EVER, step_s=90)
