@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from cli.render.explanation import of_request
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
 from diagnosis.one_request.account import account
-from store.requests.lookup import named
+from store.requests.lookup import find_requests
 from store.requests.neighbours import neighbours, place_of
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
@@ -39,7 +39,7 @@ def told(engine: Engine, words: str, form: str) -> str:
 
 
 def _the_one(engine: Engine, words: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = named(engine, words).to_pylist()
+    found: list[dict[str, Any]] = find_requests(engine, words).to_pylist()
     if not found:
         raise click.UsageError(
             f"--request {words!r}: no such request in the database;"
