@@ -97,7 +97,7 @@ def run(
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(export.prepare, say, sent, patience_s=patience_s, reason=lambda: export.reason)
+    sender = Sender(export.prepare, say, sent, patience_s=patience_s)
     batches = _Batches(sender, plan, stop, say, progress_s)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)

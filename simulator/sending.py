@@ -1,10 +1,11 @@
-"""From records and states to a collector: batches over OTLP/HTTP, from a thread of its own.
+"""Send records and states to a collector: batches over OTLP/HTTP, from a separate thread.
 
-A batch that does not arrive is tried again until it has had its time; then it is dropped and
-counted. While the collector is away each further batch gets one try, so that an outage costs what
-happened in it and no more. The queue is bounded: whoever fills it waits, or drops and counts.
-Items that the collector rejects are counted. A redirect is a failure: nothing was stored, and
-headers may hold a credential for this address alone.
+A batch that fails is retried until its time limit, then dropped and counted; a batch that the
+collector refuses is dropped at once (`tailspan_vllm.export.retry`). While the collector is
+unreachable, each further batch gets one attempt, so that an outage loses only its own data. The
+queue is bounded: a caller that fills it waits, or drops and counts. Items that the collector
+rejects are counted. A redirect is a failure: nothing was stored, and headers may contain a
+credential for this address only.
 """
 
 import logging
@@ -22,6 +23,7 @@ from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState, Sample
 from tailspan_vllm.export.destination import Signal, destination_of
 from tailspan_vllm.export.engine_starts import EngineStarts
+from tailspan_vllm.export.retry import Backoff, deliver
 from tailspan_vllm.export.transport import Outcome, Verdict, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
 from tailspan_vllm.otlp.engine_metrics import metrics_of
@@ -32,12 +34,13 @@ from telemetry.gpu_export import gpu_metrics_of
 from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
-"""How long one message may take."""
+"""Time limit of one message."""
 PATIENCE_S = 60.0
-"""How long a batch is tried again before it is dropped."""
+"""How long a batch is retried before it is dropped."""
 QUEUED_BATCHES = 128
-_SHORTEST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 8.0
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 8.0
+LONGEST_REQUESTED_PAUSE_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +54,8 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """States of engines, each with its resource and instant; samples of GPUs, each with its
-    replica's resource."""
+    """States of engines, each with its resource and instant; GPU samples, each with its replica's
+    resource."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
     gpus: Sequence[tuple[GpuSample, Resource]] = ()
@@ -66,17 +69,17 @@ Batch = Requests | Samples
 
 @dataclass(slots=True)
 class Sent:
-    """What has become of what was handed over."""
+    """What happened to the data."""
 
     requests: int = 0
-    """In batches that the collector accepted, the rejected ones among them."""
+    """In batches that the collector accepted, including rejected ones."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
     rejected_requests: int = 0
-    """The collector accepted their batch and rejected them (OTLP's partial success)."""
+    """Rejected within an accepted batch (OTLP's partial success)."""
     rejected_points: int = 0
-    """The same for data points of metrics, of which a sample has several."""
+    """The same for data points of metrics; a sample has several."""
 
     @property
     def all_delivered(self) -> bool:
@@ -90,13 +93,14 @@ class Sent:
 
 
 class OtlpExport:
-    """One batch to one collector.
+    """Sends one batch to one collector.
 
-    Headers, certificates and compression are those of the environment (OTEL_EXPORTER_OTLP_…).
+    Headers, certificates and compression come from the environment (OTEL_EXPORTER_OTLP_…).
 
     Args:
         endpoint: the collector's base address, as in `http://127.0.0.1:4318`.
-        sent: counts what the collector rejects; what was dropped so far goes with every sample.
+        sent: counts what the collector rejects; the number of dropped items is sent with every
+            sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -111,16 +115,14 @@ class OtlpExport:
         self._starts: dict[object, EngineStarts] = {}
         self._sent = sent
         self._closed = False
-        self.reason = ""
-        """Why the last message did not arrive."""
 
-    def prepare(self, batch: Batch) -> Callable[[], bool]:
-        """What sends the batch and tells whether it arrived; a repeat sends the same ids."""
+    def prepare(self, batch: Batch) -> Callable[[], Outcome]:
+        """Return a function that sends the batch once. Every call sends the same ids."""
         if isinstance(batch, Requests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
                 spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
-            # Messages that are written one behind the other are one message (protobuf).
+            # Concatenated protobuf messages are one message.
             traces = b"".join(export_of(of, SCOPE, each) for of, each in spans.items())
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
@@ -133,44 +135,42 @@ class OtlpExport:
             gpus.setdefault(resource, []).append(gpu)
         metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
         measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
-        return lambda: (
-            self._send_metrics(metrics)
-            and (not gpus or self._send_metrics(measured))
-            and self._send_starts(batch.states)
-        )
 
-    def _send_traces(self, message: bytes) -> bool:
-        outcome = self._posted(self._traces, message)
+        def send() -> Outcome:
+            outcome = self._send_metrics(metrics)
+            if gpus and outcome.verdict is Verdict.ACCEPTED:
+                outcome = self._send_metrics(measured)
+            if outcome.verdict is Verdict.ACCEPTED:
+                self._send_starts(batch.states)
+            return outcome
+
+        return send
+
+    def _send_traces(self, message: bytes) -> Outcome:
+        outcome = self._send(self._traces, message)
         self._sent.rejected_requests += outcome.rejected
-        return outcome.verdict is Verdict.ACCEPTED
+        return outcome
 
-    def _send_metrics(self, message: bytes) -> bool:
-        outcome = self._posted(self._metrics, message)
+    def _send_metrics(self, message: bytes) -> Outcome:
+        outcome = self._send(self._metrics, message)
         self._sent.rejected_points += outcome.rejected
-        return outcome.verdict is Verdict.ACCEPTED
+        return outcome
 
-    def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> bool:
-        """Send the starts of engines that were not sent yet; True, for samples do not wait."""
+    def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
+        """Send the starts of engines that were not sent yet. Samples do not wait for it."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(
                 replica,
-                EngineStarts(
-                    lambda message: self._posted(self._events, message.SerializeToString())
-                ),
+                EngineStarts(lambda message: self._send(self._events, message.SerializeToString())),
             )
             starts.send([state], resource, time.monotonic())
-        return True
 
-    def _posted(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
-        if self._closed:
-            return Outcome(Verdict.UNREACHABLE, "closed")
-        outcome = post(message)
-        self.reason = outcome.reason
-        return outcome
+    def _send(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
+        return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
 
     def close(self) -> None:
-        """Send nothing afterwards. From any thread; a message under way takes its time."""
+        """Send nothing more. From any thread; a message in flight finishes first."""
         self._closed = True
 
 
@@ -179,36 +179,38 @@ def _encoded(metrics: Iterable[MetricsData]) -> bytes:
 
 
 class Sender:
-    """A bounded queue and the thread that empties it, in order.
+    """A bounded queue, and the thread that empties it in order.
 
     Args:
-        prepare: turns a batch into what sends it once (`OtlpExport.prepare`).
-        say: told when the collector goes away, and when it is back.
-        sent: where to count.
-        patience_s: how long one batch is tried.
+        prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
+        say: called when the collector becomes unreachable, and when it is back.
+        sent: the counters.
+        patience_s: how long one batch is retried.
         capacity: batches in the queue.
         clock: monotonic seconds.
-        reason: why the last message did not arrive; empty if that is not known.
     """
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Callable[[], bool]],
+        prepare: Callable[[Batch], Callable[[], Outcome]],
         say: Callable[[str], None],
         sent: Sent,
         *,
         patience_s: float = PATIENCE_S,
         capacity: int = QUEUED_BATCHES,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], bool] | None = None,
-        reason: Callable[[], str] = lambda: "",
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         self.sent = sent
         self._prepare = prepare
         self._say = say
         self._patience_s = patience_s
         self._clock = clock
-        self._reason = reason
+        self._backoff = Backoff(
+            first_s=FIRST_PAUSE_S,
+            longest_s=LONGEST_PAUSE_S,
+            longest_requested_s=LONGEST_REQUESTED_PAUSE_S,
+        )
         self._queue: queue.Queue[Batch | None] = queue.Queue(capacity)
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
@@ -223,7 +225,7 @@ class Sender:
 
     @property
     def away(self) -> bool:
-        """Whether a batch has had its time in vain, and none has arrived since."""
+        """Whether a batch has been dropped, and none has arrived since."""
         return self._away
 
     @property
@@ -243,7 +245,7 @@ class Sender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch if there is room; else drop and count it."""
+        """Queue a batch if there is room; otherwise drop and count it."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:
@@ -253,13 +255,13 @@ class Sender:
         return True
 
     def drain(self, stop: threading.Event, within_s: float = math.inf) -> bool:
-        """Wait until all that was queued has been sent or dropped, or `stop` is set.
+        """Wait until everything queued has been sent or dropped, or `stop` is set.
 
         Args:
             stop: ends the wait.
-            within_s: how long to wait.
+            within_s: time limit.
 
-        Returns: whether nothing is queued any more.
+        Returns: whether the queue is empty.
         """
         deadline = time.monotonic() + within_s
         with self._queue.all_tasks_done:
@@ -270,11 +272,11 @@ class Sender:
             return not self._queue.unfinished_tasks
 
     def close(self, within_s: float, abandon: Callable[[], None]) -> None:
-        """Send what is queued, for at most about `within_s`, drop the rest, and end the thread.
+        """Send the queue for at most about `within_s`, drop the rest, and end the thread.
 
         Args:
-            within_s: how long to go on.
-            abandon: called when the time is up, to cut short an export under way.
+            within_s: time limit.
+            abandon: called at the time limit, to interrupt an export in flight.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)
@@ -300,29 +302,36 @@ class Sender:
     def _deliver(self, batch: Batch) -> bool:
         send = self._prepare(batch)
         give_up = self._clock() + (0.0 if self._away else self._patience_s)
-        pause_s = _SHORTEST_PAUSE_S
-        while True:
-            try:
-                arrived = send()
-            except Exception as error:  # whatever a transport raises must not end the sender
-                self._say(f"export failed: {type(error).__name__}: {error}")
-                arrived = False
-            if arrived:
-                if self._failing:
-                    self._failing = self._away = False
-                    self._say(f"the collector takes it again ({self._tell_drops()})")
-                return True
-            if not self._failing:
-                self._failing = True
-                why = f" ({reason})" if (reason := self._reason()) else ""
-                self._say(f"an export failed{why}; trying again for up to {self._patience_s:.0f} s")
-            if self._clock() >= give_up or self._hurry.is_set():
-                if not self._away:
-                    self._away = True
-                    self._say("dropping what the collector does not take at once, until it does")
-                return False
-            self._pause(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        outcome = deliver(
+            lambda: self._attempt(send),
+            self._backoff,
+            clock=self._clock,
+            pause=self._pause,
+            last_attempt=lambda: self._clock() >= give_up or self._hurry.is_set(),
+        )
+        if outcome.verdict is Verdict.ACCEPTED:
+            return True
+        if outcome.verdict is not Verdict.REFUSED and not self._away:
+            self._away = True
+            self._say("dropping what the collector does not accept at once, until it does")
+        return False
+
+    def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
+        """Send a batch once; report the first failure, and the first success after it."""
+        try:
+            outcome = send()
+        except Exception as error:  # no exception of a transport may end the sender
+            outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
+        if outcome.verdict is Verdict.ACCEPTED:
+            if self._failing:
+                self._failing = self._away = False
+                self._say(f"the collector accepts batches again ({self._dropped_so_far()})")
+        elif not self._failing:
+            self._failing = True
+            why = f" ({outcome.reason})" if outcome.reason else ""
+            retry = f"; retrying for up to {self._patience_s:.0f} s" if outcome.retryable else ""
+            self._say(f"an export failed{why}{retry}")
+        return outcome
 
     def _drop(self, batch: Batch) -> None:
         if isinstance(batch, Requests):
@@ -330,7 +339,7 @@ class Sender:
         else:
             self.sent.dropped_samples += len(batch)
 
-    def _tell_drops(self) -> str:
+    def _dropped_so_far(self) -> str:
         return (
             f"{self.sent.dropped_requests} requests and "
             f"{self.sent.dropped_samples} samples dropped so far"
