@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.gpu_tables import standing
-from cli.running import say
+from cli.foreground import say
+from cli.render.gpus import standing
 from collector.gpus.otlp_message import PATH, message
 from collector.gpus.sampler import GpuSampler
 from exporters.forwarding.forwarder import Forwarder

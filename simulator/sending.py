@@ -188,6 +188,8 @@ class Sender:
         patience_s: how long one batch is retried.
         capacity: batches in the queue.
         clock: monotonic seconds.
+        pause: waits some seconds, or until the sender is closed.
+        receiver: the name of the collector in messages.
     """
 
     def __init__(
@@ -200,12 +202,14 @@ class Sender:
         capacity: int = QUEUED_BATCHES,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
+        receiver: str = "the collector",
     ) -> None:
         self.sent = sent
         self._prepare = prepare
         self._say = say
         self._patience_s = patience_s
         self._clock = clock
+        self._receiver = receiver
         self._backoff = Backoff(
             first_s=FIRST_PAUSE_S,
             longest_s=LONGEST_PAUSE_S,
@@ -313,7 +317,7 @@ class Sender:
             return True
         if outcome.verdict is not Verdict.REFUSED and not self._away:
             self._away = True
-            self._say("dropping what the collector does not accept at once, until it does")
+            self._say(f"dropping what {self._receiver} does not accept at once, until it does")
         return False
 
     def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
@@ -325,12 +329,12 @@ class Sender:
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:
                 self._failing = self._away = False
-                self._say(f"the collector accepts batches again ({self._dropped_so_far()})")
+                self._say(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")
         elif not self._failing:
             self._failing = True
             why = f" ({outcome.reason})" if outcome.reason else ""
             retry = f"; retrying for up to {self._patience_s:.0f} s" if outcome.retryable else ""
-            self._say(f"an export failed{why}{retry}")
+            self._say(f"an export to {self._receiver} failed{why}{retry}")
         return outcome
 
     def _drop(self, batch: Batch) -> None:

@@ -30,6 +30,7 @@ from collector.gpus.reader import (
     Why,
 )
 from telemetry.gpus import GpuSource
+from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = GONE | {Why.FAILED}
@@ -41,7 +42,7 @@ def load() -> Any:
     try:
         import pynvml
     except ImportError as error:
-        raise ReaderError(Absence(Why.NO_PACKAGE, "pip install nvidia-ml-py")) from error
+        raise ReaderError(Absence(Why.NO_PACKAGE, install_extra("gpu"))) from error
     return pynvml
 
 

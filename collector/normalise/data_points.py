@@ -26,9 +26,7 @@ from collector.normalise.values import (
     ratio,
     seconds,
 )
-
-Quantity = Literal["count", "number", "ratio", "score", "seconds"]
-"""A score may have either sign; all others must not be negative."""
+from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
@@ -37,6 +35,14 @@ class Field(NamedTuple):
     name: str
     shape: Literal["gauge", "sum"]
     quantity: Quantity
+
+
+def targets(noun: type) -> dict[str, Field]:
+    """Return where each metric of a sample goes, by the metric's name."""
+    return {
+        wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
+        for wire, each in on_the_wire(noun).items()
+    }
 
 
 def points_in(metric: Metric) -> int:

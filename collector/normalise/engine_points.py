@@ -4,7 +4,7 @@ Pure. The points of one (replica, engine, process, time) form one sample. A refu
 own value only. Nothing that can be decoded raises.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
 from collector.normalise.batch import Batch
-from collector.normalise.data_points import Field, measured, points_in, value_of
+from collector.normalise.data_points import Field, measured, points_in, targets, value_of
 from collector.normalise.gpu_points import FIELDS as GPU_FIELDS
 from collector.normalise.gpu_points import GpuPoints
 from collector.normalise.otlp_envelope import decoded, not_too_many, unfold
@@ -22,62 +22,7 @@ from collector.normalise.values import MAX_TOTAL, Reader, RefusalError, attribut
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
 
-FIELDS: Final[Mapping[str, Field]] = {
-    names.WAITING: Field("waiting", "gauge", "count"),
-    names.RUNNING: Field("running", "gauge", "count"),
-    names.DEFERRED: Field("deferred", "gauge", "count"),
-    names.FETCHING_KV: Field("fetching_kv", "gauge", "count"),
-    names.WAITING_LORAS: Field("waiting_loras", "gauge", "count"),
-    names.RUNNING_LORAS: Field("running_loras", "gauge", "count"),
-    names.DRAFTS: Field("drafts_total", "sum", "count"),
-    names.DRAFT_TOKENS: Field("draft_tokens_total", "sum", "count"),
-    names.ACCEPTED_TOKENS: Field("accepted_tokens_total", "sum", "count"),
-    names.MODELLED_FLOPS: Field("modelled_flops_total", "sum", "number"),
-    names.MODELLED_READ_BYTES: Field("modelled_read_bytes_total", "sum", "number"),
-    names.MODELLED_WRITE_BYTES: Field("modelled_write_bytes_total", "sum", "number"),
-    names.IN_FLIGHT: Field("in_flight", "gauge", "count"),
-    names.OLDEST_REQUEST_AGE: Field("oldest_request_age_s", "gauge", "seconds"),
-    names.LAST_STEP_AGE: Field("last_step_age_s", "gauge", "seconds"),
-    names.KV_USAGE: Field("kv_usage_ratio", "gauge", "ratio"),
-    names.LONGEST_STEP: Field("longest_step_s", "gauge", "seconds"),
-    names.STEP_MODEL[0]: Field("step_model_base_s", "gauge", "seconds"),
-    names.STEP_MODEL[1]: Field("step_model_per_prefill_token_s", "gauge", "seconds"),
-    names.STEP_MODEL[2]: Field("step_model_per_prefill_attention_s", "gauge", "seconds"),
-    names.STEP_MODEL[3]: Field("step_model_per_context_token_s", "gauge", "seconds"),
-    names.STEP_MODEL[4]: Field("step_model_per_decode_s", "gauge", "seconds"),
-    names.STEP_MODEL_ERROR: Field("step_model_error_ratio", "gauge", "number"),
-    names.STEP_MODEL_R_SQUARED: Field("step_model_r_squared", "gauge", "score"),
-    names.STEPS: Field("steps_total", "sum", "count"),
-    names.BUSY_TIME: Field("busy_s_total", "sum", "seconds"),
-    names.STALL_TIME: Field("stall_s_total", "sum", "seconds"),
-    names.SCHEDULED_PREFILL_TOKENS: Field("scheduled_prefill_tokens_total", "sum", "count"),
-    names.PREFILL_ATTENTION: Field("prefill_attention_total", "sum", "number"),
-    names.CONTEXT_TOKENS: Field("context_tokens_total", "sum", "count"),
-    names.SCHEDULED_DECODES: Field("decodes_total", "sum", "count"),
-    names.PREFILL_TOKENS: Field("prefill_tokens_total", "sum", "count"),
-    names.DECODE_TOKENS: Field("decode_tokens_total", "sum", "count"),
-    names.PREFIX_CACHE_QUERIES: Field("prefix_cache_queries_tokens_total", "sum", "count"),
-    names.PREFIX_CACHE_HITS: Field("prefix_cache_hits_tokens_total", "sum", "count"),
-    names.EXTERNAL_CACHE_QUERIES: Field("external_cache_queries_tokens_total", "sum", "count"),
-    names.EXTERNAL_CACHE_HITS: Field("external_cache_hits_tokens_total", "sum", "count"),
-    names.LOCAL_CACHED_PROMPT_TOKENS: Field("local_cached_prompt_tokens_total", "sum", "count"),
-    names.EXTERNAL_CACHED_PROMPT_TOKENS: Field(
-        "external_cached_prompt_tokens_total", "sum", "count"
-    ),
-    names.KV_TRANSFER_BYTES: Field("kv_transfer_bytes_total", "sum", "count"),
-    names.KV_TRANSFER_TIME: Field("kv_transfer_s_total", "sum", "seconds"),
-    names.KV_TRANSFER_FAILURES: Field("kv_transfer_failures_total", "sum", "count"),
-    names.ENGINE_PREEMPTIONS: Field("preemptions_total", "sum", "count"),
-    names.HOST_CPUS: Field("host_cpus", "gauge", "count"),
-    names.PROCESS_CPU_TIME: Field("process_cpu_s_total", "sum", "seconds"),
-    names.CORE_CPU_TIME: Field("core_cpu_s_total", "sum", "seconds"),
-    names.HOST_BUSY_TIME: Field("host_cpu_busy_s_total", "sum", "seconds"),
-    names.HOST_STEAL_TIME: Field("host_cpu_steal_s_total", "sum", "seconds"),
-    names.SPANS_DROPPED: Field("spans_dropped_total", "sum", "count"),
-    names.HOOK_FAILURES: Field("hook_failures_total", "sum", "count"),
-    names.ACCOUNTS_DROPPED: Field("accounts_dropped_total", "sum", "count"),
-}
-"""Metric names to fields of the sample."""
+FIELDS: Final = targets(EngineSample)
 
 
 class _Key(NamedTuple):

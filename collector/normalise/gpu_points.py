@@ -4,7 +4,6 @@ Pure. The points of one (replica, GPU, time) form one sample, in any order. A re
 its own value only.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -13,37 +12,12 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
-from collector.normalise.data_points import Field, Quantity, measured, value_of
+from collector.normalise.data_points import Field, measured, targets, value_of
 from collector.normalise.resources import Origin
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
-from telemetry.gpus import METRICS, GpuSample, GpuSource, throttle_reasons
+from telemetry.gpus import GpuSample, GpuSource, throttle_reasons
 
-_COUNTS: Final = frozenset(
-    {
-        "memory_used_bytes",
-        "memory_total_bytes",
-        "sm_clock_hz",
-        "sm_clock_max_hz",
-        "memory_clock_hz",
-        "foreign_processes",
-    }
-)
-
-
-def _quantity(field_name: str) -> Quantity:
-    if field_name in _COUNTS:
-        return "count"
-    return "ratio" if field_name.endswith("_ratio") else "number"
-
-
-FIELDS: Final[Mapping[str, Field]] = {
-    **{
-        metric: Field(name, "sum" if name.endswith("_total") else "gauge", _quantity(name))
-        for name, metric in METRICS.items()
-    },
-    names.GPU_THROTTLED: Field("throttle_reasons", "gauge", "count"),
-}
-"""Metric names to fields of the sample."""
+FIELDS: Final = targets(GpuSample)
 
 
 class _Key(NamedTuple):

@@ -13,6 +13,7 @@ from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import Reader, RefusalError, instant, seconds
+from telemetry.fields import on_the_wire
 from telemetry.request_rows import PLACE as _AT
 from telemetry.request_rows import Row
 from telemetry.requests import (
@@ -23,6 +24,7 @@ from telemetry.requests import (
     QUEUE_PARTS,
     Basis,
     Outcome,
+    RequestTimeline,
     Source,
 )
 
@@ -43,48 +45,20 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
     return read
 
 
+_READERS: Final[Mapping[str, Read]] = {
+    "text": Reader.text,
+    "flag": Reader.flag,
+    "count": Reader.count,
+    "ratio": Reader.ratio,
+    "seconds": Reader.seconds,
+}
 TABLE: Final[dict[str, tuple[str, Read]]] = {
+    **{
+        wire: (field.name, _READERS[field.quantity])
+        for wire, field in on_the_wire(RequestTimeline).items()
+    },
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
-    names.RESPONSE_ID: ("request_id", Reader.text),
-    names.FRONTEND: ("frontend_s", Reader.seconds),
-    names.QUEUE: ("queue_s", Reader.seconds),
-    names.PREFILL: ("prefill_s", Reader.seconds),
-    names.DECODE: ("decode_s", Reader.seconds),
-    names.DELIVERY: ("delivery_s", Reader.seconds),
-    names.HANDOFF: ("handoff_s", Reader.seconds),
-    **{
-        name: (field, Reader.seconds)
-        for name, field in zip(
-            (*names.QUEUE_PARTS, *names.PREFILL_PARTS, *names.DECODE_PARTS),
-            (*QUEUE_PARTS, *PREFILL_PARTS, *DECODE_PARTS),
-            strict=True,
-        )
-    },
-    names.TTFT: ("ttft_s", Reader.seconds),
-    names.ITL_MAX: ("itl_max_s", Reader.seconds),
-    names.REPORTED_IN_FLIGHT: ("reported_in_flight_s", Reader.seconds),
-    names.OTHERS_PREFILL_TOKENS_MAX: ("others_prefill_tokens_max", Reader.count),
-    names.OPERATION_NAME: ("operation", Reader.text),
-    names.REQUEST_MODEL: ("model", Reader.text),
-    names.LORA: ("lora", Reader.text),
-    names.HTTP_ROUTE: ("route", Reader.text),
-    names.TENANT: ("tenant", Reader.text),
-    names.ENGINE: ("engine", Reader.count),
-    names.CONFIG: ("config", Reader.text),
-    names.STREAMED: ("streamed", Reader.flag),
-    names.HTTP_STATUS_CODE: ("http_status", Reader.count),
-    names.ERROR_TYPE: ("error_type", Reader.text),
-    names.INPUT_TOKENS: ("prompt_tokens", Reader.count),
-    names.CACHE_READ_INPUT_TOKENS: ("cached_tokens", Reader.count),
-    names.EXTERNAL_CACHED_TOKENS: ("external_cached_tokens", Reader.count),
-    names.OUTPUT_TOKENS: ("output_tokens", Reader.count),
-    names.BILLED: ("billed_s", Reader.seconds),
-    names.WASTED: ("wasted_s", Reader.seconds),
-    names.PREEMPTIONS: ("preemptions", Reader.count),
-    names.WAITING_AT_ARRIVAL: ("waiting_at_arrival", Reader.count),
-    names.RUNNING_AT_ARRIVAL: ("running_at_arrival", Reader.count),
-    names.KV_USAGE_AT_ARRIVAL: ("kv_usage_at_arrival", Reader.ratio),
 }
 """Attribute names to fields of the request."""
 

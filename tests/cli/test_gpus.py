@@ -17,10 +17,11 @@ import pytest
 from click.testing import CliRunner, Result
 from tailspan_vllm.export.transport import Outcome, Verdict
 
-import cli.gpus
-from cli import gpu_agent, gpu_checks, gpu_tables
-from cli import running as running_up
+import cli.commands.gpus
+from cli import foreground, gpu_agent
+from cli.checks import gpus as gpu_checks
 from cli.main import tailspan
+from cli.render import gpus as gpu_tables
 from collector.gpus import amd_smi
 from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
 from collector.gpus.reader import Absence, ReaderError, Why
@@ -50,7 +51,7 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(amd_smi, "load", load)
     # The looks need not be a second apart for a driver in memory.
-    monkeypatch.setattr(cli.gpus, "BETWEEN_LOOKS_S", 0.11)
+    monkeypatch.setattr(cli.commands.gpus, "BETWEEN_LOOKS_S", 0.11)
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_an_exporters_gpus_are_shown(
     [
         (["--gpus", "some"], ["--gpus", "some", "auto"]),
         (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
-        (["--dcgm-every", "0.5"], ["--dcgm-every", "0.5", "1<=x<=60"]),
+        (["--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
         (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
         (
             ["--gpu-replica", "0=a", "--gpu-replica", "0=b"],
@@ -202,7 +203,7 @@ def test_up_samples_what_it_is_told_to(
         """Nothing."""
 
     monkeypatch.setattr(stack, "Stack", lambda *_, **about: given.update(about))
-    monkeypatch.setattr(running_up, "run", run)
+    monkeypatch.setattr(foreground, "run", run)
     verb, *rest = words if "collect" in words else ["up", *words]
     line = [verb, "--database", url, "--gpu-replica", "0=chat-0", *rest]
     done = CliRunner().invoke(tailspan, line, catch_exceptions=False)
@@ -354,7 +355,7 @@ def test_an_agent_tells_a_collector_and_ends_at_ctrl_c(
     url = stranger({"/metrics": http_answer(body=DCGM)})
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         command = children.ourselves(
-            "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1",
+            "gpus", "--gpus=off", f"--dcgm={url}", "--dcgm-every=1s",
             f"--endpoint=http://127.0.0.1:{collector.http_port}",
         )  # fmt: skip
         agent = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)

@@ -7,6 +7,7 @@ words of every folder.
 
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,10 +68,8 @@ def test_words_are_found_in_every_kind_of_text() -> None:
 
 
 if __name__ == "__main__":
-    for folder in sorted(
-        {path.parent for path in ROOT.glob("*/*.py")} | {ROOT / "instrumentation"}
-    ):
+    for path in sorted({each.parent for each in ROOT.glob("*/*.py")} | {ROOT / "instrumentation"}):
         number = sum(
-            1 for file in folder.rglob("*.py") for _ in found(file.read_text(encoding="utf-8"))
+            1 for file in path.rglob("*.py") for _ in found(file.read_text(encoding="utf-8"))
         )
-        print(f"{number:5} {folder.name}")  # noqa: T201
+        sys.stdout.write(f"{number:5} {path.name}\n")

@@ -118,7 +118,7 @@ def test_why_a_collector_takes_nothing_is_said(stranger: Callable[..., str]) -> 
     assert sender.offer(_requests(1))
     _finish(sender)
     export.close()
-    assert said[0].startswith(f"an export failed ({NOT_HTTP}); retrying for up to")
+    assert said[0].startswith(f"an export to the collector failed ({NOT_HTTP}); retrying for up to")
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
@@ -238,7 +238,7 @@ def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     sender.offer(_requests(1))
     sender.drain(threading.Event())
     assert sender.away is away
-    assert said[0].startswith(f"an export failed (HTTP {status}")
+    assert said[0].startswith(f"an export to the collector failed (HTTP {status}")
     _finish(sender)
     export.close()
     assert sent == Sent(dropped_requests=1)

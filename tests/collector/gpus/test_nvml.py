@@ -404,7 +404,7 @@ def test_without_the_package_the_way_out_is_told(
         return really(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ReaderError, match=r"no_package \(pip install nvidia-ml-py\)"):
+    with pytest.raises(ReaderError, match=r"no_package \(pip install .*\[gpu\]"):
         reader.read()
 
 
