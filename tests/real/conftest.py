@@ -181,7 +181,7 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
     """All of Tailspan, in an empty folder."""
     folder = tmp_path_factory.mktemp("tailspan")
     (folder / TARGETS).write_text("[]")
-    words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1")
+    words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1s")
     with Watching(folder, "up", *words) as running:
         yield running.is_up()
         assert running.ends(SIGTERM) == 0, running.said

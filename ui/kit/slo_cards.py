@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
+from telemetry import durations
 from ui.kit import wording
 from ui.kit.slo_status import Standing
 from ui.kit.terms import term

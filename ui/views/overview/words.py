@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
+from telemetry import durations
 from ui.frame import view as views
 from ui.frame.view import View
 from ui.kit import wording
