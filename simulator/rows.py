@@ -1,7 +1,7 @@
-"""What a simulated fleet tells, as the nouns of `telemetry/`, without a wire between.
+"""Convert simulated telemetry to the rows of `telemetry/`, without the network.
 
-Pure. A record goes through the instrumentation's own span, so that phases, parts and ids are
-what a collector would read; a test holds the two ways against each other.
+Pure. A record passes through the instrumentation's own span, so that phases, parts and ids are what
+a collector would read. A test compares both ways.
 """
 
 from enum import StrEnum
@@ -32,7 +32,7 @@ _NOWHERE: Final = Resource({})
 
 
 def request_of(record: RequestRecord, number: int, replica: str, region: str) -> RequestTimeline:
-    """The row of a request; `number` makes it this one and no other."""
+    """Return a request's row; `number` makes its ids unique."""
     span: Any = span_of(record, _NOWHERE)
     told = span.attributes
     given: dict[str, object] = {
@@ -55,7 +55,7 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 def sample_of(
     state: EngineState, at_unix_ns: int, process: int, replica: str, region: str
 ) -> EngineSample:
-    """An engine's state as its sample."""
+    """Return an engine's state as a sample."""
     values: dict[str, Any] = {}
     for name, value in (*state.gauges.items(), *state.totals.items()):
         field = _OF_AN_ENGINE[name]
@@ -77,7 +77,7 @@ def sample_of(
 
 
 def start_of(state: EngineState, process: int, replica: str, region: str) -> EngineStart:
-    """The start of an engine as it stands."""
+    """Return the start of an engine."""
     return EngineStart(
         replica=replica,
         engine=state.engine,
@@ -96,5 +96,5 @@ def start_of(state: EngineState, process: int, replica: str, region: str) -> Eng
 
 
 def plain(value: object) -> object:
-    """A value as a column holds it."""
+    """Return a value as a column stores it."""
     return value.value if isinstance(value, StrEnum) else value

@@ -7,6 +7,7 @@ words of every folder.
 
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,4 +72,4 @@ if __name__ == "__main__":
         number = sum(
             1 for file in path.rglob("*.py") for _ in found(file.read_text(encoding="utf-8"))
         )
-        print(f"{number:5} {path.name}")
+        sys.stdout.write(f"{number:5} {path.name}\n")
