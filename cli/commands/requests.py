@@ -13,7 +13,7 @@ from cli.render import text
 from store import queries
 from store.requests.network_time import networks
 from telemetry import time_text
-from telemetry.requests import QUEUE_PARTS
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
 
 KEYS = (
     "request_id",
@@ -58,6 +58,8 @@ KEYS = (
     "wasted_s",
     "priced_by",
     "clock_ahead_s",
+    *PREFILL_PARTS,
+    *DECODE_PARTS,
 )
 """The JSON's keys, in its order: a contract with those who read it."""
 

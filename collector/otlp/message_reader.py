@@ -12,7 +12,6 @@ ever: at once where an error was raised, and after a second attempt where the pr
 
 import fcntl
 import logging
-import os
 import pickle
 import signal as signals
 import subprocess
@@ -32,6 +31,7 @@ from collector.errors import BusyError, IntakeError, TooLargeError, UnreadableEr
 from collector.normalise.batch import Batch
 from collector.otlp.json_mapping import from_json
 from collector.signals import SIGNALS, TRACES, Signal
+from telemetry import child_process
 from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
@@ -120,12 +120,7 @@ class ReadingApart(ReadingHere):
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):  # what it did not read any more
-                        stream.close()
+            child_process.end(process)
 
     def _answer(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
         for attempt in (1, 2):
@@ -176,14 +171,7 @@ class ReadingApart(ReadingHere):
 
 
 def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "collector.otlp.message_reader", str(max_cpu_s)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # Not from the working directory: it may hold a `collector` of its own.
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,  # Ctrl-C is for us to act on
-    )
+    process = child_process.start("collector.otlp.message_reader", str(max_cpu_s), answers=True)
     for stream in (process.stdin, process.stdout):
         assert stream is not None
         with suppress(OSError, AttributeError):  # not allowed, or not Linux: in more turns then

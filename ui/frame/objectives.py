@@ -7,8 +7,8 @@ from pathlib import Path
 
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo import OBJECTIVES, files_of, inspect_texts
-from ui.serving.launch import OBJECTIVES_KEY
 
 
 @dataclass(frozen=True, slots=True)

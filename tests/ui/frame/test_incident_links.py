@@ -15,12 +15,12 @@ from streamlit.testing.v1 import AppTest
 
 from alerts import groups
 from alerts.explorer_links import incident_link
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from cli.main import tailspan
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.opening import Open, markup
-from ui.serving.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
 START_S = 1_763_600_000

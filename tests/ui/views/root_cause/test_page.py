@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import streamlit as st
 
+from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.columns import evidence
 from store.database import open_database
 from telemetry.engines import EngineSample
 from tests.ui.opening import Open, markup
-from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE
 from ui.views.root_cause import read
 
