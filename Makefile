@@ -50,7 +50,7 @@ docs: $(STAMP) ## The documentation as a site, in build/docs
 	@echo "build/docs/docs/index.html"
 
 generate: $(STAMP) ## Write anew what is generated and committed
-	@$(BIN)/python -m tailspan_vllm.attributes_page docs/attributes.md
+	@$(BIN)/python -m telemetry.attributes_page docs/attributes.md
 	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml

@@ -39,7 +39,7 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         forwarder.offer(PATH, message(samples), False)
 
     readers = setup.readers()
-    sampler = GpuSampler(readers.all, setup.owners(hears=False), keep)
+    sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)
     forwarder.start()
     say(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [

@@ -114,7 +114,7 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
         samples.extend(told)
 
     readers = setup.readers()
-    sampler = GpuSampler(readers.all, setup.owners(hears=False), keep)  # type: ignore[arg-type]
+    sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)  # type: ignore[arg-type]
     try:
         await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
         if any(state.up for state in sampler.report()):

@@ -13,62 +13,17 @@ from cli.render import text
 from store import queries
 from store.requests.network_time import networks
 from telemetry import time_text
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
-
-KEYS = (
-    "request_id",
-    "trace_id",
-    "started_at",
-    "model",
-    "lora",
-    "route",
-    "tenant",
-    "region",
-    "replica",
-    "outcome",
-    "basis",
-    "source",
-    "frontend_s",
-    "queue_s",
-    "prefill_s",
-    "decode_s",
-    "delivery_s",
-    "preempted_s",
-    "others_prefill_s",
-    "stall_s",
-    "ttft_s",
-    "tpot_s",
-    "itl_max_s",
-    "e2e_s",
-    "network_s",
-    "prompt_tokens",
-    "cached_tokens",
-    "external_cached_tokens",
-    "output_tokens",
-    "preemptions",
-    "waiting_at_arrival",
-    "running_at_arrival",
-    "kv_usage_at_arrival",
-    "cost_usd",
-    "config",
-    *QUEUE_PARTS,
-    "others_prefill_tokens_max",
-    "handoff_s",
-    "billed_s",
-    "wasted_s",
-    "priced_by",
-    "clock_ahead_s",
-    *PREFILL_PARTS,
-    *DECODE_PARTS,
-)
-"""The JSON's keys, in its order: a contract with those who read it."""
 
 STARTED_AT = "started_at"
 NETWORK = "network_s"
-_COLUMNS = (
-    *("received_unix_ns" if key == STARTED_AT else key for key in KEYS if key != NETWORK),
-    "streamed",
+_COLUMNS = queries.REQUEST_COLUMNS
+KEYS = (
+    *(STARTED_AT if name == "received_unix_ns" else name for name in _COLUMNS),
+    NETWORK,
 )
+"""The JSON's keys: every field of a request, and what is computed from them. A contract with those
+who read it: a key, once published, stays."""
+
 SORTABLE = tuple(key for key in KEYS if key != NETWORK)
 """The network's share is worked out for what is shown, so nothing can be shown by it."""
 

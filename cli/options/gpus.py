@@ -89,7 +89,7 @@ def gpu_setup_of(
     Raises:
         click.UsageError: one of them is malformed.
     """
-    from collector.gpus.configured_owners import checked_template, claims_of
+    from collector.gpus.configured_owners import checked_template, configured_owners_of
     from collector.scrape.targets import place
     from server.gpu_setup import GpuSetup
 
@@ -98,7 +98,7 @@ def gpu_setup_of(
     except ValueError as error:
         raise click.UsageError(f"--dcgm-replica {error}") from error
     try:
-        claims = claims_of(gpu_replica, dcgm_replica)
+        claims = configured_owners_of(gpu_replica, dcgm_replica)
     except ValueError as error:
         raise click.UsageError(f"--gpu-replica {error}") from error
     access = _ACCESS.read(dcgm, dcgm_token_file, dcgm_ca, insecure_credentials)

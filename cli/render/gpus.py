@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cli.render.text import UNKNOWN, count, label, printable, rate, table
 
 if TYPE_CHECKING:
-    from collector.gpus.reader import Absence, Told
+    from collector.gpus.reader import Absence, GpuReading
     from collector.gpus.sampler import ReaderState
     from telemetry.gpus import GpuSample
 
@@ -104,7 +104,7 @@ def standing(states: "Sequence[ReaderState]") -> str:
     return "; ".join([f"GPUs: {', '.join(up) or 'none'}", *down]) + "."
 
 
-def whys(gpu: "Told") -> list[str]:
+def whys(gpu: "GpuReading") -> list[str]:
     """What a GPU cannot tell, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():
@@ -116,7 +116,7 @@ def _words(absence: "Absence | None") -> str:
     return printable(str(absence), _WIDEST)
 
 
-def _row(sample: "GpuSample", gpu: "Told | None") -> list[str]:
+def _row(sample: "GpuSample", gpu: "GpuReading | None") -> list[str]:
     processes = gpu.processes if gpu else None
     return [
         label(sample.gpu),

@@ -22,7 +22,7 @@ from cli.checks import gpus as gpu_checks
 from cli.main import tailspan
 from cli.render import gpus as gpu_tables
 from collector.gpus import amd_smi
-from collector.gpus.configured_owners import Claims, claims_of
+from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
 from collector.gpus.reader import Absence, ReaderError, Why
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
@@ -86,7 +86,7 @@ def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
     assert why == [
         "GPU-2 cannot tell dram_bandwidth_bytes_per_s, dram_bandwidth_ratio, nvlink_rx_bytes_per_s,"
         " nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s, sm_active_ratio,"
-        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may tell)"
+        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may report it)"
     ]
 
 
@@ -101,7 +101,7 @@ def test_json_has_an_object_a_gpu(install: Install) -> None:
     assert told["dram_bandwidth_ratio"] is None
     assert told["absent"]["dram_bandwidth_ratio"] == {
         "why": "not_supported",
-        "detail": "older than Hopper; a dcgm-exporter may tell",
+        "detail": "older than Hopper; a dcgm-exporter may report it",
     }
     assert abs(told["at"] - time.time()) < 60
 
@@ -163,7 +163,10 @@ def test_an_exporters_gpus_are_shown(
         (["--dcgm", "gpu-host:9400"], ["--dcgm", "gpu-host:9400", "http://HOST:PORT"]),
         (["--dcgm-every", "500ms"], ["--dcgm-every", "500ms", "1s to 60s"]),
         (["--gpu-replica", "0"], ["--gpu-replica", "'0'", "GPU=REPLICA"]),
-        (["--gpu-replica", "0=a", "--gpu-replica", "0=b"], ["--gpu-replica", "0=b", "a's already"]),
+        (
+            ["--gpu-replica", "0=a", "--gpu-replica", "0=b"],
+            ["--gpu-replica", "0=b", "already assigned to a"],
+        ),
         (["--dcgm-replica", "{node}"], ["--dcgm-replica", "'node'", "namespace", "pod"]),
     ],
 )
@@ -206,7 +209,7 @@ def test_up_samples_what_it_is_told_to(
     assert done.exit_code == 0, done.output
     setup: GpuSetup = given["gpus"]
     assert (setup.local, [each.name for each in setup.dcgm]) == (local, places)
-    assert setup.claims.by_gpu == {"0": "chat-0"}
+    assert setup.configured.by_gpu == {"0": "chat-0"}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,7 @@ def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: A
             stop.set()
 
         monkeypatch.setattr(forwarder, "offer", offering)
-        setup = GpuSetup(local=True, claims=claims_of(["*=chat-0"]))
+        setup = GpuSetup(local=True, configured=configured_owners_of(["*=chat-0"]))
         async with asyncio.timeout(30):
             await gpu_agent.run(setup, forwarder, "http://collector:4318")
 
@@ -310,7 +313,7 @@ def test_what_is_dropped_is_counted(
     ],
 )
 def test_how_it_stands_is_one_sentence(states: Sequence[ReaderState], said: str) -> None:
-    """Told when it changes."""
+    """GpuReading when it changes."""
     assert gpu_tables.standing(states) == said
 
 
@@ -428,4 +431,4 @@ def test_the_doctor_asks_a_running_tailspan_for_its_readers(
 def test_a_setup_of_nothing_has_nothing_to_ask() -> None:
     """Which is what tests and a simulation have."""
     assert not GpuSetup().any
-    assert GpuSetup().claims == Claims()
+    assert GpuSetup().configured == ConfiguredOwners()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tailspan_vllm.attributes_page import markdown
+from telemetry.attributes_page import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "attributes.md"
 

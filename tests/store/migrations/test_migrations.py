@@ -1,4 +1,4 @@
-"""Databases of earlier versions are taken over whole; those of later ones are left alone."""
+"""Databases of older versions are upgraded with their data; unknown ones are refused."""
 
 import shutil
 import sqlite3
@@ -6,30 +6,26 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, insert, inspect, text
+from sqlalchemy import create_engine, inspect, text
 
 from rig.clickhouse import ClickHouses
 from store import migrations
-from store.alerting.incidents import read_incidents
-from store.alerting.slo_counts import Counted, SloCount, counted, read_counts
+from store.alerting.slo_counts import read_counts
 from store.database import folder, open_database
 from store.errors import DatabaseMissing, StoreError
 from store.migrations import alembic_config
 from store.migrations.all_tables import METADATA
 from store.migrations.drift import drift
-from store.queries import Window, request_table, sample_table
-from store.schema import REQUESTS
+from store.queries import Window, request_table
 from store.writer import Writer
-from telemetry.requests import RequestTimeline, Source
+from telemetry.requests import RequestTimeline
 
 EVER = Window(0, 2**63 - 1)
-VERSION_2 = Path(__file__).with_name("golden") / "version_2.sql"
 
 ADDS_A_COLUMN = """
 import sqlalchemy as sa
@@ -46,14 +42,22 @@ def upgrade():
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A database of version 2: its tables, and rows in each."""
+def file(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Path:
+    """A database with two requests."""
     path = tmp_path / "tailspan.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_2.read_text())
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.close()
+    engine = open_database(f"sqlite:///{path}")
+    with Writer(engine) as writer:
+        writer.submit([request_row(1, tenant="acme"), request_row(2, tenant=None)], []).result(10)
+    engine.dispose()
     return path
+
+
+def set_revision(path: Path, revision: str) -> None:
+    """Say that a file has another revision."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE tailspan_revision SET version_num = ?", [revision])
+    connection.close()
 
 
 @pytest.fixture
@@ -90,22 +94,10 @@ def test_new_databases_have_what_the_revisions_make(new_sql_url: Callable[[], st
     for each in (made, grown):
         with each.connect() as connection:
             assert drift(connection) == []
-        each.dispose()
-
-
-def test_requests_lie_in_the_order_of_time_however_old_the_database(
-    new_sql_url: Callable[[], str],
-) -> None:
-    """Alembic compares no keys. By their ids, which are random, each would meet another page."""
-    made = open_database(new_sql_url())
-    grown = create_engine(new_sql_url())
-    folder(grown).mkdir(parents=True, exist_ok=True)
-    with grown.begin() as connection:
-        command.upgrade(alembic_config.config(connection), "head")
-    for each in (made, grown):
-        for table in METADATA.tables:
+        for table in METADATA.tables:  # Alembic compares no keys
             key = inspect(each).get_pk_constraint(table)["constrained_columns"]
             assert key == [column.name for column in METADATA.tables[table].primary_key], table
+        # By their ids, which are random, each row would meet another page.
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
         ]
@@ -117,87 +109,32 @@ def test_the_revisions_form_one_line_of_whole_numbers() -> None:
     with create_engine("sqlite://").connect() as connection:
         script = ScriptDirectory.from_config(alembic_config.config(connection))
         line = [each.revision for each in script.walk_revisions()]
-    assert line == [f"{number:04}" for number in range(len(line), 0, -1)]
+    first = int(migrations.FIRST)
+    assert line == [f"{number:04}" for number in range(first + len(line) - 1, first - 1, -1)]
     assert line[0] == migrations.head()
 
 
-def test_a_database_of_version_2_is_upgraded_and_keeps_every_row(file: Path) -> None:
-    """Requests, samples, counts and incidents: all as they were written."""
-    engine = open_database(f"sqlite:///{file}")
-    requests = request_table(engine, EVER)
-    assert requests["request_id"].to_pylist() == ["chatcmpl-1", "chatcmpl-2"]
-    assert requests["tenant"].to_pylist() == ["acme", None]
-    assert requests["queue_s"].to_pylist() == [0.0, None]
-    assert requests["streamed"].to_pylist() == [True, None]
-    assert sample_table(engine, EVER)["waiting"].to_pylist() == [3]
-    assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
-    assert counted(engine, "a") == Counted(0, 60)
-    assert [each.peak_burn for each in read_incidents(engine, "chat")] == ["20"]
-    with engine.connect() as connection:
-        assert drift(connection) == []
-        assert "tailspan_schema" not in inspect(connection).get_table_names()
-    engine.dispose()
-    open_database(f"sqlite:///{file}", create=False).dispose()
-
-
-@pytest.mark.parametrize("real", [False, True])
-def test_counts_made_together_with_simulated_requests_are_made_again(
-    new_sql_url: Callable[[], str], request_row: Callable[..., RequestTimeline], real: bool
-) -> None:
-    """From the first simulated request on. Incidents are a simulation's where nothing else was."""
-    old = create_engine(new_sql_url())
-    folder(old).mkdir(parents=True, exist_ok=True)
-    with old.begin() as connection:
-        command.upgrade(alembic_config.config(connection), "0012")
-    first = request_row(1, received_unix_ns=1_790_000_017 * 10**9, source=Source.SIMULATOR)
-    rows = [first, request_row(2, received_unix_ns=1_790_000_040 * 10**9)][: 1 + real]
-    with old.begin() as connection:
-        for row in rows:  # what is unknown may have no column yet
-            told = {name: value for name, value in asdict(row).items() if value is not None}
-            connection.execute(insert(REQUESTS).values(told))
-        connection.execute(text("INSERT INTO slo_counted VALUES ('a', 0, 1790001000)"))
-        connection.execute(text("INSERT INTO slo_counted VALUES ('b', 0, 1790000000)"))
-        columns = "slo, severity, fired_unix_s, began_unix_s, last_unix_s, peak_unix_s, peak_burn"
-        values = "'chat', 'page', 9, 8, 9, 9, '20'"
-        connection.execute(text(f"INSERT INTO slo_incidents ({columns}) VALUES ({values})"))
-    url = old.url.render_as_string(hide_password=False)
-    old.dispose()
-    engine = open_database(url)
-    assert counted(engine, "a") == Counted(0, 1_790_000_010)
-    assert counted(engine, "b") == Counted(0, 1_790_000_000)
-    assert bool(read_incidents(engine, "chat")[0].simulated) is not real
-    engine.dispose()
-
-
-def test_an_upgrade_is_told_of_and_nothing_else_is(file: Path) -> None:
-    """Minutes in which nothing is said look like a hang."""
+def test_only_an_upgrade_is_reported(file: Path, newer: Callable[[str], Path]) -> None:
+    """Minutes without a message look like a hang."""
     told: list[str] = []
+    first = migrations.head()
     open_database(f"sqlite:///{file}", tell=told.append).dispose()
+    newer("pass")
+    for _ in range(2):
+        open_database(f"sqlite:///{file}", tell=told.append).dispose()
     assert len(told) == 2
-    assert told[0].startswith(f"Upgrading {file} from schema version 2 to {migrations.head()}.")
+    assert told[0].startswith(f"Upgrading {file} from schema {first} to 9999.")
     assert told[1].startswith("Upgraded in ")
-    open_database(f"sqlite:///{file}", tell=told.append).dispose()
-    open_database(f"sqlite:///{file.with_name('new.db')}", tell=told.append).dispose()
-    assert len(told) == 2
 
 
-def test_one_in_which_no_objective_was_ever_evaluated_gets_those_tables(file: Path) -> None:
-    """They used to be made when first needed."""
-    connection = sqlite3.connect(file)
-    for table in ("slo_counts", "slo_counted", "slo_incidents", "slo_evaluations"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.close()
-    engine = open_database(f"sqlite:///{file}")
-    with engine.connect() as connected:
-        assert drift(connected) == []
-    engine.dispose()
-
-
-def test_a_reader_upgrades_nothing_and_says_who_does(file: Path) -> None:
+def test_a_reader_upgrades_nothing_and_says_who_does(
+    file: Path, newer: Callable[[str], Path]
+) -> None:
     """A page that is opened must not change what a collector writes."""
     before = contents(file)
+    newer("pass")
     with pytest.raises(
-        StoreError, match=r"older Tailspan \(version 2; .*start `tailspan up`.*keeps the data"
+        StoreError, match=r"older Tailspan \(\d{4}; .*start `tailspan up`.*keeps the data"
     ):
         open_database(f"sqlite:///{file}", create=False)
     assert contents(file) == before
@@ -214,25 +151,29 @@ def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize("create", [True, False])
 def test_a_newer_database_is_refused_and_left_alone(file: Path, create: bool) -> None:
     """An older Tailspan must not write what it does not know."""
-    open_database(f"sqlite:///{file}").dispose()
-    connection = sqlite3.connect(file)
-    with connection:
-        connection.execute("UPDATE tailspan_revision SET version_num = '9999'")
-    connection.close()
+    set_revision(file, "9999")
     before = contents(file)
-    with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999, this one knows"):
+    with pytest.raises(StoreError, match=r"newer Tailspan \(schema 9999; this one knows"):
         open_database(f"sqlite:///{file}", create=create)
     assert contents(file) == before
 
 
-def test_a_version_that_was_never_released_is_refused(file: Path) -> None:
-    """There is no way from there, so none is guessed."""
-    connection = sqlite3.connect(file)
-    with connection:
-        connection.execute("UPDATE tailspan_schema SET version = 1")
-    connection.close()
-    with pytest.raises(StoreError, match="schema version 1; 2 can be upgraded"):
-        open_database(f"sqlite:///{file}")
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("found", ["0015", "version 2"])
+def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
+    file: Path, found: str, create: bool
+) -> None:
+    """The message says how to start anew and how to keep it."""
+    if found == "version 2":  # which came before the revisions
+        connection = sqlite3.connect(file)
+        connection.executescript("ALTER TABLE tailspan_revision RENAME TO tailspan_schema")
+        connection.close()
+    else:
+        set_revision(file, found)
+    before = contents(file)
+    with pytest.raises(StoreError, match=rf"schema {found} of .*0016 or newer.*--database.*move"):
+        open_database(f"sqlite:///{file}", create=create)
+    assert contents(file) == before
 
 
 def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
@@ -282,7 +223,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(
     newer(then)
     with pytest.raises(
         StoreError,
-        match=r"could not be upgraded from schema version 2 to 9999 and is as it was: no",
+        match=r"could not be upgraded from schema \d{4} to 9999 and is as it was: no",
     ):
         open_database(f"sqlite:///{file}")
     assert contents(file) == before
@@ -300,7 +241,7 @@ def test_an_upgrade_that_is_killed_leaves_everything_as_it_was(
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(folder), f"sqlite:///{file}"],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
         timeout=60,
     )
@@ -325,7 +266,9 @@ def test_many_may_upgrade_at_once(file: Path, newer: Callable[[str], Path]) -> N
 
 @pytest.mark.real
 def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
-    clickhouses: ClickHouses, request_row: Callable[..., RequestTimeline]
+    clickhouses: ClickHouses,
+    newer: Callable[[str], Path],
+    request_row: Callable[..., RequestTimeline],
 ) -> None:
     """It has no transactions, so only additions are made there: done twice they are done once."""
     url = clickhouses.new()
@@ -335,8 +278,7 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
     with engine.connect() as connection:
         connection.exec_driver_sql("ALTER TABLE requests DROP COLUMN cost_usd")
         connection.exec_driver_sql("DROP TABLE slo_counts")
-        connection.exec_driver_sql("DELETE FROM tailspan_revision WHERE 1")
-        connection.exec_driver_sql("INSERT INTO tailspan_revision VALUES ('0000')")
+    newer("pass")
     with pytest.raises(StoreError, match="older Tailspan"):
         open_database(url, create=False)
     for _ in range(2):
@@ -344,5 +286,22 @@ def test_clickhouse_is_given_the_columns_it_lacks_and_keeps_its_rows(
     assert request_table(engine, EVER, columns=["request_id", "cost_usd"]).to_pylist() == [
         {"request_id": "chatcmpl-1", "cost_usd": None}
     ]
+    assert read_counts(engine, "a", 0, 60) == []
+    engine.dispose()
+
+
+@pytest.mark.real
+def test_clickhouse_is_made_whole_where_its_making_was_stopped(clickhouses: ClickHouses) -> None:
+    """The revision's row comes last, without a transaction."""
+    url = clickhouses.new()
+    open_database(url).dispose()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("DROP TABLE slo_counts")
+        connection.exec_driver_sql("TRUNCATE TABLE tailspan_revision")
+    engine.dispose()
+    with pytest.raises(DatabaseMissing):
+        open_database(url, create=False)
+    engine = open_database(url)
     assert read_counts(engine, "a", 0, 60) == []
     engine.dispose()
