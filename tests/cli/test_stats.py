@@ -138,7 +138,7 @@ def test_rollups_are_not_asked_for_what_they_do_not_tell(
     assert group["precision"] == "exact"
     refused = run("stats", "--by", "config", "--precision", "sketch")
     assert refused.exit_code == 2
-    assert "rollups do not tell config; they do model, lora" in refused.output
+    assert "rollups do not have config; they have model, lora" in refused.output
 
 
 @given(
