@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.queries import Window
 from store.requests.lookup import LONGEST
-from ui.frame import view as views
+from ui.frame import address
 from ui.frame.pages import BY_KEY
 from ui.frame.view import (
     DECIDERS,
@@ -66,7 +66,7 @@ def the_views(draw: Any) -> View:
 @given(the_views())
 def test_a_link_reproduces_the_view(view: View) -> None:
     """What is written is read back the same, without a complaint."""
-    assert views.parse(views.parameters(view)) == (view, [])
+    assert address.parse(address.parameters(view), view.page) == (view, [])
 
 
 @given(
@@ -82,7 +82,7 @@ def test_a_link_reproduces_the_view(view: View) -> None:
 )
 def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
     """Anything at all gives a view with a window, and notices short enough to show."""
-    view, notices = views.parse(parameters)
+    view, notices = address.parse(parameters)
     window = view.window(NOW)
     assert window.from_unix_ns <= window.to_unix_ns
     assert all(len(notice) < 400 for notice in notices)
@@ -103,7 +103,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
         ({"from": "1e400", "to": "nan"}, "ISO 8601"),
         ({"from": "٣", "to": "٤"}, "ISO 8601"),
         ({"last": "15m", "to": "99999999999"}, "ISO 8601"),
-        ({"page": "<script>"}, "requests, root-cause"),
+        ({"page": "<script>"}, "slos, root-cause"),
         ({"baseline": "yesterday"}, "FROM/TO"),
         ({"baseline": "5/1"}, "FROM/TO"),
         ({"baseline": "0/1763500000"}, "400 days"),
@@ -114,7 +114,7 @@ def test_no_address_breaks_the_page(parameters: dict[str, str]) -> None:
 )
 def test_what_is_not_understood_is_said(parameters: dict[str, str], named: str) -> None:
     """The notice names the key and what it takes; the page falls back to the default."""
-    view, notices = views.parse(parameters)
+    view, notices = address.parse(parameters)
     assert any(named in notice for notice in notices)
     assert view.live
     assert view.last == "15m"
@@ -128,7 +128,7 @@ def test_times_are_read_as_unix_seconds_or_iso_8601() -> None:
         ("2025-11-20T10:44:12Z", "2025-11-20T11:44:12.5"),
         ("2025-11-20T11:44:12+01:00", "2025-11-20T11:44:12.500000+00:00"),
     ):
-        view, notices = views.parse({"from": start, "to": end})
+        view, notices = address.parse({"from": start, "to": end})
         assert not notices
         assert view.from_unix_ns == NOW
         assert view.to_unix_ns == NOW + 3600 * SECOND_NS + SECOND_NS // 2
@@ -150,15 +150,23 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
         ({}, "overview"),
         ({"last": "1h"}, "overview"),
         ({"latency": "queue"}, "requests"),
-        ({"request": f"{NOW}-ab-cd"}, "requests"),
+        ({"request": f"{NOW}-ab-cd"}, "request"),
         ({"latency": "queue", "page": "root-cause"}, "root-cause"),
+        ({"page": "why", "incident": "chat"}, "root-cause"),
+        ({"page": "promises"}, "slos"),
+        ({"page": "hurt", "latency": "queue"}, "overview"),
     ],
 )
 def test_links_that_name_no_page_open_where_they_always_did(
     parameters: dict[str, str], page: str
 ) -> None:
     """Those of dashboards and of messages that were sent speak of requests."""
-    assert views.parse(parameters)[0].page == page
+    assert address.parse(parameters)[0].page == page
+    moved = address.moved(urlencode(parameters))
+    assert (moved or "overview").partition("?")[0] == page
+    if moved is not None:
+        asked = dict(parse_qsl(moved.partition("?")[2]))
+        assert asked == {name: value for name, value in parameters.items() if name != "page"}
 
 
 KEY = RequestKey(None, "ab" * 16, "cd" * 8)
@@ -179,17 +187,17 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
 )
 def test_what_is_pasted_is_a_link_a_key_or_words(text: str, meant: RequestKey | str | None) -> None:
     """Whatever somebody has at hand."""
-    assert views.pasted(text) == meant
+    assert address.pasted(text) == meant
 
 
 def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
     """On another they are not understood, and are not written."""
     asked = {"request": "chatcmpl-1", "page": "request"}
-    view, notices = views.parse(asked)
+    view, notices = address.parse(asked)
     assert (view.request, notices) == ("chatcmpl-1", [])
-    assert views.parameters(view) == {**asked, "last": "15m"}
-    assert "request" not in views.parameters(replace(view, page="root-cause"))
-    view, notices = views.parse({"request": "chatcmpl-1", "page": "root-cause"})
+    assert address.parameters(view) == {"request": "chatcmpl-1", "last": "15m"}
+    assert "request" not in address.parameters(replace(view, page="root-cause"))
+    view, notices = address.parse({"request": "chatcmpl-1", "page": "root-cause"})
     assert view.request is None
     assert "request is “chatcmpl-1”" in notices[0]
 
@@ -197,7 +205,8 @@ def test_words_stand_for_a_request_on_its_own_page_alone() -> None:
 def test_a_link_opens_the_view_and_leaves_out_what_is_too_long() -> None:
     """No server takes an address of any length."""
     view = View(page="request", request=KEY, equals={"tenant": "a&b", "model": "w" * 10_000})
-    link = views.link(view)
+    link = address.link(view)
     assert len(link) < 200
-    reached, notices = views.parse(dict(parse_qsl(link.removeprefix("?"))))
+    path, _, query = link.partition("?")
+    reached, notices = address.parse(dict(parse_qsl(query)), path)
     assert (reached, notices) == (replace(view, equals={"tenant": "a&b"}), [])
