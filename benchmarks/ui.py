@@ -37,10 +37,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # by the line above
 
+from server.explorer_launch import launch  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window, request_table  # noqa: E402
 from ui.frame.pages import FIRST, PAGES  # noqa: E402
-from ui.serving.launch import launch  # noqa: E402
 
 FIRST_PAINT_S, INTERACTION_S = 2.0, 1.0
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run")

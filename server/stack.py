@@ -16,6 +16,7 @@ from alerts.counting import EVALUATION_S
 from alerts.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
+from analysis.sign_in_file import SignIn
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
 from collector.limits.sender_limits import Limits
@@ -42,6 +43,7 @@ from exporters.totals.rooflines import RooflineMetrics
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.evaluating import Evaluating
+from server.explorer_launch import Launch, launch
 from server.gpu_setup import GpuSetup
 from server.kept_children import Ends, KeptExplorer, KeptSimulator
 from server.notifying import Notifying
@@ -61,8 +63,6 @@ from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
-from ui.serving.launch import Launch, launch
-from ui.sign_in.config import SignIn
 
 EVALUATION_QUIET_S = 300.0
 """Twenty evaluations. The first one counts all stored requests; a week of them takes minutes."""

@@ -10,17 +10,16 @@ import os
 import pickle
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final
 
 import pyarrow as pa
 
 from store.errors import NotQuick
+from telemetry import child_process
 from telemetry.tasks import Task
 
 _LENGTH_BYTES: Final = 4
@@ -104,13 +103,10 @@ class ColumnReader:
             ours, theirs = socket.socketpair()
             self._answers = ours
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "store.columns.adbc_process", str(theirs.fileno())],
-                    stdin=subprocess.PIPE,
+                self._process = child_process.start(
+                    "store.columns.adbc_process",
+                    str(theirs.fileno()),
                     pass_fds=[theirs.fileno()],
-                    # Not from the working directory: it may hold a `store` of its own.
-                    env={**os.environ, "PYTHONSAFEPATH": "1"},
-                    start_new_session=True,  # Ctrl-C is for us to act on
                 )
         return self._process, self._answers
 
@@ -120,11 +116,7 @@ class ColumnReader:
         if answers is not None:
             answers.close()
         if process is not None:
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                with suppress(OSError):  # what it did not read any more
-                    process.stdin.close()
+            child_process.end(process)
 
 
 def _mapped(descriptor: int) -> pa.Table:

@@ -9,7 +9,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.commands.stats import group_stats
+from analysis.request_stats import group_stats
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import delete_older
@@ -138,7 +138,7 @@ def test_rollups_are_not_asked_for_what_they_do_not_tell(
     assert group["precision"] == "exact"
     refused = run("stats", "--by", "config", "--precision", "sketch")
     assert refused.exit_code == 2
-    assert "rollups do not tell config; they do model, lora" in refused.output
+    assert "rollups do not have config; they have model, lora" in refused.output
 
 
 @given(

@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.cost_comparison import compared, kept
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
@@ -25,7 +26,6 @@ from store.billing.accounts import accounts
 from store.queries import Window
 from telemetry.accounts import Accounts, Cells
 from ui.frame.view import PAYERS, SECOND_NS
-from ui.views.cost.comparison import compared, kept
 
 DIMENSIONS: Final = PAYERS
 """What costs are told by: also the labels that the reader can filter by."""
