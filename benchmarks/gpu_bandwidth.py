@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found by the line above
-from collector.gpus.reader import Absence, ReaderError, Told, Why
+from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
@@ -121,7 +121,7 @@ def why_not() -> str | None:
     return None
 
 
-def _unable(gpu: Told) -> Absence | None:
+def _unable(gpu: GpuReading) -> Absence | None:
     """Return why a GPU cannot be measured; None if it can, at the latest at the second read."""
     why = gpu.absent.get(FIELD)
     return None if why is None or why.why is Why.FIRST_LOOK else why
@@ -218,7 +218,7 @@ def _uuid(torch: Any) -> str:
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
-def _ours(gpus: Sequence[Told], uuid: str) -> Told:
+def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
     """PyTorch's first GPU among the driver's."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 

@@ -87,7 +87,12 @@ def push(
         yield _board(api, url, build(board), dry_run)
 
 
-def _connect(url: str, token: str) -> Any:
+def check_address(url: str) -> None:
+    """Check that a URL can be a Grafana's.
+
+    Raises:
+        PushError: it is malformed, or holds a password.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise PushError(
@@ -97,6 +102,11 @@ def _connect(url: str, token: str) -> Any:
         raise PushError(
             f"{masked(url)} must not contain user and password; use the token of a service account"
         )
+
+
+def _connect(url: str, token: str) -> Any:
+    check_address(url)
+    parts = urlsplit(url)
     # The library joins path and `api` unchanged.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
@@ -212,7 +222,17 @@ def _refusals(url: str, asked: str) -> Iterator[None]:
     except requests.exceptions.Timeout as error:
         raise PushError(f"{url} did not answer within {TIMEOUT_S:g} s") from error
     except requests.exceptions.RequestException as error:
-        raise PushError(f"{url} cannot be reached: {error}") from error
+        raise PushError(f"{url} cannot be reached: {_innermost(error)}") from error
+
+
+def _innermost(error: BaseException) -> str:
+    """Return what the operating system said, without the libraries around it."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.strerror:
+            return found.strerror
+        found = found.__cause__ or found.__context__
+    return str(error)
 
 
 def _refused(url: str, asked: str, error: GrafanaException) -> PushError:

@@ -98,14 +98,20 @@ def run(
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(export.prepare, say, sent, patience_s=patience_s, reason=lambda: export.reason)
+    sender = Sender(
+        export.prepare,
+        say,
+        sent,
+        patience_s=patience_s,
+        reason=lambda: f"to {plan.endpoint}: {export.reason}",
+    )
     batches = _Batches(sender, plan, stop, say, progress_s)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
         batches.drain()
     finally:
         if batches.given_up:
-            say(f"giving up: the collector has accepted nothing for {patience_s:g} s")
+            say(f"giving up: {plan.endpoint} has accepted nothing for {patience_s:g} s")
         batches.flush()
         sender.close(0.0 if batches.given_up else CLOSE_S, export.close)
         export.close()
@@ -232,7 +238,10 @@ class _Batches:
             if waited_s >= self._progress_s:
                 waited_s = 0.0
                 left = self._sender.waiting_requests
-                self._say(f"waiting for the collector: {left:,} requests not delivered yet")
+                self._say(
+                    f"waiting for the collector at {self._plan.endpoint}: {left:,} requests not"
+                    " delivered yet"
+                )
 
     def _samples(self) -> Samples:
         samples = Samples(self._states, self._gpus)

@@ -1,0 +1,158 @@
+"""`tailspan stats`: counts, rates and percentiles, by any labels."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import click
+
+from analysis.stats import (
+    DIMENSIONS,
+    MOST_READ,
+    PERCENTILES,
+    StatsAnswer,
+    StatsQuestion,
+    answer_stats,
+)
+from cli.options.question import ask, nothing_found, question_options, silence
+from cli.render import text
+from store.rollups.label_sets import OTHER
+from telemetry.requests import Source
+
+LESS = {
+    Source.NATIVE: "told by the engine's own spans: none that was aborted or refused",
+    Source.CLIENT: "told by clients alone: the network is in their times",
+}
+"""What is to be known of requests that the instrumentation did not tell of."""
+
+_TITLES = {
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "itl_max_s": "ITL max",
+    "e2e_s": "E2E",
+    "queue_s": "queue",
+}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tailspan stats
+  tailspan stats --last 1h --by model,tenant
+  tailspan stats --by replica --where outcome=stop --format json
+  tailspan stats --last 30d --by model
+"""
+)
+@question_options
+@click.option(
+    "--by",
+    default="",
+    metavar="LABEL,LABEL",
+    help="A group per combination of these labels' values; without it, all in one.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "exact", "sketch"]),
+    default="auto",
+    show_default=True,
+    help="From the requests themselves, or from rollups, within 1 %. auto: exact up to"
+    f" {MOST_READ:,} requests, as far back as they are kept.",
+)
+def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
+    """Count requests and tell their percentiles, in groups.
+
+    A latency's percentiles are of every request that has it, whatever its outcome; each is
+    the latency of a request (nearest rank). p99_low to p99_high holds the 99th percentile 95
+    times in 100; null where there are too few requests to know. Rates are over the whole
+    window. As JSON one object a line, its labels first; null is unknown.
+
+    Many requests, or long ago, are told from rollups: each latency within 1 % of one that was
+    measured, and the window widened to whole minutes, or to hours where minutes are gone. The
+    answer says so (precision).
+    """
+    dimensions = _dimensions(by)
+    question = ask(**asked)
+    try:
+        found = answer_stats(
+            question.engine,
+            StatsQuestion(question.window, question.equals, dimensions, precision),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not found.groups:
+        click.echo(nothing_found(question), err=True)
+        return
+    if form == "json":
+        for group in found.groups:
+            click.echo(json.dumps({**group, "precision": found.precision}, allow_nan=False))
+    else:
+        silent = silence(question.engine, question.window.to_unix_ns)
+        _print_text(found, dimensions, silent)
+
+
+def _dimensions(by: str) -> list[str]:
+    names = [name.strip() for name in by.split(",")] if by.strip() else []
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.UsageError(
+                f"--by {by!r}: {name!r} is no label to group by; allowed: {', '.join(DIMENSIONS)}"
+            )
+        if names.count(name) > 1:
+            raise click.UsageError(f"--by {by!r}: {name} is given twice")
+    return names
+
+
+def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | None) -> None:
+    groups = found.groups
+    requests = sum(group["requests"] for group in groups)
+    if silent:
+        click.echo(silent)
+    click.echo(f"Requests received {text.span(found.window)}")
+    click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
+    if found.precision != "exact":
+        click.echo("percentiles within 1 %, from rollups by minute and hour")
+    if found.overflowed:
+        click.echo(f"{found.overflowed:,} requests have a label that had no room: {OTHER}")
+    if found.simulated:
+        click.echo("simulated data")
+    for source, less in LESS.items():
+        if number := found.sources.get(source.value):
+            click.echo(f"{number:,} {less}")
+    click.echo()
+    names = [[text.label(group[name]) for name in dimensions] for group in groups]
+    counts = [
+        [
+            *name,
+            text.count(group["requests"]),
+            text.count(group["errors"]),
+            text.count(group["aborted"]),
+            text.rate(group["throughput_rps"]),
+            text.rate(group["output_tokens_per_s"]),
+        ]
+        for name, group in zip(names, groups, strict=True)
+    ]
+    header = [*dimensions, "requests", "errors", "aborted", "req/s", "output tokens/s"]
+    for line in text.table(header, counts, left=len(dimensions), keep=len(header)):
+        click.echo(line)
+    click.echo()
+    latencies = [
+        [
+            title,
+            *name,
+            *(text.seconds(group[latency][point]) for point in PERCENTILES),
+            _interval(group[latency]),
+        ]
+        for latency, title in _TITLES.items()
+        for name, group in zip(names, groups, strict=True)
+    ]
+    header = ["latency", *dimensions, *PERCENTILES, "p99 lies in (95 %)"]
+    for line in text.table(header, latencies, left=1 + len(dimensions), keep=len(header)):
+        click.echo(line)
+
+
+def _interval(latency: dict[str, float | None]) -> str:
+    if latency["p99"] is None:
+        return text.UNKNOWN
+    if latency["p99_low"] is None:
+        return "too few to know"
+    return f"{text.seconds(latency['p99_low'])} to {text.seconds(latency['p99_high'])}"
