@@ -113,7 +113,7 @@ def _off(pairs: Sequence[Result]) -> str:
     ]
     if not off:
         return ""
-    return f" The shares told are {sorted(off)[len(off) // 2]:.0%} off in the median."
+    return f" The reported shares are {sorted(off)[len(off) // 2]:.0%} off in the median."
 
 
 def _percent(of: float | None) -> str:

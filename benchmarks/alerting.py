@@ -14,8 +14,8 @@ doubles by noon, 0.3 % bad requests at rest, and four harmless blips of some min
 An episode deserves a page if users were hurt: more than 10 % of the requests that arrive in some
 five consecutive minutes of it, and at least ten requests in all. The first two numbers are what
 Google's App Engine SLA of 2015-10-17 (and Datastore's of 2016-08-16) calls downtime: "more than a
-ten percent Error Rate" for "a period of five consecutive minutes"; it knows neither burn rates nor
-budgets. Ten requests is our choice: nobody is woken for a handful. What never reaches a tenth of
+ten percent Error Rate" for "a period of five consecutive minutes"; it uses neither burn rates nor
+budgets. Ten requests is our choice: a handful deserves no page. What never reaches a tenth of
 the traffic deserves no page by this definition, however long it lasts.
 
 The policy was chosen from its sources and looked at with other seeds (0 to 20, 1000 to 10020); days

@@ -162,11 +162,11 @@ def table(found: list[Window]) -> Iterator[str]:
     yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
     for kind in ("fell", "held", "other"):
         mine = [each for each in found if each.kind == kind]
-        said = Counter(each.verdict for each in mine)
+        verdicts = Counter(each.verdict for each in mine)
         named = sum(bool(each.causes) for each in mine)
         yield (
-            f"{kind:6} {len(mine):8} {said['incident']:9} {said['no_incident']:6}"
-            f" {said['insufficient_data']:8}  {named:12}"
+            f"{kind:6} {len(mine):8} {verdicts['incident']:9} {verdicts['no_incident']:6}"
+            f" {verdicts['insufficient_data']:8}  {named:12}"
         )
     fell = [each for each in found if each.kind == "fell"]
     held = [each for each in found if each.kind == "held"]

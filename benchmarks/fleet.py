@@ -170,7 +170,7 @@ def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
     return [
         ("a core of one collector", busy),
         ("1 TB of SQLite, a week of rows", week_bytes * WEEK_S / 1e12),
-        (f"{LIMIT} replicas told apart in rollups and on /metrics", fleet.engines / LIMIT),
+        (f"{LIMIT} replicas distinguished in rollups and on /metrics", fleet.engines / LIMIT),
         (f"{COMBINED_LIMIT:,} engines on /metrics", fleet.engines / COMBINED_LIMIT),
         (f"{COMBINED_LIMIT:,} GPUs on /metrics", fleet.gpus / COMBINED_LIMIT),
     ]

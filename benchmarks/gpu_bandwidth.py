@@ -7,7 +7,7 @@ reads and writes all of it. The number of copies between two reads is counted, s
 does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is
 within 10 %.
 
-Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it says so and exits with 0.
+Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it prints the reason and exits with 0.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def why_not() -> str | None:
         reader.close()
     unable = [why for gpu in gpus if (why := _unable(gpu)) is not None]
     if len(unable) == len(gpus):
-        return f"no GPU here tells its bandwidth: {unable[0]}"
+        return f"no GPU here reports its bandwidth: {unable[0]}"
     try:
         import torch
     except ImportError:
@@ -117,7 +117,7 @@ def why_not() -> str | None:
     if not torch.cuda.is_available():
         return "PyTorch finds no GPU"
     if len(gpus) > 1 and not _uuid(torch):
-        return "this PyTorch does not say which of several GPUs it uses: take a newer one"
+        return "this PyTorch does not report which of several GPUs it uses: use a newer one"
     return None
 
 
@@ -167,7 +167,7 @@ def main(
         gpu = _ours(reader.read().gpus, uuid)
         told: float | None = gpu.values.get(FIELD)
         if (why := _unable(gpu)) is not None:
-            print(f"  the reader cannot tell: {why}", file=sys.stderr)
+            print(f"  the reader reports no bandwidth: {why}", file=sys.stderr)
         if told:
             peaks.append(told / gpu.values["dram_bandwidth_ratio"])
         return told
@@ -176,7 +176,7 @@ def main(
         copy()
         gpu = _ours(reader.read().gpus, uuid)
         if (why := _unable(gpu)) is not None:
-            print(f"nothing measured: {gpu.model_name} does not tell: {why}")
+            print(f"nothing measured: {gpu.model_name} reports no bandwidth: {why}")
             return 0
         print(
             f"{gpu.model_name}, PyTorch {torch.__version__}: {given.gib:g} GiB copied, median of"

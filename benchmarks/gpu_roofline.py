@@ -59,7 +59,7 @@ class Level(NamedTuple):
     account: Account | None
 
 
-class Refused(Exception):  # noqa: N818 -- it says what is the case
+class Refused(Exception):  # noqa: N818 -- a state, not a failure
     """The server does not answer such requests."""
 
 
@@ -142,7 +142,7 @@ def table(levels: Sequence[Level]) -> list[str]:
     ]
     for each in levels:
         if each.account is not None:
-            lines += [f"{each.clients} clients: {said}" for said in findings(each.account)]
+            lines += [f"{each.clients} clients: {problem}" for problem in findings(each.account)]
     return lines
 
 
@@ -213,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
     start = next((each for each in in_force(engine) if each.replica == replica), None)
     engine.dispose()
     if start is None:
-        print(f"nothing is told of {replica}: --replica NAME, as tailspan requests shows it")
+        print(f"no data from {replica}: --replica NAME, as tailspan requests shows it")
         return 1
     print(f"{start.device}, {given.prompt} words in, {given.output} tokens out")
     print("\n".join(table(levels)))

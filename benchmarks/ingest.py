@@ -131,11 +131,11 @@ def send(
         time.sleep(1)
         memory.append(memory_mb(pid))
     assert sender.stdout is not None
-    said = sender.stdout.read()
+    printed = sender.stdout.read()
     if sender.returncode:
-        raise SystemExit(f"the sender ended with status {sender.returncode}: {said}")
-    told: dict[str, float] = json.loads(said)
-    return told, memory
+        raise SystemExit(f"the sender ended with status {sender.returncode}: {printed}")
+    report: dict[str, float] = json.loads(printed)
+    return report, memory
 
 
 def rows(database: Path, table: str) -> int:
@@ -187,16 +187,16 @@ def tailspan(transport: str, seconds: float, folder: Path) -> Result:
             )
         }
         before = cpu_s(process.pid)
-        told, memory = send(transport, found[transport], seconds, process.pid)
+        report, memory = send(transport, found[transport], seconds, process.pid)
         used = spent_s(before, cpu_s(process.pid))
         committed = rows(database, "requests")
     finally:
         end(process)
-    note = f"sender {told['cpu_s'] / told['acknowledged'] * 1e6:.0f} µs CPU/span"
-    if committed != told["acknowledged"]:
-        note += f"; ACKNOWLEDGED {told['acknowledged']:,.0f}"
-    note += f"; {told['refused']:.0f} batches sent again" if told["refused"] else ""
-    return Result(f"tailspan, {transport}", committed, told["seconds"], used, memory, note)
+    note = f"sender {report['cpu_s'] / report['acknowledged'] * 1e6:.0f} µs CPU/span"
+    if committed != report["acknowledged"]:
+        note += f"; ACKNOWLEDGED {report['acknowledged']:,.0f}"
+    note += f"; {report['refused']:.0f} batches sent again" if report["refused"] else ""
+    return Result(f"tailspan, {transport}", committed, report["seconds"], used, memory, note)
 
 
 def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
@@ -231,12 +231,12 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
         wait_for(lambda: _answers(f"http://127.0.0.1:{ports['http']}/healthz"), process)
         before, database = cpu_s(process.pid), home / "phoenix.db"
         began = time.monotonic()
-        told, memory = send(transport, ports[transport], seconds, process.pid)
+        report, memory = send(transport, ports[transport], seconds, process.pid)
         committed, took = rows(database, "spans"), time.monotonic() - began
         used = spent_s(before, cpu_s(process.pid))
     finally:
         end(process)
-    note = f"acknowledged {told['acknowledged']:,.0f}; {told['refused']:.0f} batches refused"
+    note = f"acknowledged {report['acknowledged']:,.0f}; {report['refused']:.0f} batches refused"
     return Result(f"phoenix, {transport}", committed, took, used, memory, note)
 
 

@@ -109,7 +109,7 @@ def engine_of(sink: MemorySink) -> EngineConfig:
     """A simulated engine with the real one's values."""
     fitted = [sample for sample in sink.samples if sample.step_model_base_s is not None]
     if not fitted or not sink.starts:
-        raise SystemExit("the server told of no step model or of no start")
+        raise SystemExit("the server reported no step model or no start")
     last, arguments = fitted[-1], read(sink.starts[-1].arguments)
 
     def number(name: str, otherwise: int) -> int:

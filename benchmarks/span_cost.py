@@ -216,7 +216,7 @@ def main() -> int:
     theirs_us = statistics.median(their for their, _ in rounds) * 1e6
     ours_us = statistics.median(our for _, our in rounds) * 1e6
     ratio = statistics.median(our / their for their, our in rounds)
-    print(f"CPU to tell of one request, medians over {ROUNDS} rounds in one process:")
+    print(f"CPU to report one request, medians over {ROUNDS} rounds in one process:")
     print(f"  vLLM's native span  {theirs_us:6.1f} µs")
     print(f"  ours                {ours_us:6.1f} µs")
     print(f"  ours / native       {ratio:6.2f}")

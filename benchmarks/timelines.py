@@ -5,8 +5,8 @@
 
 Each fault begins after seven hours of healthy traffic of one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules evaluated every 30 s, as in many
-installations; the generated file says 15 s for pages. The time is from the fault's start to the
-first page. If ours is a ticket, the table says so. "never" means not before the end of the observed
+installations; the generated file has 15 s for pages. The time is from the fault's start to the
+first page. If ours is a ticket, the table marks it. "never" means not before the end of the observed
 time, which the table gives too.
 """
 
@@ -281,13 +281,13 @@ def timeline(fault: Fault) -> Timeline:
             text=True,
             check=False,
         )
-    told = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     found = {
-        name: _first_s(re.findall(rf"expr: {re.escape(json.dumps(expr))}, time: (\w+),", told))
+        name: _first_s(re.findall(rf"expr: {re.escape(json.dumps(expr))}, time: (\w+),", output))
         for name, expr in QUESTIONS.items()
     }
     if done.returncode and not any(each is not None for each in found.values()):
-        raise RuntimeError(f"{fault.name}: promtool: {told[-1_000:]}")
+        raise RuntimeError(f"{fault.name}: promtool: {output[-1_000:]}")
     since = {name: None if each is None else each - HEALTHY_S for name, each in found.items()}
     if early := [name for name, each in since.items() if each is not None and each < 0]:
         raise RuntimeError(f"{fault.name}: alerts before the fault: {', '.join(early)}")

@@ -186,7 +186,7 @@ class Sender:
 
     Args:
         prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
-        say: called when the collector becomes unreachable, and when it is back.
+        log_line: called when the collector becomes unreachable, and when it is back.
         sent: the counters.
         patience_s: how long one batch is retried.
         capacity: batches in the queue.
@@ -197,7 +197,7 @@ class Sender:
     def __init__(
         self,
         prepare: Callable[[Batch], Callable[[], bool]],
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
         sent: Sent,
         *,
         patience_s: float = PATIENCE_S,
@@ -208,7 +208,7 @@ class Sender:
     ) -> None:
         self.sent = sent
         self._prepare = prepare
-        self._say = say
+        self._log_line = log_line
         self._patience_s = patience_s
         self._clock = clock
         self._reason = reason
@@ -308,21 +308,25 @@ class Sender:
             try:
                 arrived = send()
             except Exception as error:  # no exception of a transport may end the sender
-                self._say(f"export failed: {type(error).__name__}: {error}")
+                self._log_line(f"export failed: {type(error).__name__}: {error}")
                 arrived = False
             if arrived:
                 if self._failing:
                     self._failing = self._away = False
-                    self._say(f"the collector takes it again ({self._tell_drops()})")
+                    self._log_line(f"the collector takes it again ({self._tell_drops()})")
                 return True
             if not self._failing:
                 self._failing = True
                 why = f" ({reason})" if (reason := self._reason()) else ""
-                self._say(f"an export failed{why}; trying again for up to {self._patience_s:.0f} s")
+                self._log_line(
+                    f"an export failed{why}; trying again for up to {self._patience_s:.0f} s"
+                )
             if self._clock() >= give_up or self._hurry.is_set():
                 if not self._away:
                     self._away = True
-                    self._say("dropping what the collector does not take at once, until it does")
+                    self._log_line(
+                        "dropping what the collector does not take at once, until it does"
+                    )
                 return False
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
