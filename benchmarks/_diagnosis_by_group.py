@@ -99,4 +99,4 @@ def table(found: Sequence[Everyone]) -> Iterator[str]:
             f"asked as every {label}: the first cause is everybody's in {same} of {len(named)}"
             f" incidents ({rate}); {len(answers) - len(named)} of {len(answers)} have no incident"
         )
-    yield f"{len(found) - len(seen)} of {len(found)} faults slowed no requests enough to be visible."
+    yield f"{len(found) - len(seen)} of {len(found)} faults slowed no request visibly."

@@ -7,7 +7,8 @@ reads and writes all of it. The number of copies between two reads is counted, s
 does not depend on the length of the pauses. The buffer is many times the GPU's cache. The bar is
 within 10 %.
 
-Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it prints the reason and exits with 0.
+Without an NVIDIA GPU of Hopper's age or newer, or without PyTorch, it prints the reason and exits
+with 0.
 """
 
 import argparse

@@ -168,7 +168,7 @@ class Times:
         self.by_clock.append(seconds)
         self.cpu.append(cpu)
 
-    def line_of(self, bar_s: float) -> str:
+    def summary(self, bar_s: float) -> str:
         """The median, its share of the bar, minimum and maximum, and the CPU's median."""
         took = statistics.median(self.by_clock)
         return (
@@ -204,10 +204,11 @@ def measure(
                 takes[name].take(asked[name](tab), cpu() - before)
             again.append(opened(tab, link(each))[0])
             context.close()
-    told = [f"{name} {times.line_of(INTERACTION_S)}" for name, times in takes.items()]
+    lines = [f"{name} {times.summary(INTERACTION_S)}" for name, times in takes.items()]
     print(
-        f"{page:<10} answer {answers.line_of(FIRST_PAINT_S)}, all {statistics.median(whole):5.2f} s; "
-        + "".join(f"{each}; " for each in told)
+        f"{page:<10} answer {answers.summary(FIRST_PAINT_S)}, "
+        f"all {statistics.median(whole):5.2f} s; "
+        + "".join(f"{each}; " for each in lines)
         + f"a second viewer {statistics.median(again):.2f} s",
         flush=True,
     )

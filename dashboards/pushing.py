@@ -246,15 +246,15 @@ def _refused(url: str, asked: str, error: GrafanaException) -> PushError:
             )
         case 403:
             return PushError(
-                f"{url} forbids the token {asked}{reason}: give its service account the role Editor,"
-                " or Admin where --prometheus is given"
+                f"{url} forbids the token {asked}{reason}: give its service account the role"
+                " Editor, or Admin where --prometheus is given"
             )
         case 404:
             return _AbsentError(f"{url} has no such endpoint or object: {asked}{reason}")
         case 409 | 412:
             return PushError(
-                f"{url} refused {asked}{reason}: it was changed meanwhile, or another object has its"
-                " name; check with --dry-run, and push again"
+                f"{url} refused {asked}{reason}: it was changed meanwhile, or another object has"
+                " its name; check with --dry-run, and push again"
             )
         case status if status >= 500:
             return PushError(

@@ -155,7 +155,7 @@ def test_what_is_never_taken_is_dropped_and_counted() -> None:
 def test_a_collector_that_comes_back_gets_the_rest() -> None:
     """An outage costs what happened in it, and no more."""
     answers, said = iter([False, True, True]), list[str]()
-    sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, log_line=said.append)
+    sender, sent, _ = _sender(lambda: next(answers), patience_s=0.0, say=said.append)
     for _ in range(3):
         sender.offer(_requests(1))
     _finish(sender)
