@@ -5,9 +5,9 @@
 
 Each fault begins after seven hours of healthy traffic of one request per second, which fill the
 long windows of both rule sets. Series are scraped and rules evaluated every 30 s, as in many
-installations; the generated file has 15 s for pages. The time is from the fault's start to
-the first page. If ours is a ticket, the table marks it. "never" means not before the end of the observed
-time, which the table gives too.
+installations; the generated file has 15 s for pages. The time is from the fault's start to the
+first page. If ours is a ticket, the table marks it. "never" means not before the end of the
+observed time, which the table gives too.
 """
 
 import argparse
