@@ -183,7 +183,7 @@ class Sender:
 
     Args:
         prepare: returns the function that sends a batch once (`OtlpExport.prepare`).
-        say: called when the collector becomes unreachable, and when it is back.
+        log_line: called when the collector becomes unreachable, and when it is back.
         sent: the counters.
         patience_s: how long one batch is retried.
         capacity: batches in the queue.
@@ -195,7 +195,7 @@ class Sender:
     def __init__(
         self,
         prepare: Callable[[Batch], Callable[[], Outcome]],
-        say: Callable[[str], None],
+        log_line: Callable[[str], None],
         sent: Sent,
         *,
         patience_s: float = PATIENCE_S,
@@ -206,7 +206,7 @@ class Sender:
     ) -> None:
         self.sent = sent
         self._prepare = prepare
-        self._say = say
+        self._log_line = log_line
         self._patience_s = patience_s
         self._clock = clock
         self._receiver = receiver
@@ -317,7 +317,7 @@ class Sender:
             return True
         if outcome.verdict is not Verdict.REFUSED and not self._away:
             self._away = True
-            self._say(f"dropping what {self._receiver} does not accept at once, until it does")
+            self._log_line(f"dropping what {self._receiver} does not accept at once, until it does")
         return False
 
     def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
@@ -329,12 +329,12 @@ class Sender:
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:
                 self._failing = self._away = False
-                self._say(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")
+                self._log_line(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")
         elif not self._failing:
             self._failing = True
             why = f" ({outcome.reason})" if outcome.reason else ""
             retry = f"; retrying for up to {self._patience_s:.0f} s" if outcome.retryable else ""
-            self._say(f"an export to {self._receiver} failed{why}{retry}")
+            self._log_line(f"an export to {self._receiver} failed{why}{retry}")
         return outcome
 
     def _drop(self, batch: Batch) -> None:

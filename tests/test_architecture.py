@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
     # What the commands and the pages ask in common.
-    "analysis": {"telemetry", "store", "alerts", "diagnosis", "cost"},
+    "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis"},
     # The explorer's server checks Host and Origin by the same rule as the collector's.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),

@@ -22,7 +22,7 @@ from cli.render import cost as cost_text
 from store.database import open_database
 
 if TYPE_CHECKING:
-    from analysis.serving_cost import ServingCost
+    from analysis.cost import CostAnswer
     from cost.bill_lines import Line
     from cost.energy import GroupEnergy
     from cost.groups import Group
@@ -86,7 +86,7 @@ def cost(
     """
     from alerts.errors import AlertsError
     from alerts.openslo import OBJECTIVES, load
-    from analysis.serving_cost import serving_cost
+    from analysis.cost import CostQuestion, answer_cost
 
     dimensions = _dimensions(by)
     try:
@@ -100,7 +100,7 @@ def cost(
         raise click.UsageError(f"--objectives: {error}") from error
     engine = open_database(database, create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    found = serving_cost(engine, window, dimensions, in_force, in_force_objectives)
+    found = answer_cost(engine, CostQuestion(window, in_force, dimensions, in_force_objectives))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
     elif found.bill.total is None and not found.bill.unpriced:
@@ -110,7 +110,7 @@ def cost(
             click.echo(line)
 
 
-def as_json(found: "ServingCost") -> dict[str, Any]:
+def as_json(found: "CostAnswer") -> dict[str, Any]:
     """All of it as one object; null is unknown."""
     bill = found.bill
     total = bill.total
@@ -143,7 +143,7 @@ def as_json(found: "ServingCost") -> dict[str, Any]:
         "by": list(bill.by),
         "groups": [
             _group(group, bill.by, drawn)
-            for group, drawn in zip(bill.groups, found.group_energies, strict=True)
+            for group, drawn in zip(bill.groups, found.group_energy, strict=True)
         ],
         "lines": [_line(line, named=True) for line in bill.lines],
         "managed": [

@@ -2,21 +2,22 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from analysis.request_stats import EXACT, MOST_READ, PERCENTILES, Answer, request_stats
+from analysis.stats import (
+    DIMENSIONS,
+    MOST_READ,
+    PERCENTILES,
+    StatsAnswer,
+    StatsQuestion,
+    answer_stats,
+)
 from cli.options.question import ask, nothing_found, question_options, silence
 from cli.render import text
-from store import queries
 from store.rollups.label_sets import OTHER
 from telemetry.requests import Source
-
-IDENTITIES = ("trace_id", "span_id", "request_id")
-"""Labels that name one request: grouping by them groups nothing."""
-
-DIMENSIONS = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 
 LESS = {
     Source.NATIVE: "told by the engine's own spans: none that was aborted or refused",
@@ -57,7 +58,7 @@ Examples:
     help="From the requests themselves, or from rollups, within 1 %. auto: exact up to"
     f" {MOST_READ:,} requests, as far back as they are kept.",
 )
-def stats(form: str, by: str, precision: str, **asked: Any) -> None:
+def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
     """Count requests and tell their percentiles, in groups.
 
     A latency's percentiles are of every request that has it, whatever its outcome; each is
@@ -72,8 +73,9 @@ def stats(form: str, by: str, precision: str, **asked: Any) -> None:
     dimensions = _dimensions(by)
     question = ask(**asked)
     try:
-        found = request_stats(
-            question.engine, question.window, question.equals, dimensions, precision
+        found = answer_stats(
+            question.engine,
+            StatsQuestion(question.window, question.equals, dimensions, precision),
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -100,14 +102,14 @@ def _dimensions(by: str) -> list[str]:
     return names
 
 
-def _print_text(found: Answer, dimensions: Sequence[str], silent: str | None) -> None:
+def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | None) -> None:
     groups = found.groups
     requests = sum(group["requests"] for group in groups)
     if silent:
         click.echo(silent)
     click.echo(f"Requests received {text.span(found.window)}")
     click.echo(f"{requests:,} in {len(groups):,} {'group' if len(groups) == 1 else 'groups'}")
-    if found.precision != EXACT:
+    if found.precision != "exact":
         click.echo("percentiles within 1 %, from rollups by minute and hour")
     if found.overflowed:
         click.echo(f"{found.overflowed:,} requests have a label that had no room: {OTHER}")

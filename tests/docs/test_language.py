@@ -17,7 +17,10 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 
-CLEAN: Final = ("instrumentation", "collector", "exporters")
+CLEAN: Final = (
+    *("instrumentation", "collector", "exporters", "diagnosis", "cost", "roofline"),
+    *("simulator", "dashboards", "analysis", "benchmarks"),
+)
 """The folders that keep the rule."""
 
 VERBS: Final = (

@@ -1,9 +1,9 @@
-"""Counts, rates and percentiles of requests, in groups by any labels."""
+"""Counts, rates and latency percentiles of requests, by any labels."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,91 +19,78 @@ from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_inter
 from telemetry.requests import LATENCIES, Outcome
 from telemetry.sketches import IntArray
 
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
-MOST_READ = 300_000
-"""Above this many requests, rollups answer. Reading them takes about a second."""
+IDENTITIES: Final = ("trace_id", "span_id", "request_id")
+"""Labels that identify one request; grouping by them is useless."""
 
-EXACT = "exact"
-SKETCHED = "sketch"
+DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
+"""Labels to group by."""
+
+MOST_READ: Final = 300_000
+"""Requests that are read one by one: about a second's work."""
 
 _POINTS = (*PERCENTILES, "p99_low", "p99_high")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Groups of requests, and how precisely they are known."""
+class StatsQuestion:
+    """Which requests to count, and how to group them."""
+
+    window: Window
+    equals: Mapping[str, str | None] = field(default_factory=dict)
+    by: Sequence[str] = ()
+    precision: Literal["auto", "exact", "sketch"] = "auto"
+    """`exact` reads the requests, `sketch` the rollups; `auto` chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatsAnswer:
+    """The groups, and how they were computed."""
 
     groups: list[dict[str, Any]]
-    precision: str
-    """`exact`, or `sketch`: within 1 %."""
+    precision: Literal["exact", "sketch"]
+    """`sketch` is exact to 1 %."""
     window: Window
     simulated: bool
     overflowed: int = 0
-    """Requests with a label that the rollups count under another name, for lack of room."""
+    """Requests with a label value beyond the limit of the rollups."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Requests by their source; empty if rollups answered."""
+    """Requests by source; rollups do not have it."""
 
 
-def request_stats(
-    engine: Engine,
-    window: Window,
-    equals: Mapping[str, str | None],
-    dimensions: Sequence[str],
-    precision: str,
-) -> Answer:
-    """Return counts and percentiles of requests, by groups.
-
-    They come from the requests themselves if there are few enough and none is deleted, else from
-    rollups.
-
-    Args:
-        engine: from `open_database`.
-        window: when the requests were received.
-        equals: the labels that select them.
-        dimensions: the labels to group by.
-        precision: `auto`, or one of `EXACT` and `SKETCHED` to insist on it.
+def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
+    """Answer from the requests if they are few enough and still stored, otherwise from rollups.
 
     Raises:
-        ValueError: a label does not exist, or rollups lack it and are insisted on.
+        ValueError: a label does not exist, or rollups were asked for and do not have it.
     """
-    if precision == "exact" or not (
-        how := _rolled_up(engine, window, equals, dimensions, precision)
-    ):
-        found = queries.request_table(
-            engine,
-            window,
-            equals=equals,
-            columns=list(
-                dict.fromkeys([*dimensions, *LATENCIES, "outcome", "output_tokens", "source"])
-            ),
+    window = question.window
+    if question.precision == "exact" or not (found := _rolled_up(engine, question)):
+        columns = [*question.by, *LATENCIES, "outcome", "output_tokens", "source"]
+        requests = queries.request_table(
+            engine, window, equals=question.equals, columns=list(dict.fromkeys(columns))
         )
-        groups = group_stats(found, dimensions, window) if found.num_rows else []
-        less = Counter(found["source"].to_pylist())
+        groups = group_stats(requests, question.by, window) if requests.num_rows else []
+        sources = Counter(requests["source"].to_pylist())
         simulated = queries.simulated(engine, window)
-        return Answer(groups, EXACT, window, simulated, sources=less)
-    groups = rolled_stats(how, dimensions)
-    return Answer(groups, SKETCHED, how.plan.window, how.simulated, how.overflowed())
+        return StatsAnswer(groups, "exact", window, simulated, sources=sources)
+    groups = rolled_stats(found, question.by)
+    return StatsAnswer(groups, "sketch", found.plan.window, found.simulated, found.overflowed())
 
 
-def _rolled_up(
-    engine: Engine,
-    window: Window,
-    equals: Mapping[str, str | None],
-    dimensions: Sequence[str],
-    precision: str,
-) -> Rollups | None:
-    """Return the rollups that answer; None if the requests themselves do."""
-    asked = {*dimensions, *equals}
-    if unknown := asked - set(ROLLED_LABELS):
-        if precision == "sketch":
+def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
+    """Return the rollups to answer from; None if the requests are to be read."""
+    window = question.window
+    if unknown := {*question.by, *question.equals} - set(ROLLED_LABELS):
+        if question.precision == "sketch":
             raise ValueError(
-                f"--precision sketch: rollups do not have {', '.join(sorted(unknown))};"
-                f" they have {', '.join(ROLLED_LABELS)}"
+                f"precision sketch: rollups do not have {', '.join(sorted(unknown))};"
+                f" allowed: {', '.join(ROLLED_LABELS)}"
             )
         return None
-    found = rollups(engine, window, by=dimensions, equals=equals)
-    if found is None or precision == "sketch":
+    found = rollups(engine, window, by=question.by, equals=question.equals)
+    if found is None or question.precision == "sketch":
         return found
     gone = found.requests_gone_before_unix_ns() > window.from_unix_ns
     return found if gone or found.number() > MOST_READ else None
@@ -114,8 +101,8 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
     Args:
         found: requests with the dimensions, LATENCIES, `outcome` and `output_tokens`.
-        dimensions: labels to group by; none for one group of all.
-        window: the time over which rates are taken.
+        dimensions: labels to group by; none for a single group.
+        window: the time range for rates.
     """
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = [
@@ -134,7 +121,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
     length_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     sums = found.sums(["output_tokens"])
     quantiles = {latency: found.quantiles(latency, _ranks) for latency in LATENCIES}
-    # Rollups are kept per outcome.
+    # The rollups are grouped by outcome as well, and added up again.
     by_outcome = found.again(by=(*dimensions, "outcome"))
     ended = dict(zip((c := by_outcome.sums(())).cells.tolist(), c.requests.tolist(), strict=True))
     groups = []
@@ -165,7 +152,7 @@ def rolled_stats(found: Rollups, dimensions: Sequence[str]) -> list[dict[str, An
 
 
 def _ranks(total: IntArray) -> IntArray:
-    """Return the ranks of the percentiles, then the two between which the 99th lies."""
+    """Ranks of the percentiles, and the interval of ranks of the 99th."""
     interval = [interval_ranks(number, PERCENTILES["p99"]) or (0, 0) for number in total.tolist()]
     points = nearest_ranks(tuple(PERCENTILES.values()))(total)
     return np.concatenate([points, np.array(interval, np.int64).reshape(-1, 2)], axis=1)
@@ -176,7 +163,7 @@ def _known(found: Quantiles, place: int) -> list[float | None]:
 
 
 def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, Any]:
-    """Return a group's labels, in the types that requests have."""
+    """A group's labels, with the types that requests have."""
     named: dict[str, Any] = dict(zip(dimensions, group, strict=True))
     if named.get("streamed") is not None:
         named["streamed"] = named["streamed"] == "true"
@@ -186,7 +173,7 @@ def _named(dimensions: Sequence[str], group: Sequence[str | None]) -> dict[str, 
 def _grouped(
     found: pa.Table, dimensions: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Yield the labels of each group and the requests in it."""
+    """Yield each group's labels and its requests."""
     if not dimensions:
         yield {}, found
         return
