@@ -46,11 +46,11 @@ class SignIn:
     """Who may look: `jane@example.org`, `@example.org`, or `*` for all whom it vouches for."""
     session_s: int
     trusts_unverified: bool = False
-    """Whether an address counts that the issuer does not say to have verified."""
+    """Whether to accept addresses that the issuer has not verified."""
 
     @property
     def metadata_url(self) -> str:
-        """Where the provider says how it is spoken to."""
+        """URL of the provider's OpenID configuration."""
         return f"{self.issuer}{DISCOVERY}"
 
     @property
@@ -60,7 +60,7 @@ class SignIn:
 
     @property
     def host(self) -> str:
-        """Of the explorer, as browsers know it."""
+        """Address of the explorer in browsers."""
         return urlsplit(self.url).hostname or ""
 
     @property
@@ -108,10 +108,10 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 
 @cache
 def in_force() -> SignIn | None:
-    """What this process was started with; None where nobody is asked.
+    """Return the configuration that this process was started with; None without sign-in.
 
     Raises:
-        DocumentError, OSError: as above; nothing is then shown to anybody.
+        DocumentError, OSError: as above; no page is then shown.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
