@@ -54,7 +54,7 @@ from server.supervision import Supervisor
 from store import dialects
 from store.database import folder, shown
 from store.replicas.engine_starts import in_force
-from store.simulation_removal import forget_simulated
+from store.simulation_removal import delete_simulation
 from store.writer import Writer
 from telemetry.addresses import authority
 from telemetry.corroborated_time import CorroboratedClock
@@ -314,7 +314,7 @@ class Stack:
                 self._forward.start()
                 self.supervisor.add(self._forward.task)
             # Only now: if the ports are another Tailspan's, the simulation is as well.
-            self.forgotten_rows = await asyncio.to_thread(forget_simulated, self._engine)
+            self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             if self._notifying is not None:
                 self._notifying.start()
                 self.supervisor.add(*self._notifying.tasks.values())

@@ -98,20 +98,14 @@ def run(
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(
-        export.prepare,
-        say,
-        sent,
-        patience_s=patience_s,
-        reason=lambda: f"to {plan.endpoint}: {export.reason}",
-    )
+    sender = Sender(export.prepare, say, sent, patience_s=patience_s, receiver=plan.endpoint)
     batches = _Batches(sender, plan, stop, say, progress_s)
     try:
         _run(plan, batches, stop, say, clock_ns, wait or stop.wait)
         batches.drain()
     finally:
         if batches.given_up:
-            say(f"giving up: {plan.endpoint} has accepted nothing for {patience_s:g} s")
+            say(f"giving up: {plan.endpoint} does not accept the data")
         batches.flush()
         sender.close(0.0 if batches.given_up else CLOSE_S, export.close)
         export.close()

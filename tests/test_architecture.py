@@ -20,6 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "exporters": {
         "telemetry",
         "tailspan_vllm.names",
+        # Forwarding retries as the plugin does.
+        "tailspan_vllm.export.retry",
+        "tailspan_vllm.export.transport",
         "alerts.groups",
         "alerts.judging",
         "alerts.judging_in_flight",

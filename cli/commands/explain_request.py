@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from analysis.explain_request import explain_request
 from cli.render.explanation import of_request
-from store.requests.lookup import named
+from store.requests.lookup import find_requests
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
 """The variable that holds the explorer's address."""
@@ -36,7 +36,7 @@ def request_text(engine: Engine, words: str, form: str) -> str:
 
 
 def _the_one(engine: Engine, words: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = named(engine, words).to_pylist()
+    found: list[dict[str, Any]] = find_requests(engine, words).to_pylist()
     if not found:
         raise click.UsageError(
             f"--request {words!r}: no such request in the database;"

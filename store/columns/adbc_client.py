@@ -86,15 +86,15 @@ class ColumnReader:
         assert process.stdin is not None
         process.stdin.write(len(asked).to_bytes(_LENGTH_BYTES, "little") + asked)
         process.stdin.flush()
-        told, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
-        if not told:
+        answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
+        if not answer:
             raise EOFError("no answer")
-        while len(told) - _LENGTH_BYTES < int.from_bytes(told[:_LENGTH_BYTES], "little"):
+        while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):
             more = answers.recv(2**16)
             if not more:
                 raise EOFError("half an answer")
-            told += more
-        if why := told[_LENGTH_BYTES:].decode(errors="replace"):
+            answer += more
+        if why := answer[_LENGTH_BYTES:].decode(errors="replace"):
             raise NotQuick(" ".join(why.split())[:300])
         return descriptors
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.request_stats import group_stats
 from store.database import open_database
 from store.queries import Window, request_count
-from store.retention import forget_older
+from store.retention import delete_older
 from store.rollups.building import settle
 from telemetry.requests import LATENCIES, Basis, Outcome, RequestTimeline, Source
 
@@ -120,7 +120,7 @@ def test_what_is_older_than_requests_are_kept_is_told_from_rollups(
     """A month of counts and percentiles, of which a week is there in rows."""
     fill(*many(request_row))
     engine = open_database(url)
-    forget_older(engine, 86_400 * 10**9, (START_S + 2 * 86_400) * 10**9, pause=lambda: None)
+    delete_older(engine, 86_400 * 10**9, (START_S + 2 * 86_400) * 10**9, pause=lambda: None)
     assert request_count(engine, Window(0, 2**63 - 1)) == 0
     engine.dispose()
     shown = run("stats", "--by", "tenant").stdout
