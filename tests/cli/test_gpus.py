@@ -87,7 +87,8 @@ def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
     assert why == [
         "GPU-2 does not report dram_bandwidth_bytes_per_s, dram_bandwidth_ratio,"
         " nvlink_rx_bytes_per_s, nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s,"
-        " sm_active_ratio, tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may report it)"
+        " sm_active_ratio, tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter"
+        " may report it)"
     ]
 
 
