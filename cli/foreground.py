@@ -1,4 +1,4 @@
-"""The life of `tailspan up`: start, say where everything is, tell what is heard, stop."""
+"""Runs `tailspan up` in the foreground: starts it, prints addresses and arrivals, stops it."""
 
 import asyncio
 import gc
@@ -99,7 +99,7 @@ async def _tell(stack: Stack, vllm: str | None) -> None:
 
 
 async def _tell_gpus(stack: Stack) -> None:
-    """Once there is one: most machines have none, and hear nothing of it."""
+    """Print the GPUs once there is one; most machines have none."""
     while stack.gpu_sampler is not None:
         states = stack.gpu_sampler.report()
         if any(state.up is not None for state in states):
@@ -144,7 +144,7 @@ async def _explorer(stack: Stack, explorer: Child) -> str:
 
 
 async def _watch(stack: Stack) -> None:
-    """Say it when a child ends by itself. What is captured goes on being kept."""
+    """Print it when a child ends by itself. Telemetry is still stored."""
     while True:
         child, status = await stack.child_ends.get()
         say(

@@ -1,4 +1,4 @@
-"""The life of `tailspan gpus --endpoint`: sample, send, say what changes, stop.
+"""Runs `tailspan gpus --endpoint`: samples, sends, prints what changes, stops.
 
 Sampling never waits for the collector: what it does not take waits in a bounded queue, and what
 grows too old there, or finds no room, is dropped and counted.
@@ -19,7 +19,7 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 LOOK_S: Final = 5.0
-"""How often the state of things is looked at, to say what changed."""
+"""How often changes of state are printed."""
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
@@ -78,7 +78,7 @@ async def _tell(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
-    """Whether the collector takes nothing, and what there is to say of it.
+    """Return whether the collector accepts nothing, and what to print about it.
 
     Args:
         away: whether it took nothing at the last look.
@@ -98,7 +98,7 @@ def summary(told: int, messages: int, results: Mapping[str, int]) -> str:
     dropped = ", ".join(
         f"{count} {words}"
         for count, words in (
-            (results["expired"], "found nobody in time"),
+            (results["expired"], "found no collector in time"),
             (results["full"], "found no room"),
             (results["refused"], "were refused"),
             (left, "still waited"),

@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "gpus": "Show what each GPU does now, or send its samples to a collector.",
     "dashboards": "Write Grafana dashboards as files, or push them to a Grafana.",
     "settings": "Show the settings of tailspan up, and where each comes from.",
-    "doctor": "Check each connection and the local GPUs, and say how to repair what fails.",
+    "doctor": "Check each connection and the local GPUs, and print how to repair what fails.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
 """Each command, in the module of its name, and its line in `tailspan --help`. A command is

@@ -23,7 +23,7 @@ _WIDEST = 200
 
 
 class ChildError(Exception):
-    """A child cannot be started; the message says why."""
+    """A child cannot be started; the message has the reason."""
 
 
 class Child:

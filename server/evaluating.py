@@ -12,7 +12,7 @@ from telemetry import time_text
 
 
 class Evaluating:
-    """Evaluates, and says what is new.
+    """Evaluates, and prints what is new.
 
     Args:
         evaluator: what does it.

@@ -48,8 +48,8 @@ def launch(
         database_url: a SQLAlchemy URL; None leaves the environment's, or the default.
         objectives: the files and folders of those in force; none for those that come along.
         prices: the price file in force; None leaves the environment's, or the list prices.
-        sign_in: the file that says how readers sign in, and what it says; None for nobody is
-            asked. The process reads the file itself: a secret is on no command line.
+        sign_in: the file of `--sign-in` and its content; None for no
+            sign-in. The process reads the file itself: a secret is on no command line.
         allowed_hosts: names under which browsers may address the pages, beside addresses,
             localhost, `host` and that of `sign_in`; added to those of the environment.
 

@@ -1,4 +1,4 @@
-"""The likely cause of an incident, in a sentence for who is woken by it: found beside, told later.
+"""The likely cause of an incident, as a sentence for whoever is paged, found in the background.
 
 A page never waits for it. The diagnosis reads every request of the stretch, so it runs in a process
 of its own with limits of time and memory; whatever happens to that process, the next page goes out.
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class AskError(Exception):
-    """The process did not answer; the message says what became of it."""
+    """The process did not answer; the message has its exit status."""
 
 
 class LikelyCauses:
@@ -95,7 +95,7 @@ class LikelyCauses:
         self._found()
 
     def _forget(self, at_s: int) -> None:
-        """An incident that nobody has asked about for a day is over."""
+        """Forget incidents that were not asked about for a day."""
         for key, (asked_s, _) in list(self._known.items()):
             if at_s - asked_s > 86_400:
                 del self._known[key]

@@ -34,11 +34,11 @@ class Notifying:
 
     Args:
         engine: from `open_database`.
-        objectives: whose incidents are told.
-        channels: who is told.
-        explorer_url: tells where links lead; None for no link.
+        objectives: those whose incidents are notified.
+        channels: who is notified.
+        explorer_url: returns where links lead; None for no link.
         simulated: whether the data are.
-        say: tells the terminal; the second argument is whether something is wrong.
+        say: prints a line; the second argument is whether something is wrong.
         clock_unix_ns: the present.
         ask: finds the likely cause of an incident; None for in a process of its own.
     """
@@ -172,16 +172,16 @@ def _name(channel: Channel) -> str:
 
 
 def sentence(channel: Channel, attempt: Attempt) -> str | None:
-    """An attempt in a line; None where it says nothing new."""
+    """Return a line about an attempt; None if it is not new."""
     row = attempt.row
     what = f"the {row.severity} of objective {row.slo}"
     if row.transition == Transition.RESOLVED:
         what = f"the end of {what}"
     match attempt.result:
         case Result.DELIVERED:
-            return None if attempt.repeat else f"told {channel.name}: {what}"
+            return None if attempt.repeat else f"notified {channel.name}: {what}"
         case Result.FAILED:
             if row.failures > 1:
                 return None
-            return f"could not tell {channel.name}: {what} ({attempt.answer}); trying again"
-    return f"gave up telling {channel.name}: {what} ({attempt.answer}); see tailspan slo status"
+            return f"could not notify {channel.name}: {what} ({attempt.answer}); trying again"
+    return f"gave up notifying {channel.name}: {what} ({attempt.answer}); see tailspan slo status"

@@ -20,7 +20,7 @@ WIDEST_WHY = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. `status` is None where nothing did, and `reason` says why."""
+    """An answer. `status` is None if there was none, and `reason` is why."""
 
     status: int | None
     reason: str
@@ -129,7 +129,7 @@ def _ask(
     except OSError as error:
         return Answer(None, error.strerror or str(error) or type(error).__name__)
     except http.client.HTTPException as error:
-        return Answer(None, f"what answers does not speak HTTP ({type(error).__name__})")
+        return Answer(None, f"the answer is not HTTP ({type(error).__name__})")
     except ValueError as error:  # not an address, or a name that cannot be one
         return Answer(None, f"no http address: {error}")
     except Exception as error:  # a thread that ended without an answer would pass for a slow server

@@ -26,13 +26,13 @@ from telemetry.corroborated_time import CorroboratedClock
 EVERY_S = 60.0
 
 KEEP_TOLD_S = 90 * 86_400
-"""How long it is known what was told of an incident that is over."""
+"""How long notifications of an incident that is over are kept."""
 
 AT_ONCE = 20
 """Rollups made before it is looked whether to stop."""
 
 TOLD_EVERY = 1_000
-"""An older database has thousands to make: how often that is told."""
+"""How often the progress is printed: an older database has thousands to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Keep:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Tell a clock what is stored, before anything is deleted.
+    """Set a clock by what is stored, before anything is deleted.
 
     Raises:
         StoreUnavailable: the database does not answer.

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 ONE_WISH_S = 1.0
-"""Ctrl-C is often told twice: by the terminal, and by a parent that passes it on."""
+"""Ctrl-C often arrives twice: from the terminal, and from a parent that passes it on."""
 
 
 def stop_on_signals(at_once: Callable[[], None]) -> asyncio.Event:

@@ -127,15 +127,15 @@ class Stack:
         objectives: what is counted and evaluated while it runs.
         objective_paths: where they are written, for the explorer; none for those that come along.
         keep: how long what is kept.
-        notify: who is told of incidents; None for nobody.
+        notify: who is notified of incidents, and how; None for no notifications.
         scrape: where servers are whose /metrics is asked for, and how often.
         access: who may use the endpoints.
         forward: sends what is received on to another backend.
         gpus: which GPUs are sampled, and whose they are.
-        prices: what engines cost, so that requests are told their cost.
+        prices: what engines cost, so that requests are priced as they arrive.
         price_file: where they are written, for the explorer; None for the environment's.
         peaks: what GPUs can do at best, before what is known of them (`roofline.peakfile`).
-        sign_in: how the explorer's readers sign in, and the file that says it; None for not at all.
+        sign_in: the file of `--sign-in` and its content; None for no sign-in.
         base_path: under which a proxy serves the explorer, without slashes around it.
         clock: the present, in place of the system clock as far as it is corroborated.
     """
@@ -303,7 +303,7 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines that started before us do not say again what they run on.
+            # Engines that started before us do not report again what they run on.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -382,7 +382,7 @@ class Stack:
         return self.access.explorer_host or self.host
 
     def _find_explorer_port(self) -> None:
-        # Streamlit would say nothing of our options.
+        # Streamlit's error would not name our options.
         with listen(self._explorer_host, self._ports.explorer, "--explorer-port") as found:
             self._explorer_port = found.getsockname()[1]
 
@@ -429,7 +429,7 @@ class Stack:
             await self._gpu_readers.close()
         if self._notifying is not None:
             await asyncio.to_thread(self._notifying.stop)
-        # The simulator first: what it still has to tell is taken while we listen.
+        # The simulator first: what it still sends is stored while we listen.
         for child in reversed(self.children):
             await child.stop()
         await self.collector.stop(GRACE_S)
@@ -440,5 +440,5 @@ class Stack:
 
 
 def _say_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # nobody reads; the outbox knows
+    with suppress(OSError):  # the terminal is gone; the outbox has it
         click.echo(text, err=wrong)

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs loops and knows how all parts do.
+    """Runs loops and reports the state of all parts.
 
     Args:
         pause: waits for some seconds.
@@ -62,8 +62,8 @@ class Supervisor:
 
         Args:
             task: how it does.
-            work: one step where `every_s` is given; else what never returns, and itself says when
-                it succeeds.
+            work: one step where `every_s` is given; else a loop that never returns and
+                itself reports its successes.
             every_s: the pause after a step that went well.
         """
         self.add(task)
@@ -128,11 +128,11 @@ class Supervisor:
             await self._pause(wait_s)
 
 
-class ChildEnded(Exception):  # noqa: N818 -- it says what is the case
+class ChildEnded(Exception):  # noqa: N818 -- named for the condition
     """A child process ended. Its own log has the reason."""
 
 
-class EndedByItself(Exception):  # noqa: N818 -- it says what is the case
+class EndedByItself(Exception):  # noqa: N818 -- named for the condition
     """A loop that should run for ever has ended."""
 
 

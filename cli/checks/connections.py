@@ -18,7 +18,7 @@ RECENT_S = 60
 """A server that is up reports every few seconds, busy or not."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Servers that were heard of in so long before the newest telemetry should have a price."""
+"""Servers that reported in this time before the newest telemetry should have a price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
@@ -26,7 +26,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
     Args:
         url: a SQLAlchemy URL; None for the default.
-        server_expected: a server is said to report, so old telemetry is a failure.
+        server_expected: a server should report, so old telemetry is a failure.
     """
     from store.columns.request_columns import slow_because
     from store.database import open_database, shown
@@ -59,7 +59,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
-    """Whether each engine that was heard of last has a price; nothing where none was."""
+    """Check that each engine that reported recently has a price; no finding without engines."""
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
@@ -109,7 +109,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
             "telemetry",
             amiss,
             "nothing has been received yet",
-            "connect a server (tailspan up says how), or try tailspan up --simulate",
+            "connect a server (tailspan up prints how), or try tailspan up --simulate",
         )
     age_s = (now_unix_ns - newest_unix_ns) / 1e9
     if age_s < -AHEAD_S:
@@ -126,12 +126,12 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         amiss,
         f"the latest is {length(age_s)} old",
         "is the server up, and OTEL_EXPORTER_OTLP_ENDPOINT set where it starts? Its log"
-        " says 'tailspan: capturing' when the instrumentation is loaded",
+        " contains 'tailspan: capturing' when the instrumentation is loaded",
     )
 
 
 def vllm(url: str) -> Iterator[Finding]:
-    """Whether a vLLM is healthy and tells of its engine."""
+    """Check that a vLLM is healthy and exports the state of its engine."""
     health = probes.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
         yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")
@@ -148,7 +148,7 @@ def vllm(url: str) -> Iterator[Finding]:
             "is this a vLLM, and started without --disable-log-stats?",
         )
     else:
-        yield Finding("vllm", True, f"{url}/metrics tells of its engine")
+        yield Finding("vllm", True, f"{url}/metrics has the state of its engine")
 
 
 def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC says what it tried, at length, and last what came of it.
+            # gRPC lists at length what it tried, and the result last.
             why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -190,7 +190,7 @@ def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether Prometheus can scrape, and what an orchestrator would be told."""
+    """Check that Prometheus can scrape, and what an orchestrator's probes get."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
         answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
@@ -248,16 +248,16 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             "refused",
             None,
             f"{count:,.0f} {items} since the collector started: {reason}",
-            _REFUSED_MENDS.get(reason, "the sender was told, its log says so; is it up to date?"),
+            _REFUSED_MENDS.get(reason, "the sender's log has the reason; is it up to date?"),
         )
 
 
 _REFUSED_MENDS = {
-    "in_the_future": "a sender's clock is more than a day ahead: set it by NTP; its log says so",
-    "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log says so",
+    "in_the_future": "a sender's clock is more than a day ahead: set it by NTP",
+    "instant_out_of_range": "a sender's clock was never set: set it by NTP; its log has the reason",
     "too_many_starts": "more engine starts than engines make: one restarts in a loop, or a sender"
-    " makes them up; its log says so",
-    "too_old": "a sender's clock is far behind, or it tells of long ago; --keep-rows is the limit",
+    " makes them up; its log has the reason",
+    "too_old": "a sender's clock is far behind, or it sends old data; --keep-rows is the limit",
 }
 
 
@@ -281,8 +281,8 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 yield Finding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
             name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
-            mend = "the log of tailspan up says why; the targets of before are still asked"
-            yield Finding("scrape", False, f"{name} does not tell its targets", mend)
+            mend = "the log of tailspan up has the reason; the targets of before are still asked"
+            yield Finding("scrape", False, f"{name} does not return its targets", mend)
 
 
 def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
@@ -308,16 +308,16 @@ def _mend_scrape(reasons: str) -> str:
 _SCRAPE_MENDS = {
     "unauthorised": "give it a token that is good there: --scrape-token-file, or __token_file__ in"
     " the file of targets",
-    "no_token": "its token cannot be read; the log of tailspan up says why",
-    "tls": "say who signed its certificate (--scrape-ca, __tls_ca_file__), or what name is in it"
-    " (__tls_server_name__); the log of tailspan up says more",
+    "no_token": "its token cannot be read; the log of tailspan up has the reason",
+    "tls": "name the CA of its certificate (--scrape-ca, __tls_ca_file__), or the name in it"
+    " (__tls_server_name__); the log of tailspan up has more",
 }
 _UNAUTHORISED = 401
-_LOG = "the log of tailspan up says why; the part is started again by itself"
+_LOG = "the log of tailspan up has the reason; the part is started again by itself"
 _TOKEN = "show a token that is good there: --token-file, TAILSPAN_TOKENS"
 
 
 def _mend(option: str, answer: probes.Answer | None = None) -> str:
     if answer is not None and answer.status == _UNAUTHORISED:
         return _TOKEN
-    return f"start tailspan up, or say where it listens: --host, {option}"
+    return f"start tailspan up, or give its address: --host, {option}"

@@ -20,14 +20,14 @@ _WIDEST: Final = 400
 _NAMED: Final = 5
 LOOKED_AT_NS: Final = 600 * 10**9
 _DMESG: Final = (
-    "dmesg says more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
+    "dmesg has more (Xid); drain the machine, stop tailspan there, then nvidia-smi --gpu-reset,"
     " or reboot"
 )
 _MEND: Final = {
     "no_permission": "let this user, or its container, use the GPU: docker --gpus all,"
     " runtimeClassName: nvidia, or the group of /dev/nvidia* or /dev/kfd",
     "version_mismatch": "library and driver differ, as after an update: reboot",
-    "old_driver": "the driver is too old to tell; a dcgm-exporter may: --dcgm",
+    "old_driver": "the driver is too old to report it; a dcgm-exporter may: --dcgm",
     "timeout": f"the driver hangs: {_DMESG}",
     "lost": _DMESG,
     "needs_reset": _DMESG,
@@ -35,11 +35,11 @@ _MEND: Final = {
     "shut": "a dcgm-exporter that wants a token: --dcgm-token-file; one whose certificate is signed"
     " by an authority of your own: --dcgm-ca",
 }
-_ELSE: Final = "nvidia-smi or amd-smi may say more"
+_ELSE: Final = "nvidia-smi or amd-smi may show more"
 
 
 def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
-    """What the GPUs of this machine tell, and what they cannot and why.
+    """Check what the GPUs of this machine report, and what they do not and why.
 
     Args:
         setup: which; None for all that this machine has.
@@ -58,7 +58,7 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
             yield Finding("gpus", False, found, _MEND.get(absence.why, _ELSE))
     for gpu in (gpu for state in states for gpu in state.gpus):
         about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
-        told = f"{about} tells {len(gpu.values)} of {len(MEASURED) - 1}"
+        told = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
         missing = whys(gpu)
         if missing:
             cannot = printable("; ".join(missing), _WIDEST)
@@ -70,8 +70,8 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 
 
 def owners(url: str | None) -> Iterator[Finding]:
-    """Whether each GPU that was told of last is an engine's; nothing where no GPU was, or no
-    engine.
+    """Check that each GPU that reported recently is an engine's; no finding without GPUs or
+    engines.
 
     Args:
         url: of the database; None for the default.
@@ -102,23 +102,23 @@ def owners(url: str | None) -> Iterator[Finding]:
             "whose GPU",
             None,
             printable(
-                f"no engine is called {replica}, as whose {', '.join(gpus)} is told of: joined"
+                f"no engine is called {replica}, which {', '.join(gpus)} is assigned to: joined"
                 " with no request, and in no bill",
                 _WIDEST,
             ),
             printable(
-                "if an engine runs on it, say so where it is sampled (tailspan up, or tailspan gpus"
-                f" --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', REPLICA being {named}{more};"
-                " of a dcgm-exporter's also --dcgm-replica. It is found out by itself where the"
-                " server's processes can be seen: root or CAP_SYS_PTRACE, and the host's process"
-                " namespace",
+                "if an engine runs on it, assign it where it is sampled (tailspan up, or tailspan"
+                f" gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is"
+                f" {named}{more}; for a dcgm-exporter's also --dcgm-replica. It is detected where"
+                " the server's processes can be seen: root or CAP_SYS_PTRACE, and the host's"
+                " process namespace",
                 2 * _WIDEST,
             ),
         )
 
 
 def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Whether each reader of GPUs of a running Tailspan tells; nothing where none does."""
+    """Check that each GPU reader of a running Tailspan works; no finding without readers."""
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
     for sample in samples:
@@ -134,7 +134,7 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
             why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
-            found = f"{shown} tells nothing; so far: {why}"
+            found = f"{shown} reports nothing; so far: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
-            mend = _MEND["shut"] if shut else "the log of tailspan up says more"
+            mend = _MEND["shut"] if shut else "the log of tailspan up has more"
             yield Finding("GPU reader", False, found, mend)

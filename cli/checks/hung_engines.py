@@ -34,7 +34,7 @@ def steps(url: str | None) -> Iterator[Finding]:
         engine = open_database(url, create=False)
         found = progress(engine, time.time_ns())
     except StoreError:
-        return  # another check says so
+        return  # another check reports it
     finally:
         if engine is not None:
             engine.dispose()
@@ -51,7 +51,7 @@ def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
 
 
 def sentence(each: Hung) -> str:
-    """Say that a replica hangs."""
+    """Return a sentence about a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (
         f"{printable(each.replica, _WIDEST)} has {requests} running and has made no step for"

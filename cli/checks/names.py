@@ -15,7 +15,7 @@ _LOOKED_AT_NS: Final = 600 * 10**9
 
 
 def names(url: str | None) -> Iterator[Finding]:
-    """Servers that share a name with another; nothing where no engine was heard of.
+    """Find servers that share a name with another; no finding without engines.
 
     Args:
         url: a SQLAlchemy URL; None for the default.

@@ -9,13 +9,13 @@ _Found = TypeVar("_Found")
 
 
 def of_the_newest(url: str | None, ask: Callable[[Engine, int], _Found]) -> _Found | None:
-    """The answer of the database, asked with the newest instant that it knows, in unix ns.
+    """Return the database's answer to a question about its newest instant, in unix ns.
 
     Args:
         url: a SQLAlchemy URL; None for the default.
         ask: the question.
 
-    Returns: None where it knows of nothing, or cannot be asked: another check says so.
+    Returns: None if it is empty or does not answer, which another check reports.
     """
     from store.database import open_database
     from store.errors import StoreError

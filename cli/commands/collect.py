@@ -1,4 +1,4 @@
-"""`tailspan collect`: `tailspan up` without the pages, for a host that nobody looks at."""
+"""`tailspan collect`: `tailspan up` without the explorer."""
 
 from typing import Any
 

@@ -66,7 +66,7 @@ def _show_engines(found: list[EngineStart], form: str) -> None:
             _print(_told(start))
         return
     if not found:
-        click.echo("No engine has told of its start yet.", err=True)
+        click.echo("No engine has reported its start yet.", err=True)
         return
     if any(start.simulated for start in found):
         click.echo("simulated data\n")
@@ -107,7 +107,7 @@ def _show_differences(before: EngineStart, after: EngineStart, form: str) -> Non
             _print(each._asdict())
         return
     if not found:
-        click.echo("They do not differ in any argument that is told.")
+        click.echo("They do not differ in any recorded argument.")
         return
     header = ["argument", text.label(before.config), text.label(after.config)]
     rows = [[text.label(each.argument), _shown(each.before), _shown(each.after)] for each in found]

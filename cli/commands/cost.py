@@ -225,7 +225,7 @@ def _dimensions(by: str) -> list[str]:
     for name in names:
         if name not in DIMENSIONS:
             raise click.UsageError(
-                f"--by {by!r}: {name!r} is nothing to tell costs by;"
+                f"--by {by!r}: {name!r} is no label to group costs by;"
                 f" allowed: {', '.join(DIMENSIONS)}"
             )
         if names.count(name) > 1:

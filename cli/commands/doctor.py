@@ -1,4 +1,4 @@
-"""`tailspan doctor`: look at each connection, and say how to mend the ones that fail."""
+"""`tailspan doctor`: checks each connection, and prints how to repair what fails."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +64,9 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
 @prices_option
 @objectives_option
 @access_options
-@format_option("Lines to read, or one JSON object a line; ok is null where nobody can say.")
+@format_option(
+    "Lines to read, or one JSON object a line; ok is null if it is neither right nor wrong."
+)
 def doctor(
     vllm: str | None,
     host: str,
@@ -80,7 +82,7 @@ def doctor(
     form: str,
     **ways_in: Any,
 ) -> None:
-    """Check each connection, and the GPUs here, and say how to mend what is amiss; then exit 1."""
+    """Check each connection and the local GPUs, and print how to repair what fails; then exit 1."""
     access = access_of(**ways_in, host=host)
     looks = [
         connections.database(database, server_expected=vllm is not None),

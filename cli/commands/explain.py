@@ -34,7 +34,7 @@ _OF_A_WINDOW = {
     "baseline": "--baseline",
     "request_id": "--request",
 }
-"""What an incident says itself: when it was, and of which requests."""
+"""Options that an incident decides: its time, and its requests."""
 
 
 @click.command(
@@ -91,7 +91,7 @@ def explain(
     request_id: str | None,
     **asked: Any,
 ) -> None:
-    """Say why a latency grew.
+    """Explain why a latency grew.
 
     There is an incident where more requests break an objective than before, beyond chance; where
     no objective is about this latency, the size of the growth decides.
@@ -99,10 +99,10 @@ def explain(
     The slowest requests of the window (one in a hundred, or more where there are few) are held
     against the baseline's slowest. What was added to them is divided among causes; each comes
     with the share that it brought about, the evidence in numbers, and what to change. Where the
-    tail has not grown, or there are too few requests to know, the answer says so.
+    tail has not grown, or there are too few requests, the verdict is that.
 
-    With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request tells the
-    link to the request's page, too.
+    With TAILSPAN_EXPLORER_URL (where the explorer is) in the environment, --request prints the
+    link to the request's page too.
 
     Exit status 1: it has grown.
     """

@@ -33,7 +33,7 @@ SHOWN = 5
 
 class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print: of the latency that was asked for,
-    or else of the one that speaks for the incident."""
+    or else of the leading one."""
 
     incident: IncidentRow
     verdict: IncidentVerdict
@@ -50,7 +50,7 @@ def incident_explained(
         named: the objective's name, with `@TIME` that of one incident: when it began, alerted
             or any instant of it. Without, its newest.
         objectives: files and folders in which it is promised.
-        metric: which latency to print; None for the one that speaks for the incident.
+        metric: which latency to print; None for the leading one.
 
     Raises:
         click.UsageError: there is no such objective or incident, or it promises no latency.
@@ -66,7 +66,7 @@ def incident_explained(
     verdict = leading_verdict([told[each] for each in asked.metrics or told])
     if verdict is None:
         raise click.UsageError(
-            f"--incident {named!r}: {name} promises no latency; say which one to explain:"
+            f"--incident {named!r}: {name} has no latency target; choose one to explain:"
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
     return Answer(incident, verdict, verdict.first if metric is None else told[metric])

@@ -1,4 +1,4 @@
-"""`tailspan gpus`: the GPUs of this machine, now; or told to a collector that is elsewhere."""
+"""`tailspan gpus`: shows the GPUs of this machine, or sends their samples to a collector."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ def gpus(
     insecure_credentials: bool,
     **about: Any,
 ) -> None:
-    """Show what each GPU does now, and what it cannot tell and why.
+    """Show what each GPU does now, and what it does not report and why.
 
     With --endpoint: sample the GPUs of this machine for a collector that is elsewhere. `tailspan
     up` samples those of its own machine by itself.
@@ -105,7 +105,7 @@ def _show(setup: "GpuSetup", form: str) -> None:
 
 
 async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]":
-    """Look twice, and tell what the second look saw."""
+    """Sample twice, and return the second sample: rates need two."""
     from collector.gpus.sampler import GpuSampler
 
     samples: list[GpuSample] = []

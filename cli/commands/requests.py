@@ -71,7 +71,7 @@ def requests(form: str, limit: int | None, sort: str, **asked: Any) -> None:
 
     As JSON one object a line: durations in seconds (_s), started_at in unix seconds, null
     for what is unknown. network_s is what the client measured less what the server did, where
-    a client's own span tells of the same request. Where several sources tell of a request,
+    a client's own span reports the same request. If several sources report a request,
     the best one is shown: instrumentation, then native, then client.
     """
     order_by = _order_by(sort)

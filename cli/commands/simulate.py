@@ -1,4 +1,4 @@
-"""`tailspan simulate`: a simulated vLLM fleet that tells a collector of itself."""
+"""`tailspan simulate`: sends the telemetry of a simulated vLLM fleet to a collector."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`tailspan slo`: check objectives, make their rules, tell where they stand."""
+"""`tailspan slo`: checks objectives, prints their rules and their status."""
 
 import json
 import time
@@ -70,7 +70,7 @@ Examples:
 """
 )
 def slo() -> None:
-    """Objectives: check them, make their rules, see where they stand, tell someone."""
+    """Check objectives, print their rules and their status, test notifications."""
 
 
 @slo.command(
@@ -204,7 +204,7 @@ Examples:
 @database_option
 @config_option
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
-    """Tell the budget left, the burn now and the time until the budget is spent.
+    """Print the budget left, the burn rate and the time until the budget is spent.
 
     From the requests kept; exit status 1 where an objective pages or a server hangs. Of a period
     that is not wholly known, the unknown part counts as good traffic at the same rate.
@@ -263,7 +263,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
                     click.echo(f"  to do: {REASONS[blind].remedy}\n")
                 _print_incidents(incidents)
                 print_undelivered(notifications)
-            blind = None  # said once, of all groups together
+            blind = None  # printed once, for all groups together
     if paging:
         click.get_current_context().exit(1)
 
@@ -344,7 +344,7 @@ _SAID: Final = {
 
 
 def _print_group(found: Status) -> None:
-    """One line; a group that alerts, or would but for a guard, says so."""
+    """Print one line, with the alerts that fire or are held back."""
     left = "nothing counted yet"
     if found.budget_left is not None:
         left = f"{float(found.budget_left):.1%} of the budget left"

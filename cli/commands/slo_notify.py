@@ -59,18 +59,18 @@ notify.yaml:
 """
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--test", is_flag=True, help="Send it, and tell what comes back.")
+@click.option("--test", is_flag=True, help="Send it, and print the answer.")
 @click.option("--resolved", is_flag=True, help="The message that it is over, instead.")
 @click.option(
     "--channel", "names", multiple=True, metavar="NAME", help="This one; may be repeated."
 )
 @format_option("Text to read, or one JSON object a line.")
 def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: str) -> None:
-    """Check who is told when a budget burns, and show or send an example.
+    """Check who is notified when an alert fires, and show or send an example.
 
     Without --test nothing is sent: each channel's message is printed, its keys and address
-    left out. With it, exit status 1 where a channel does not take it. The example says that it
-    is one; on PagerDuty it opens an incident, which --resolved closes. An address that is secret, a
+    left out. With it, exit status 1 where a channel does not accept it. The example is marked as
+    one; on PagerDuty it opens an incident, which --resolved closes. An address that is secret, a
     key or an authorization goes over https or to loopback alone, unless the channel has
     `insecure_credentials: true`.
     """
@@ -118,7 +118,7 @@ def _show(channel: Channel, message: Message, now_s: int, form: str) -> None:
     if form == "json":
         click.echo(json.dumps(shown))
         return
-    click.echo(f"{channel.name}: {channel.kind}, told of {' and '.join(channel.severities)}")
+    click.echo(f"{channel.name}: {channel.kind}, for {' and '.join(channel.severities)}")
     for name, value in headers.items():
         click.echo(f"  {name}: {value}")
     body = json.dumps(shown["body"], indent=2, ensure_ascii=False)

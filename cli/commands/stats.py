@@ -20,10 +20,10 @@ from store.rollups.label_sets import OTHER
 from telemetry.requests import Source
 
 LESS = {
-    Source.NATIVE: "told by the engine's own spans: none that was aborted or refused",
-    Source.CLIENT: "told by clients alone: the network is in their times",
+    Source.NATIVE: "from the engine's own spans, which lack aborted and refused requests",
+    Source.CLIENT: "from clients only: their times include the network",
 }
-"""What is to be known of requests that the instrumentation did not tell of."""
+"""What requests from other sources than the instrumentation lack."""
 
 _TITLES = {
     "ttft_s": "TTFT",
@@ -59,16 +59,16 @@ Examples:
     f" {MOST_READ:,} requests, as far back as they are kept.",
 )
 def stats(form: str, by: str, precision: Literal["auto", "exact", "sketch"], **asked: Any) -> None:
-    """Count requests and tell their percentiles, in groups.
+    """Count requests and print their percentiles, in groups.
 
     A latency's percentiles are of every request that has it, whatever its outcome; each is
     the latency of a request (nearest rank). p99_low to p99_high holds the 99th percentile 95
-    times in 100; null where there are too few requests to know. Rates are over the whole
+    times in 100; null where there are too few requests. Rates are over the whole
     window. As JSON one object a line, its labels first; null is unknown.
 
-    Many requests, or long ago, are told from rollups: each latency within 1 % of one that was
-    measured, and the window widened to whole minutes, or to hours where minutes are gone. The
-    answer says so (precision).
+    Many or old requests are answered from rollups: each latency is within 1 % of a measured one,
+    and the window is widened to whole minutes, or to hours where minutes are deleted. The key
+    `precision` tells them apart.
     """
     dimensions = _dimensions(by)
     question = ask(**asked)
@@ -154,5 +154,5 @@ def _interval(latency: dict[str, float | None]) -> str:
     if latency["p99"] is None:
         return text.UNKNOWN
     if latency["p99_low"] is None:
-        return "too few to know"
+        return "too few requests"
     return f"{text.seconds(latency['p99_low'])} to {text.seconds(latency['p99_high'])}"

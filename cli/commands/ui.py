@@ -24,7 +24,7 @@ Examples:
   tailspan ui
   tailspan ui --database postgresql+psycopg://reader@db/tailspan --port 8502
   tailspan ui --base-path tailspan     behind a proxy that serves https://HOST/tailspan/
-  tailspan ui --sign-in sign-in.yaml   for those who may, behind a proxy that speaks TLS
+  tailspan ui --sign-in sign-in.yaml   for those who may, behind a proxy with TLS
 """,
 )
 @host_option
@@ -72,20 +72,20 @@ def ui(
     asked, base_path = sign_in_of(sign_in, base_path)
     if not is_loopback(host) and not insecure_bind and asked is None:
         raise click.UsageError(
-            f"--host {host} can be reached from other machines: say with --sign-in FILE who may"
-            " read, put a proxy with a login before it, or say with --insecure-bind that anybody"
-            " there may"
+            f"--host {host} can be reached from other machines: name in --sign-in FILE who may"
+            " read, put a proxy with a login before it, or allow everyone there with"
+            " --insecure-bind"
         )
     try:
         for name in names_in(allowed_host, os.environ):
             checked(name)
     except ValueError as error:
         raise click.UsageError(f"{OPTION}, {HOSTS_KEY}: {error}") from error
-    # The pages read them for themselves; what is wrong with them is said here.
+    # The explorer reads them itself; errors in them are reported here.
     prices_of(prices)
     own_peaks()
     try:
-        # Streamlit would not say which option is to be changed.
+        # Streamlit's error would not name the option to change.
         with listen(host, port, "--port") as found:
             port = found.getsockname()[1]
     except ListenError as error:
@@ -103,7 +103,7 @@ def ui(
     under = f"{base_path}/" if base_path else ""
     where = f"http://{authority(host, port)}/{under}"
     if asked is not None:
-        where = f"{asked[1].url}/, for those whom {asked[1].provider} knows"
+        where = f"{asked[1].url}/, for readers with an account at {asked[1].provider}"
     click.echo(f"The pages are on {where}  (Ctrl-C ends)")
     # In its place rather than beside it: signals and its exit status are then its own.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

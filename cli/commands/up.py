@@ -59,7 +59,7 @@ Examples:
     group="Servers to watch",
     type=Server(),
     metavar="URL",
-    help="A vLLM server. Tailspan checks that it is healthy and says when its telemetry arrives.",
+    help="A vLLM server. Tailspan checks that it is healthy and prints when its telemetry arrives.",
 )
 @setting(
     "--simulate",

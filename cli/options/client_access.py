@@ -1,4 +1,4 @@
-"""How to get in where `tailspan up` asks for a token or speaks TLS: the options of `doctor`."""
+"""Options of `doctor` for a `tailspan up` that requires a token or TLS."""
 
 import os
 import ssl
@@ -57,7 +57,7 @@ def access_of(
     host: str = "127.0.0.1",
     insecure_credentials: bool = False,
 ) -> Access:
-    """What the options say.
+    """Read the options.
 
     Raises:
         click.UsageError: they contradict each other, a file is not what it should be, or the token

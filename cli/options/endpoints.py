@@ -1,7 +1,7 @@
 """Who may come in, and how much at a time: the options of `tailspan up`, and what they mean.
 
-Loopback needs nothing. Any other address needs both a proof of who calls and TLS, unless it is
-said that it may do without.
+Loopback needs nothing. Any other address needs tokens or client certificates, and TLS, unless
+--insecure-bind is given.
 """
 
 import os
@@ -71,7 +71,7 @@ _OPTIONS = (
     ),
     insecure_bind_option(
         "Allow a --host that other machines can reach without tokens or TLS, and with an explorer"
-        " that nobody has to sign in to."
+        " without sign-in."
     ),
     allowed_host_option,
     setting(
@@ -125,7 +125,7 @@ def endpoint_access_of(
     max_rate: float,
     signed_in: bool = False,
 ) -> "EndpointAccess":
-    """What the options say, and that readers of the pages sign in.
+    """Read the options.
 
     Raises:
         click.UsageError: they contradict each other, a file is not what it should be, or an
@@ -166,7 +166,7 @@ def endpoint_access_of(
         if missing:
             raise click.UsageError(
                 f"--host {host} can be reached from other machines: give {' and '.join(missing)},"
-                " or say with --insecure-bind that anybody there may read and write"
+                " or allow everyone there to read and write with --insecure-bind"
             )
     return EndpointAccess(
         tokens=tokens,

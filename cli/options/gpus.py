@@ -84,7 +84,7 @@ def gpu_setup_of(
     dcgm_replica: str,
     insecure_credentials: bool = False,
 ) -> "GpuSetup":
-    """What the options say.
+    """Read the options.
 
     Raises:
         click.UsageError: one of them is malformed.

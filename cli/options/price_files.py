@@ -15,7 +15,7 @@ def prices_of(path: Path | None) -> "PriceList":
     """Those of `--prices`, else of the file that the environment names, else list prices.
 
     Raises:
-        click.UsageError: the file cannot be read, or says what cannot be.
+        click.UsageError: the file cannot be read, or holds an invalid value.
     """
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force

@@ -119,7 +119,7 @@ def nothing_found(question: Question) -> str:
     if scraped and not question.equals:
         return (
             f"{found}. {scraped} {'server is' if scraped == 1 else 'servers are'} known by /metrics"
-            " alone, which tells of engines and not of requests: instrument them, or start vLLM"
+            " only, which has engines and no requests: instrument them, or start vLLM"
             " with --otlp-traces-endpoint."
         )
     if newest is None:

@@ -77,7 +77,7 @@ def scrape_setup_of(
     scrape_ca: Path | None,
     insecure_credentials: bool = False,
 ) -> "ScrapeSetup":
-    """What the options say.
+    """Read the options.
 
     Raises:
         click.UsageError: one of them is malformed, a file cannot be had, or a token would go

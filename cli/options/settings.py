@@ -71,7 +71,7 @@ class Setting(click.Option):
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Leave out a variable that is named after the flag: the epilog says how."""
+        """Leave out a variable that is named after the flag: the epilog describes the rule."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)

@@ -45,7 +45,7 @@ def sign_in_options(command: _Command) -> _Command:
 
 
 def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"] | None, str]:
-    """What the options say: the file and its content, and the base path without its slashes.
+    """Return the sign-in file with its content, and the base path without its slashes.
 
     Raises:
         click.UsageError: the file is not what it must be, the two contradict each other, or a
@@ -65,7 +65,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     check_extra("authlib", "sign-in", "--sign-in")
     if base_path and base_path != asked.base_path:
         raise click.UsageError(
-            f"--base-path {base_path}: url in {path} says {asked.base_path or 'none'!r}; leave"
-            " one of them out, or make them say the same"
+            f"--base-path {base_path}: url in {path} has {asked.base_path or 'none'!r}; leave"
+            " one of them out, or make them equal"
         )
     return (path, asked), asked.base_path

@@ -62,7 +62,7 @@ class TargetAccess:
         ca: Path | None,
         insecure: bool = False,
     ) -> "Access":
-        """What the options say.
+        """Read the options.
 
         Args:
             given: the targets.
@@ -71,7 +71,7 @@ class TargetAccess:
             insecure: whether a token may go where others can read it.
 
         Raises:
-            click.UsageError: there is nobody to get in at, or a file cannot be had.
+            click.UsageError: there is no such target, or a file cannot be read.
         """
         from collector.errors import SecurityError
         from collector.scrape.credentials import OPEN, Access

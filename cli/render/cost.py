@@ -23,7 +23,7 @@ MOST_UNPRICED = 5
 
 _HOW = {
     PricedBy.LEDGER: "by their share of each engine step",
-    PricedBy.TOKENS: "by weighted tokens: no ledger told (install tailspan-vllm)",
+    PricedBy.TOKENS: "by weighted tokens: no step ledger (install tailspan-vllm)",
 }
 
 
@@ -49,7 +49,7 @@ def nothing(engine: Engine, window: Window) -> str:
     found = f"No engine was seen {text.span(window)}, so there is no bill."
     newest = newest_unix_ns(engine)
     if newest is None:
-        return f"{found} Nothing has been received yet: connect a server (tailspan up says how)."
+        return f"{found} Nothing has been received yet: connect a server (tailspan up prints how)."
     return (
         f"{found} The newest telemetry is of {time_text.moment(newest)} UTC:"
         f" try --from {(newest - 900 * 10**9) // 10**9} --to {newest // 10**9 + 1}."
@@ -75,7 +75,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
         ("unbilled", total.unbilled_usd, _unbilled(total)),
     ]
     if total.idle_usd is None:
-        rows[2] = ("idle", None, "not told apart: no engine tells how long it was busy")
+        rows[2] = ("idle", None, "unknown: no engine reports how long it was busy")
     last = f"{total.wall_s / 3_600:,.2f} engine-hours: {_engines(bill.engines)} at a time,"
     last += f" {text.usd(bill.usd_per_hour)} an hour"
     shown = [
@@ -87,7 +87,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     if total.lost_usd > 0:
         yield (
             f"  Of the requests' cost {text.usd(total.lost_usd)}"
-            f" ({_share(total.lost_usd, total.requests_usd)}) went to answers that nobody got:"
+            f" ({_share(total.lost_usd, total.requests_usd)}) went to undelivered answers:"
             " aborted or failed."
         )
     yield ""
@@ -113,7 +113,7 @@ def _unbilled(total: "Line") -> str:
 
 def _by_group(found: "CostAnswer") -> Iterator[str]:
     bill = found.bill
-    told = any(found.group_energy)
+    energy = any(found.group_energy)
     whole = sum(group.usd or 0.0 for group in bill.groups)
     header = [
         *bill.by,
@@ -125,7 +125,7 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
         "lost",
         "per 1M tokens in",
         "out",
-        *(["Wh"] if told else []),
+        *(["Wh"] if energy else []),
     ]
     rows = []
     for group, drawn in list(zip(bill.groups, found.group_energy, strict=True))[:MOST_GROUPS]:
@@ -145,7 +145,7 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
                 text.usd(group.lost_usd or None),
                 text.usd(_times_1k(group.usd_per_1k_in)),
                 text.usd(_times_1k(group.usd_per_1k_out)),
-                *([_watt_hours(drawn)] if told else []),
+                *([_watt_hours(drawn)] if energy else []),
             ]
         )
     if not rows:
@@ -216,14 +216,18 @@ def kept_in_words(even: "BreakEven") -> str:
 
 
 def _energy(found: "CostAnswer") -> Iterator[str]:
-    told = found.energy
-    if told is None or not told.joules:
+    energy = found.energy
+    if energy is None or not energy.joules:
         return
     yield ""
-    co2 = "" if told.co2_g is None else f"; {_grams(told.co2_g)} of CO₂ with the data centre's own"
-    how = "" if told.fitted else ", idle by time"
+    co2 = (
+        ""
+        if energy.co2_g is None
+        else f"; {_grams(energy.co2_g)} of CO₂ with the data centre's own"
+    )
+    how = "" if energy.fitted else ", idle by time"
     yield (
-        f"Energy: {told.kwh:,.3g} kWh in the GPUs, {_share(told.idle_j, told.joules)} of it"
+        f"Energy: {energy.kwh:,.3g} kWh in the GPUs, {_share(energy.idle_j, energy.joules)} of it"
         f" idle{how}{co2}."
     )
 
@@ -235,7 +239,7 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         yield from _unpriced(bill.unpriced)
     if bill.uptime.gaps_s >= 1:
         yield (
-            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine was not heard"
+            f"Not billed: {bill.uptime.gaps_s / 3_600:,.2f} hours in which an engine did not report"
             " of for over a minute."
         )
     if bill.uptime.contradicted_s > GAP_S:
@@ -252,7 +256,7 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         )
     if not found.accounts.apportioned:
         yield (
-            "Requests count where they were received: the rows that would tell how much of them"
+            "Requests count where they were received: the rows that would show how much of them"
             " lies beyond an hour's end are gone."
         )
     if found.accounts.overflowed:
@@ -284,12 +288,12 @@ def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
 
 def _why(each: "Unpriced") -> str:
     if not each.replica:
-        return "what clients alone tell of names no server"
+        return "requests from clients alone name no server"
     name = text.label(each.replica)
     if not each.wall_s:
         return f"no engine of {name} was seen"
     if each.device is None:
-        return f"{name} tells no device"
+        return f"{name} reports no device"
     return f"{name} runs on {text.printable(each.device, 60)!r}, which has no price"
 
 

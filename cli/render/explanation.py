@@ -22,30 +22,30 @@ _SHOWN_S = 5e-5
 
 def of_answer(answer: Answer) -> Iterator[str]:
     """The lines of an answer."""
-    told = answer.explanation
+    why = answer.explanation
     yield _sentence(answer)
-    for each in told.deciding:
+    for each in why.deciding:
         yield _attained(each)
-    if told.grew_within_objectives:
+    if why.grew_within_objectives:
         yield "The tail grew all the same: --by-size explains that."
-    if told.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
+    if why.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
         yield still
-    for cause in told.causes:
+    for cause in why.causes:
         yield ""
         yield from _cause(cause)
-    if told.unexplained is not None and told.unexplained >= 0.05:
+    if why.unexplained is not None and why.unexplained >= 0.05:
         yield ""
         yield (
-            f"{text.count(round(told.unexplained * 100))} % is not explained by any cause that"
+            f"{text.count(round(why.unexplained * 100))} % is not explained by any cause that"
             " the data tells of."
         )
-    if told.verdict is not Verdict.INSUFFICIENT_DATA:
+    if why.verdict is not Verdict.INSUFFICIENT_DATA:
         yield ""
-        yield from _parts(told)
-    if told.dimensions:
+        yield from _parts(why)
+    if why.dimensions:
         yield ""
-        yield from _dimensions(told)
-    for doubt in told.contradictions:
+        yield from _dimensions(why)
+    for doubt in why.contradictions:
         yield f"Note: {doubt}"
 
 
@@ -100,22 +100,22 @@ def _still_slow(answer: Answer) -> str | None:
 
 
 def _sentence(answer: Answer) -> str:
-    told = answer.explanation
-    name = NAMES[told.question.metric.value]
-    if told.verdict is Verdict.INSUFFICIENT_DATA:
+    why = answer.explanation
+    name = NAMES[why.question.metric.value]
+    if why.verdict is Verdict.INSUFFICIENT_DATA:
         return (
-            f"Too little data: {text.count(told.requests)} requests with {name} in the window and"
-            f" {text.count(told.baseline_requests)} in the baseline; each needs"
-            f" {text.count(told.needed)}."
+            f"Too little data: {text.count(why.requests)} requests with {name} in the window and"
+            f" {text.count(why.baseline_requests)} in the baseline; each needs"
+            f" {text.count(why.needed)}."
         )
-    slowest = f"{name} of the slowest {told.tail_share or 0:.0%}"
-    was, now = text.seconds(told.baseline_s), text.seconds(told.now_s)
-    of = f"{text.count(told.requests)} requests against {text.count(told.baseline_requests)}"
-    if told.verdict is Verdict.NO_INCIDENT:
-        change = "Unchanged from" if told.unchanged else "No incident compared with"
+    slowest = f"{name} of the slowest {why.tail_share or 0:.0%}"
+    was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
+    of = f"{text.count(why.requests)} requests against {text.count(why.baseline_requests)}"
+    if why.verdict is Verdict.NO_INCIDENT:
+        change = "Unchanged from" if why.unchanged else "No incident compared with"
         return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
-    when = "" if told.onset_unix_ns is None else f" at {time_text.moment(told.onset_unix_ns)} UTC"
-    return f"{slowest} rose from {was} to {now}{when}: {text.seconds(told.excess_s)} more, {of}."
+    when = "" if why.onset_unix_ns is None else f" at {time_text.moment(why.onset_unix_ns)} UTC"
+    return f"{slowest} rose from {was} to {now}{when}: {text.seconds(why.excess_s)} more, {of}."
 
 
 def _cause(cause: Cause) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _value(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _parts(told: Explanation) -> Iterator[str]:
+def _parts(why: Explanation) -> Iterator[str]:
     rows = [
         [
             each.part.replace("_", " "),
@@ -147,21 +147,21 @@ def _parts(told: Explanation) -> Iterator[str]:
             text.seconds(each.now_s),
             f"{'+' if each.excess_s >= 0 else ''}{text.seconds(each.excess_s)}",
         ]
-        for each in told.parts
+        for each in why.parts
         if max(each.baseline_s, each.now_s) >= _SHOWN_S
     ]
     rows.append(
         [
             "sum",
-            text.seconds(told.baseline_s),
-            text.seconds(told.now_s),
-            f"{'+' if (told.excess_s or 0) >= 0 else ''}{text.seconds(told.excess_s)}",
+            text.seconds(why.baseline_s),
+            text.seconds(why.now_s),
+            f"{'+' if (why.excess_s or 0) >= 0 else ''}{text.seconds(why.excess_s)}",
         ]
     )
     yield from text.table(["part of the slowest", "before", "now", "growth"], rows, left=1)
 
 
-def _dimensions(told: Explanation) -> Iterator[str]:
+def _dimensions(why: Explanation) -> Iterator[str]:
     rows = [
         [
             f"{hit.dimension.replace('_', ' ')} {text.label(hit.value)}",
@@ -169,10 +169,10 @@ def _dimensions(told: Explanation) -> Iterator[str]:
             f"[{hit.low:.1f} to {hit.high:.1f}]",
             text.count(hit.requests),
         ]
-        for hit in told.dimensions[:_MOST_HITS]
+        for hit in why.dimensions[:_MOST_HITS]
     ]
     yield from text.table(["slow more often", "risk", "95 %", "requests"], rows, left=1)
-    others = told.dimensions_tested - len(told.dimensions[:_MOST_HITS])
+    others = why.dimensions_tested - len(why.dimensions[:_MOST_HITS])
     if others > 0:
         yield f"{text.count(others)} other kinds of request were tested."
 

@@ -1,4 +1,4 @@
-"""GPUs as a table, as JSON, and in words: what each does, and what it cannot tell and why."""
+"""GPUs as a table, as JSON and as text: what each does, and what it does not report and why."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ _TEXTS = 4
 
 
 def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """A table, and below it what is not told and why."""
+    """Yield a table, and below it what is not reported and why."""
     told = {gpu.gpu: gpu for state in states for gpu in state.gpus}
     if not samples:
         yield nothing(states)
@@ -44,7 +44,7 @@ def text_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
     for sample in samples:
         gpu = told.get(sample.gpu)
         for why in whys(gpu) if gpu else ():
-            yield f"{label(sample.gpu)} cannot tell {why}"
+            yield f"{label(sample.gpu)} does not report {why}"
 
 
 def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
@@ -73,11 +73,11 @@ def json_lines(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") 
 def nothing(states: "Sequence[ReaderState]") -> str:
     """That there is no GPU to show, and why."""
     said = reasons(states)
-    return f"No GPU is told of. {said}." if said else "No GPU is told of."
+    return f"No GPU reports. {said}." if said else "No GPU reports."
 
 
 def reasons(states: "Sequence[ReaderState]") -> str:
-    """Why readers tell nothing: `nvml: no_library (…); amd_smi: no_package (…)`."""
+    """Return why readers report nothing: `nvml: no_library (…); amd_smi: no_package (…)`."""
     return "; ".join(
         f"{printable(state.name, _WIDEST)}: {_words(state.absence)}"
         for state in states
@@ -86,7 +86,7 @@ def reasons(states: "Sequence[ReaderState]") -> str:
 
 
 def what_is_amiss(samples: "Sequence[GpuSample]", states: "Sequence[ReaderState]") -> Iterator[str]:
-    """GPUs that told nothing, and readers, where others did."""
+    """Yield the GPUs and readers that reported nothing while others did."""
     for state in states:
         name = printable(state.name, _WIDEST)
         if state.up is False and samples:
@@ -105,7 +105,7 @@ def standing(states: "Sequence[ReaderState]") -> str:
 
 
 def whys(gpu: "GpuReading") -> list[str]:
-    """What a GPU cannot tell, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
+    """Return what a GPU does not report, by the reason: `pcie_rx, pcie_tx: not_supported (…)`."""
     by_reason: dict[str, list[str]] = {}
     for name, absence in gpu.absent.items():
         by_reason.setdefault(_words(absence), []).append(name)

@@ -1,4 +1,4 @@
-"""The outbox as `tailspan slo status` shows it: who was told of which incident."""
+"""The outbox as `tailspan slo status` shows it: who was notified of which incident."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -39,11 +39,11 @@ def as_json(row: Notification) -> dict[str, Any]:
 
 
 def print_undelivered(rows: Sequence[Notification]) -> None:
-    """What nobody was told, or not yet, and why; nothing where all were."""
+    """Print the notifications that are not delivered, and why; nothing if all are."""
     untold = [row for row in rows if row.state != Delivery.DELIVERED]
     if not untold:
         return
-    header = ["not told", "of", "incident of (UTC)", "state", "failed", "why"]
+    header = ["not notified", "of", "incident of (UTC)", "state", "failed", "why"]
     cells = [
         [
             row.channel,

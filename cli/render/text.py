@@ -11,7 +11,7 @@ UNKNOWN = "-"
 """Shown for what is not known; never 0."""
 
 WIDEST = 40
-"""Characters of a cell; a longer label is cut, and says so with an ellipsis."""
+"""Characters of a cell; a longer label is cut and ends in an ellipsis."""
 
 
 def seconds(value_s: float | None) -> str:

@@ -113,4 +113,4 @@ def test_nothing_told_yet_is_said(config: Callable[..., Result]) -> None:
     """An empty database is no error."""
     result = config(starts=())
     assert result.exit_code == 0
-    assert "No engine has told" in result.output
+    assert "No engine has reported" in result.output

@@ -141,7 +141,7 @@ def test_text_leads_with_the_sum_and_names_every_part(run: Run, serve: Serve) ->
         "idle         $0.665  50.0 %",
         "unbilled",
         "= bill",
-        "went to answers that nobody got",
+        "went to undelivered answers",
         "Priced at H100 SXM $3.99 an hour (RunPod: Pricing, Secure Cloud, 2026-11-09)",
         "acme",
         "would have cost",
@@ -180,7 +180,7 @@ def test_a_server_whose_engine_nobody_sees_is_told_how_to_be_seen(
     """vLLM's own spans tell no engine; a client's tell no server even."""
     fill(request_row(1, replica="bare", prompt_tokens=5, output_tokens=5), request_row(2))
     shown = run("cost").stdout
-    assert "No price: what clients alone tell of names no server; 1 request is" in shown
+    assert "No price: requests from clients alone name no server; 1 request is" in shown
     assert "No price: no engine of bare was seen; 1 request is" in shown
     assert "tailspan up --scrape" in shown
     assert "--prices" not in shown
@@ -207,7 +207,7 @@ def test_a_window_without_engines_says_what_to_do(run: Run, url: str, serve: Ser
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--by", "colour"], "'colour' is nothing to tell costs by; allowed: tenant, model"),
+        (["--by", "colour"], "'colour' is no label to group costs by; allowed: tenant, model"),
         (["--by", "hour,hour"], "hour is given twice"),
         (["--prices", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
     ],

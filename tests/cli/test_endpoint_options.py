@@ -82,7 +82,10 @@ def test_another_address_is_not_left_open_unawares(
     files: dict[str, Path], host: str, given: tuple[str, ...], missing: str
 ) -> None:
     """The error names what is missing, and the option to do without."""
-    with pytest.raises(click.UsageError, match=missing + r", or say with --insecure-bind"):
+    with pytest.raises(
+        click.UsageError,
+        match=missing + r", or allow everyone there to read and write with --insecure-bind",
+    ):
         _access(host, **_pick(files, *given))
     assert _access(host, **_pick(files, *given), insecure_bind=True).explorer_host is None
 

@@ -85,9 +85,10 @@ def test_a_table_shows_what_each_gpu_does(install: Install) -> None:
     ]  # fmt: skip
     assert re.split(r"\s{2,}", last)[:6] == ["GPU-2", "NVIDIA L4", "embed-0", "nothing", "-", "-"]
     assert why == [
-        "GPU-2 cannot tell dram_bandwidth_bytes_per_s, dram_bandwidth_ratio, nvlink_rx_bytes_per_s,"
-        " nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s, sm_active_ratio,"
-        " tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter may report it)"
+        "GPU-2 does not report dram_bandwidth_bytes_per_s, dram_bandwidth_ratio,"
+        " nvlink_rx_bytes_per_s, nvlink_tx_bytes_per_s, pcie_rx_bytes_per_s, pcie_tx_bytes_per_s,"
+        " sm_active_ratio, tensor_active_ratio: not_supported (older than Hopper; a dcgm-exporter"
+        " may report it)"
     ]
 
 
@@ -112,7 +113,7 @@ def test_without_a_gpu_it_says_why(nowhere: None) -> None:
     told = gpus()
     assert (told.exit_code, told.stderr) == (0, "")
     assert told.stdout == (
-        "No GPU is told of. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
+        "No GPU reports. nvml: no_library (NVML: library not found); amd_smi: no_package.\n"
     )
     silent = gpus("--format", "json")
     assert (silent.exit_code, silent.stdout) == (0, "")
@@ -126,7 +127,7 @@ def test_a_driver_that_fails_is_told_with_its_reason(install: Install, code: str
     install(Card()).failing["nvmlInitWithFlags"] = getattr(pynvml, code)
     told = gpus()
     assert told.exit_code == 2
-    assert "No GPU is told of. nvml: " in told.stdout
+    assert "No GPU reports. nvml: " in told.stdout
 
 
 def test_a_lost_gpu_is_told_beside_the_others(install: Install) -> None:
@@ -284,7 +285,7 @@ def test_samples_are_sent_until_it_is_stopped(
     ("outcome", "room", "words"),
     [
         (Outcome(Verdict.REFUSED), 2**20, "1 were refused"),
-        (Outcome(Verdict.UNREACHABLE), 2**20, "1 found nobody in time"),
+        (Outcome(Verdict.UNREACHABLE), 2**20, "1 found no collector in time"),
         (Outcome(Verdict.ACCEPTED), 1, "1 found no room"),
     ],
 )
@@ -374,9 +375,9 @@ def test_the_doctor_says_what_a_gpu_cannot_tell(install: Install) -> None:
     install(Card(), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
     whole, partly = gpu_checks.local()
     assert (whole.ok, whole.mend) == (True, None)
-    assert whole.detail == f"{H100} GPU-1 (nvml) tells 16 of 16"
+    assert whole.detail == f"{H100} GPU-1 (nvml) reports 16 of 16 values"
     assert partly.ok is None
-    assert "tells 8 of 16; not dram_bandwidth_bytes_per_s, dram" in partly.detail
+    assert "reports 8 of 16 values; not dram_bandwidth_bytes_per_s, dram" in partly.detail
     assert "older than Hopper" in partly.detail
 
 

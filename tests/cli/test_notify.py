@@ -41,7 +41,7 @@ def test_without_a_test_nothing_is_sent(notify: Callable[..., Result]) -> None:
     """Each channel's message is shown, without addresses and keys."""
     shown = notify("http://127.0.0.1:1")
     assert shown.exit_code == 0
-    assert "on-call: pagerduty, told of page" in shown.stdout
+    assert "on-call: pagerduty, for page" in shown.stdout
     assert '"routing_key": "***"' in shown.stdout
     assert "Authorization: ***" in shown.stdout
     assert "Tailspan-Signature: ***" in shown.stdout

@@ -59,7 +59,7 @@ def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyP
     named, base_path = sign_in_of(None, "tail")
     assert named is not None
     assert (named[0], named[1].url, base_path) == (file, asked[1].url, "tail")
-    with pytest.raises(click.UsageError, match=r"--base-path other: url in .* says 'tail'"):
+    with pytest.raises(click.UsageError, match=r"--base-path other: url in .* has 'tail'"):
         sign_in_of(file, "other")
 
 
@@ -80,7 +80,10 @@ def test_pages_that_ask_may_be_reached_by_others(
     """And no command line holds the secret."""
     result = run("ui", "--host", "0.0.0.0", "--port", "0", "--sign-in", str(file))
     assert result.exit_code == 0
-    assert "https://ops.example.org/tail/, for those whom login.example.org" in result.stdout
+    assert (
+        "https://ops.example.org/tail/, for readers with an account at login.example.org"
+        in result.stdout
+    )
     ((command, environment),) = started
     assert "--server.baseUrlPath=tail" in command
     assert environment["TAILSPAN_SIGN_IN"] == str(file)

@@ -259,7 +259,7 @@ def test_who_was_not_told_is_shown(
     engine.dispose()
     at = ["--at", str(START_S + 60), "--database", url]
     shown = slo("status", str(file), *at).stdout
-    assert "not told  of             incident of (UTC)    state        failed" in shown
+    assert "not notified  of             incident of (UTC)    state        failed" in shown
     assert re.search(r"late +the beginning +2025-\S+ \S+ +to be tried +3 +busy", shown)
     assert re.search(r"team +the beginning +2025-\S+ \S+ +given up +1 +status 404: no_", shown)
     assert "another" not in shown

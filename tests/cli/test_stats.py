@@ -56,7 +56,7 @@ def test_each_group_has_its_own_counts_rates_and_percentiles(
         "p50": 2.5, "p90": 4.5, "p95": 4.75, "p99": 4.95, "p99_low": 4.9, "p99_high": 5.0,
     }  # fmt: skip
     assert b["e2e_s"]["p50"] == 0.5
-    assert b["e2e_s"]["p99_low"] is None  # too few to know
+    assert b["e2e_s"]["p99_low"] is None  # too few requests
     assert set(a["ttft_s"].values()) == {None}  # no request had one
 
 
@@ -156,7 +156,7 @@ def test_text_is_two_tables_under_a_heading(run: Run, fill: Fill, request_row: R
     ]
     assert lines[-2:] == [
         "queue    a       250 ms  450 ms  475 ms  495 ms    490 ms to 500 ms",
-        "queue    b       2.00 s  2.00 s  2.00 s  2.00 s     too few to know",
+        "queue    b       2.00 s  2.00 s  2.00 s  2.00 s    too few requests",
     ]
 
 
@@ -201,5 +201,5 @@ def test_what_clients_and_engines_told_is_said_to_be_less(
     """A reader must not take it for the instrumentation's."""
     fill(request_row(1), request_row(2, source=Source.NATIVE, basis=Basis.ENGINE))
     told = run("stats").output
-    assert "1 told by the engine's own spans" in told
+    assert "1 from the engine's own spans" in told
     assert "clients" not in told

@@ -98,7 +98,7 @@ def test_a_slow_receiver_delays_no_other(engine: Engine, others: Others) -> None
     running.start()
     running.evaluated()
     assert others.asked.wait(PATIENCE_S)
-    assert soon(lambda: said == ["told quick: the page of objective chat"])
+    assert soon(lambda: said == ["notified quick: the page of objective chat"])
     running.evaluated()
     assert running.counts()["quick", "delivered"] == 1
     assert running.counts()["slow", "delivered"] == 0
@@ -134,7 +134,7 @@ def test_a_defect_ends_no_thread(
         running.evaluated()
         assert soon(lambda: "ZeroDivisionError" in caplog.text)
     running.evaluated()
-    assert soon(lambda: "told quick: the page of objective chat" in said)
+    assert soon(lambda: "notified quick: the page of objective chat" in said)
     others.let.set()
     running.stop()
 
@@ -145,12 +145,12 @@ def test_an_attempt_in_a_line() -> None:
     failed = Attempt(row, Result.FAILED, Answer(503, "busy"), repeat=False)
     of = channel("quick")
     assert sentence(of, failed) == (
-        "could not tell quick: the page of objective chat (status 503: busy); trying again"
+        "could not notify quick: the page of objective chat (status 503: busy); trying again"
     )
     assert sentence(of, replace(failed, row=replace(row, failures=2))) is None
     dead = replace(failed, result=Result.DEAD, row=replace(row, transition="resolved"))
     assert sentence(of, dead) == (
-        "gave up telling quick: the end of the page of objective chat (status 503: busy);"
+        "gave up notifying quick: the end of the page of objective chat (status 503: busy);"
         " see tailspan slo status"
     )
     assert sentence(of, replace(failed, result=Result.DELIVERED, repeat=True)) is None

@@ -11,7 +11,7 @@ from store.errors import StoreUnavailable
 from telemetry.tasks import Task
 
 
-class Enough(Exception):  # noqa: N818 -- it says what is the case
+class Enough(Exception):  # noqa: N818 -- named for the condition
     """The test has seen what it wanted."""
 
 
