@@ -2,9 +2,9 @@
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project with one operator, constant or condition changed. It is killed
-when a test of its module fails. Which changes are made is drawn by a fixed seed, so a score
-changes only with the module or its tests.
+A mutant is a copy of the project with one operator, constant or condition changed. It is killed if
+a test of its module fails. A fixed seed draws the changes, so a score changes only with the module
+or its tests.
 """
 
 import argparse
@@ -49,8 +49,8 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""By name: a module, and the tests that must notice, in `tests/`. The changes are drawn by the
-name, so that a module keeps its own where it moves."""
+"""By name: a module, and the tests that must fail, in `tests/`. The changes are drawn by the name,
+so that they stay the same when the module moves."""
 
 SEED = 18
 LIMIT_S = 300
@@ -78,7 +78,7 @@ Change = Callable[[], None]
 
 
 def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
-    """Every change that can be made to a tree, with its line."""
+    """Yield every possible change of a tree, with its line."""
     for node in ast.walk(tree):
         match node:
             case ast.Compare():

@@ -124,7 +124,7 @@ def test_a_refusal_is_final_and_kept(scene: Callable[..., Scene]) -> None:
     assert on.deliver() == [("firing", Result.DEAD)]
     assert on.deliver(after_s=86_400) == []
     assert on.rows["firing"].problem == "status 400: wrong"
-    assert on.rows["resolved"].problem == "not told, for its beginning could not be"
+    assert on.rows["resolved"].problem == "not sent, because the beginning could not be sent"
     assert {row.state for row in on.rows.values()} == {"dead"}
     assert on.sender.counts[Result.DEAD] == 1
 
