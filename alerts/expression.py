@@ -12,7 +12,7 @@
     literal    = number | text in quotes | "true" | "false"
 
 A parser of its own and no `eval`: an expression can compare fields with constants, and
-nothing else. What the values mean is `alerts.judging`'s affair.
+nothing else. What the values mean is `alerts.evaluation.request_verdicts`'s affair.
 """
 
 import re

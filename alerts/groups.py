@@ -1,6 +1,6 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A bounded number of groups have a place of their own (`alerts.places` says which); all the
+Pure. A bounded number of groups have a place, which `alerts.evaluation.group_places` assigns. All
 others together are one group, `other`. An unknown value is the empty text, as in Prometheus.
 """
 

@@ -20,7 +20,8 @@ from alerts.periods import Calendar, Span
 from alerts.slices import Slices
 
 JUDGED: Final = 2
-"""Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
+"""Raise this when a verdict of `alerts.evaluation.request_verdicts` changes: stored counts are then
+counted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Goodput:
         where: which requests are meant; None for all.
         good: what is promised of each.
         by: fields whose values make groups with a budget each.
-        reserved: groups that always have a place (`alerts.places`).
+        reserved: groups that always have a place (`alerts.evaluation.group_places`).
         part: which of these groups this is; None for the requests of all.
         slices: each slice of time is one event; None if each request is.
     """

@@ -10,8 +10,8 @@ from typing import Final
 
 from alerts import durations
 from alerts.burnrate import Pair, Policy
-from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
+from alerts.strict_yaml import Reader, read_documents
 
 POLICIES: Final = Path(__file__).parent / "policies"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from alerts.documents import Reader
 from alerts.errors import shown
+from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
 """What is appended to a key: written out, in an environment variable, in a file."""

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parent.parent
 SAMPLE = {
     "alerts/burnrate.py": ("alerts/test_burnrate.py",),
-    "alerts/judging.py": ("alerts/test_judging.py",),
+    "alerts/evaluation/request_verdicts.py": ("alerts/evaluation/test_request_verdicts.py",),
     "collector/clock_correction.py": ("collector/test_clocks.py",),
     "collector/fair_queue.py": ("collector/test_fair_queue.py",),
     "cost/bill.py": ("cost/test_bill.py", "cost/test_seen.py"),

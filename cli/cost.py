@@ -132,7 +132,7 @@ def cost(
     self-hosting becomes cheaper, and energy and CO₂ where GPUs report them.
     """
     from alerts.errors import AlertsError
-    from alerts.openslo import OBJECTIVES, load
+    from alerts.openslo.reader import OBJECTIVES, load
 
     dimensions = _dimensions(by)
     try:

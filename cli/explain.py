@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import OBJECTIVES
 from analysis.explain import Answer, explain_window
 from cli import explain_incident, explain_request, times
 from cli.explain_incident import incident_explained, objectives_at, verdict_lines

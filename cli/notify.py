@@ -15,8 +15,8 @@ from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel
 from alerts.notify.configuration import Configuration, load_configuration
 from alerts.notify.example import example
+from alerts.notify.http_post import Sender, Verdict
 from alerts.notify.message import Message, Transition
-from alerts.notify.posting import Sender, Verdict
 from alerts.notify.webhook import SIGNATURE
 from alerts.secrets import Secret
 from cli import text

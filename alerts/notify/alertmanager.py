@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from alerts import vocabulary
 from alerts.notify.channels import REPEAT_S, Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import text, title
+from alerts.notify.message_text import text, title
 
 VALID_S = 4 * REPEAT_S
 

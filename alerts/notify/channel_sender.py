@@ -18,9 +18,9 @@ from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
+from alerts.notify.http_post import Answer, Verdict
 from alerts.notify.message import Message, loads
-from alerts.notify.posting import Answer, Verdict
-from alerts.notify.retrying import GIVE_UP_S, delay_s
+from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notifications import (
     Delivery,
     Notification,

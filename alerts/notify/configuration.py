@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
 from alerts.notify import pagerduty
 from alerts.notify.channels import Channel, Kind
 from alerts.policy import SEVERITIES
 from alerts.secrets import SOURCES, Secret, read_secret
+from alerts.strict_yaml import Reader, read_documents
 from telemetry.addresses import INSECURE_KEY, exposes
 
 MOST_CHANNELS: Final = 32

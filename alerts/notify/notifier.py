@@ -15,14 +15,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.counting import read_tally
+from alerts.evaluation.counting import read_tally
+from alerts.evaluation.group_places import expanded
+from alerts.evaluation.status import status_at, status_edges
 from alerts.notify.channels import Channel
-from alerts.notify.composing import compose
+from alerts.notify.compose import compose
 from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
-from alerts.status import status_at, status_edges
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import (
     Delivery,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message, Transition
-from alerts.notify.words import facts, title
+from alerts.notify.message_text import facts, title
 
 URL: Final = "https://events.pagerduty.com/v2/enqueue"
 SEVERITIES: Final = {"page": "critical", "ticket": "warning"}

@@ -13,7 +13,7 @@ from typing import Any
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import facts, title
+from alerts.notify.message_text import facts, title
 
 HEADER = 150
 FIELD = 2_000

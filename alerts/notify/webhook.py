@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import text, title
+from alerts.notify.message_text import text, title
 
 VERSION = 1
 """Raised when something is taken away or changes its meaning; additions keep it."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import OBJECTIVES
 from cli.checks import Finding
 from cli.main import tailspan
 from cli.objective_checks import objectives

@@ -22,15 +22,15 @@ from tailspan_vllm import names
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
-from alerts.evaluator import Evaluator
-from alerts.generate import tailspan_rules
+from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.channel_sender import ChannelSender
 from alerts.notify.configuration import load_configuration
+from alerts.notify.http_post import Sender
 from alerts.notify.notifier import Notifier
-from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
-from alerts.openslo import load
+from alerts.openslo.reader import load
 from alerts.policy import read_policy
+from alerts.prometheus.generate import tailspan_rules
 from rig.answering import HttpServer, answering
 from rig.ports import free_port
 from rig.program import Program, Tailspan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
-from alerts.openslo import OBJECTIVES, files_of, inspect_texts
+from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 from ui.serving.launch import OBJECTIVES_KEY
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import OBJECTIVES
 from ui.frame.objectives import in_force, short
 from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE

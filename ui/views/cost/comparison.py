@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.managed import Comparison, NoManagedPrice, Tokens, compare
 from cost.prices import PriceList
