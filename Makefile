@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml instrumentation/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailspan needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make install PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[docs,test]'
+	@$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e ./instrumentation -e '.[all,docs,test]'
 	@touch $(STAMP)
 
 run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; ARGS="--explorer-port 8502"
@@ -50,7 +50,8 @@ docs: $(STAMP) ## The documentation as a site, in build/docs
 	@echo "build/docs/docs/index.html"
 
 generate: $(STAMP) ## Write anew what is generated and committed
-	@$(BIN)/python -m tailspan_vllm.attributes_page docs/attributes.md
+	@$(BIN)/python -m telemetry.attributes_page docs/attributes.md
+	@$(BIN)/python -m cli.settings_page docs/configuration.md
 	@$(BIN)/tailspan slo rules alerts/objectives --output alerts/rules/tailspan.yaml
 	@$(BIN)/tailspan slo rules alerts/vllm --for vllm --output alerts/rules/vllm.yaml
 	@$(BIN)/tailspan dashboards build dashboards/generated

@@ -12,12 +12,13 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Final
 
-from alerts import durations, groups
+from alerts import groups
 from alerts.burnrate import Policy
 from alerts.expression import Comparison, Expression, comparisons, render
 from alerts.groups import Group
 from alerts.periods import Calendar, Span
 from alerts.slices import Slices
+from telemetry import durations
 
 JUDGED: Final = 2
 """Raise this when a verdict of `alerts.evaluation.request_verdicts` changes: stored counts are then

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from alerts import durations
+from telemetry import durations
 
 DAY_S: Final = durations.UNITS_S["d"]
 NOMINAL_DAYS: Final = {"d": 1, "w": 7, "M": 30, "Q": 90, "Y": 365}

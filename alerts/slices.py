@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from alerts import durations
 from alerts.burnrate import Counts
 from alerts.history import Bucket
+from telemetry import durations
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from store.schema import REQUESTS, SAMPLES  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Outcome  # noqa: E402
-from ui.frame.objectives import in_force  # noqa: E402
+from ui.frame.objectives import read_objectives  # noqa: E402
 
 DAY_S = 86_400
 BATCH_ROWS = 5_000
@@ -74,7 +74,7 @@ def fill(url: str, number: int, end_s: int) -> None:
             mark_minutes(connection, REQUESTED, values)
     _samples(engine, end_s)
     settle(engine, end_s)
-    for goodput in counted(in_force().objectives).values():
+    for goodput in counted(read_objectives().parsed).values():
         keep_tally(engine, goodput, end_s)
     engine.dispose()
 

@@ -35,7 +35,7 @@ from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
 from telemetry.gpus import GpuSample  # noqa: E402
 from telemetry.starts import EngineStart  # noqa: E402
-from ui.views.cost.read import read  # noqa: E402
+from ui.views.cost.read import read_spending  # noqa: E402
 
 SECOND_NS = 10**9
 ROUNDS = 3
@@ -129,7 +129,7 @@ def answered(engine: Engine) -> dict[str, float]:
         assert bill(told, prices, by).total is not None
 
     def page(hours: int) -> None:
-        found = read(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, prices)
+        found = read_spending(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, prices)
         assert found.bill.total is not None
 
     took = {

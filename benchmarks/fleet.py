@@ -32,9 +32,9 @@ from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
 from collector.limits.sender_limits import Limits  # noqa: E402
 from collector.normalise.engine_points import FIELDS  # noqa: E402
-from collector.otlp.message_reader import ReadingHere  # noqa: E402
-from collector.rows.age_limit import Ages  # noqa: E402
-from collector.rows.sender_clocks import Clocks  # noqa: E402
+from collector.otlp.message_reader import LocalReader  # noqa: E402
+from collector.rows.age_limit import AgeLimit  # noqa: E402
+from collector.rows.sender_clocks import SenderClocks  # noqa: E402
 from collector.signals import METRICS, TRACES, Signal  # noqa: E402
 from exporters.prometheus import PrometheusExporter  # noqa: E402
 from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT  # noqa: E402
@@ -137,9 +137,9 @@ def unit(signal: Signal, messages: Sequence[bytes], rows_each: int) -> Unit:
                 counters,
                 time.time_ns,
                 Limits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
-                ReadingHere(),
+                LocalReader(),
                 gpu_listeners=[exporter],
-                steps=[Clocks(), Ages(KEEP_ROWS_NS)],
+                steps=[SenderClocks(), AgeLimit(KEEP_ROWS_NS)],
             )
             began = time.process_time()
             for first in range(0, len(messages), SENDERS):

@@ -35,7 +35,7 @@ from exporters.prometheus import BULK, PrometheusExporter
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
 from exporters.totals.label_limits import COMBINED_LIMIT, Labels
 from exporters.totals.recent_latencies import RecentLatencies
-from exporters.totals.request_batch import Bulk
+from exporters.totals.request_batch import RequestBatch
 from exporters.totals.rooflines import RooflineMetrics
 from simulator.gpu import machine
 from telemetry.engines import EngineSample
@@ -236,9 +236,9 @@ def timed(told: Callable[[], Any]) -> tuple[float, Any]:
     return statistics.median(took_ms), result
 
 
-def together(batch: RequestRows, now_unix_ns: int) -> Bulk:
+def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
     """Requests as the exporter counts them."""
-    return Bulk.under(batch, Labels(limit=2_000), now_unix_ns)
+    return RequestBatch.under(batch, Labels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import FloatArray, IntArray
+from telemetry.counter_series import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 100
 """The minimum number of requests. With fewer, a rate may meet an objective by luck."""

@@ -23,6 +23,7 @@ from cost.bill import Bill
 from cost.prices import PriceList
 from cost.uptime import Uptime
 from telemetry.accounts import GAP_S, Accounts, GpuStretches
+from telemetry.counter_series import CounterSeries
 
 MINUTE_S: Final = 60
 LEAST_BUCKETS: Final = 10
@@ -165,25 +166,25 @@ def _by_bucket(
 ) -> dict[str, dict[int, tuple[float, float]]]:
     """Joules and seconds of each replica's GPUs, by the minute or hour in which they begin."""
     found: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
-    order = np.lexsort((gpus.first_unix_ns, gpus.which))
-    before: tuple[int, int, int, float] | None = None
-    for place in order.tolist():
-        which, at = int(gpus.which[place]), int(gpus.bucket_unix_s[place])
-        first, last = int(gpus.first_unix_ns[place]), int(gpus.last_unix_ns[place])
-        first_j, last_j = float(gpus.first_j[place]), float(gpus.last_j[place])
-        stretches = [(at, first, last, last_j - first_j)]
-        if before is not None and before[0] == which and first - before[2] <= GAP_S * _NS:
-            stretches.append((before[1], before[2], first, first_j - before[3]))
-        before = (which, at, last, last_j)
-        for bucket, start, end, joules in stretches:
-            inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
-            seconds = (end - start) / _NS
-            if not inside or not 0 <= joules <= MOST_W * seconds:
-                continue
-            buckets = found[gpus.gpus[which][0]]
-            known_j, known_s = buckets.get(bucket, (0.0, 0.0))
-            share = inside / (end - start)
-            buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
+    intervals = CounterSeries.of(
+        gpus.which, gpus.first_unix_ns, gpus.last_unix_ns, GAP_S
+    ).intervals()
+    for place, start, end, joules in zip(
+        intervals.begun_by().tolist(),
+        intervals.start_unix_ns.tolist(),
+        intervals.end_unix_ns.tolist(),
+        intervals.differences(gpus.first_j, gpus.last_j).tolist(),
+        strict=True,
+    ):
+        inside = max(0, min(end, to_unix_ns) - max(start, from_unix_ns))
+        seconds = (end - start) / _NS
+        if not inside or not 0 <= joules <= MOST_W * seconds:
+            continue
+        buckets = found[gpus.gpus[gpus.which[place]][0]]
+        bucket = int(gpus.bucket_unix_s[place])
+        known_j, known_s = buckets.get(bucket, (0.0, 0.0))
+        share = inside / (end - start)
+        buckets[bucket] = (known_j + joules * share, known_s + seconds * share)
     return found
 
 

@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches, FloatArray, IntArray
+from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 from telemetry.starts import MOST_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
@@ -147,26 +148,24 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
     """Return the segments of one counter: within and between its rows, and from its start to the
     first sample."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    near = np.flatnonzero(first_ns[1:] - last_ns[:-1] <= GAP_S * _NS)
-    between = first_ns[near + 1]
     # The first samples of a counter may lack a total, so its first value may be later than the
     # first sample. The increase since the start is not split there.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
-    start_ns = np.concatenate([first_ns, last_ns[near]])
-    end_ns = np.concatenate([last_ns, between])
+    one = np.zeros(rows.size, np.int64)
+    intervals = CounterSeries.of(one, first_ns, last_ns, GAP_S).intervals()
+    start_ns, end_ns = intervals.start_unix_ns, intervals.end_unix_ns
     order = np.lexsort((end_ns, start_ns))
     grown = {}
     for name in WORK:
         first, last = samples.first[name][rows], samples.last[name][rows]
-        within, across = last - first, first[near + 1] - last[near]
+        each = intervals.differences(first, last)
         known = int(np.argmax(np.isfinite(first)))
         if begun and known == 0:
-            within[0] = last[0]
+            each[0] = last[0]
         elif begun:  # the first samples lack it
-            across[near == known - 1] = first[known]
-        each = np.concatenate([within, across])
+            each[rows.size :][intervals.next_places == known] = first[known]
         # A total that falls was reset: its increase is unknown, and not negative.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)

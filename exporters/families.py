@@ -28,23 +28,23 @@ _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 def counter(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """A counter family."""
+    """Return a counter family."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
 def gauge(of: Series, values: Mapping[_Labels, float]) -> Family:
-    """A gauge family."""
+    """Return a gauge family."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 
-def _told(families: Iterator[Scalars]) -> Iterator[Family]:
+def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
     return (family for family in families if family.values)
 
 
 def request_families(
     by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
 ) -> Iterator[Family]:
-    """Outcomes, tokens, costs, phases and latencies; these were 0 when they were created."""
+    """Outcomes, tokens, costs, phases and latencies by replica."""
     yield from _count_families(
         {pair: totals.counts for pair, totals in by_pair.items()},
         series.REQUESTS,
@@ -112,9 +112,9 @@ def _count_families(
 def recent_families(recent: RecentCounts) -> Iterator[Family]:
     """Quantiles of the last minutes, by replica, by model and by tenant."""
     by_model = {(model,): counts for model, counts in recent.by_model.items()}
-    yield from _told(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
-    yield from _told(_summaries(series.RECENT_BY_MODEL, by_model))
-    yield from _told(_summaries(series.RECENT_BY_TENANT, recent.by_tenant))
+    yield from _non_empty(_summaries(series.RECENT_BY_REPLICA, recent.by_pair))
+    yield from _non_empty(_summaries(series.RECENT_BY_MODEL, by_model))
+    yield from _non_empty(_summaries(series.RECENT_BY_TENANT, recent.by_tenant))
 
 
 def _summaries(
@@ -135,13 +135,13 @@ def _summaries(
 
 
 def engine_families(by_labels: Mapping[_Labels, EngineView]) -> Iterator[Family]:
-    """Gauges of fresh engines, totals of all."""
+    """Gauges of engines that still send samples, and totals of all engines."""
     for name, of in ENGINE_GAUGES.items():
-        told = {
+        gauges = {
             labels: view.gauges[name] for labels, view in by_labels.items() if name in view.gauges
         }
-        if told:
-            yield gauge(of, told)
+        if gauges:
+            yield gauge(of, gauges)
     for name, of in ENGINE_TOTALS.items():
         counted = {
             labels: view.totals[name] for labels, view in by_labels.items() if name in view.totals
@@ -161,10 +161,9 @@ def slo_families(
     goodputs: Mapping[str, Goodput],
     targets: Mapping[str, float],
 ) -> Iterator[Family]:
-    """Good events and all, per objective and group; from the start, at 0. And what is promised.
+    """Good events, all events and the target, per objective and group; at 0 from the start.
 
-    Every series has a label for each field that makes groups of any objective: an empty one is as
-    good as none.
+    Every series has a label for each field that groups any objective; it is empty for the others.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})
@@ -197,7 +196,7 @@ def slo_families(
 
 
 def report_families(report: CollectorReport) -> Iterator[Family]:
-    """The collector on itself."""
+    """The collector's own counters."""
     yield counter(series.ITEMS, report.items)
     yield counter(series.MESSAGES, report.messages)
     yield counter(series.TRUNCATED_TEXTS, {(): report.truncated_texts})

@@ -18,14 +18,14 @@ def metrics_app(
     ready: Callable[[], bool],
     failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
 ) -> Starlette:
-    """The application that Prometheus scrapes and an orchestrator probes.
+    """Return the application that Prometheus scrapes and an orchestrator probes.
 
     Args:
-        exposition: what to tell.
-        ready: whether telemetry is being received and kept.
-        failing: the parts that fail, with why: those without which telemetry is lost, and the
-            rest. With one of the first it is not ready; with one of the rest it is, and says so,
-            for senders would lose more elsewhere.
+        exposition: writes the metrics.
+        ready: whether telemetry is being received and stored.
+        failing: the failing parts and why: first those without which telemetry is lost, then the
+            others. With one of the first it is not ready. With one of the others it is ready and
+            names the part, because senders would otherwise lose more.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -72,7 +72,7 @@ class _SharedScrapes:
         self._next: dict[tuple[Format, bool], asyncio.Task[bytes]] = {}
 
     async def read(self, format_: Format, packed: bool) -> bytes:
-        """A scrape in this format, compressed by gzip or not."""
+        """Return a scrape in this format, compressed by gzip or not."""
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
@@ -81,8 +81,8 @@ class _SharedScrapes:
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
-            del self._next[wish]  # later requests get the scrape after this one
-            # On a thread: a long text holds up no telemetry.
+            del self._next[wish]  # later requests get the next scrape
+            # On a thread, so that a long scrape does not delay telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

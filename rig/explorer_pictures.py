@@ -42,9 +42,8 @@ def take(
         more += f"&page={opened}{MORE.get(opened, '')}"
     tab.goto(f"{address}/?last=1h{more}")
     if page == "request":  # one of the slowest, as a reader comes there
-        tab.locator("button[data-key]").first.click()
-        tab.get_by_text("What happened to this request?").first.click()
-        tab.wait_for_url("**page=request&**")
+        tab.locator("a[data-key]").first.click()
+        tab.wait_for_url("**/request?**")
     tab.locator(".headline").first.wait_for()
     tab.wait_for_selector(READY)
     if page == "slos":

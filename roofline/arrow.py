@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from roofline.load import FloatArray, IntArray
 from roofline.samples import Columns
+from telemetry.counter_series import series_numbers
 
 
 class EngineKey(NamedTuple):
@@ -54,9 +55,7 @@ def _instants(table: pa.Table) -> IntArray:
 
 def _series(table: pa.Table) -> IntArray:
     """A number for each process and start; each has its own totals."""
-    pairs = np.stack([table[name].to_numpy() for name in ("process", "started_unix_ns")])
-    numbers = np.unique(pairs, axis=1, return_inverse=True)[1]
-    return numbers.reshape(-1).astype(np.int64)
+    return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 
 
 def _numbers(table: pa.Table) -> dict[str, FloatArray]:

@@ -1,7 +1,6 @@
 """Aggregate samples of an engine and its GPUs by windows of time.
 
-Pure. Totals become rises between neighbouring samples of the same process and start. A rise belongs
-to the window of the later sample.
+Pure. A rise of a counter belongs to the window of the later sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from roofline.load import FloatArray, IntArray
+from telemetry.counter_series import CounterSeries, series_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +71,9 @@ class Rises:
     """Increases of totals from sample to sample, summed by window."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
-        order = np.lexsort((samples.at_unix_ns, samples.series))
-        series, at = samples.series[order], samples.at_unix_ns[order]
-        self._samples, self._order, self._number = samples, order, grid.number
-        self._follows = np.zeros(order.size, dtype=np.bool_)
-        self._follows[1:] = series[1:] == series[:-1]
-        self._windows = grid.of(at)
-        self._series = series
-        self._at = at
+        self._samples, self._number = samples, grid.number
+        self._counters = CounterSeries.of(samples.series, samples.at_unix_ns)
+        self._windows = grid.of(samples.at_unix_ns)
 
     def of(self, name: str) -> FloatArray:
         """(w,) a total's increase; NaN if no sample of the window reports it.
@@ -99,21 +94,15 @@ class Rises:
         return self._summed(make(*(np.where(known, rise, 0.0) for rise in rises)), known)
 
     def _each(self, name: str) -> FloatArray:
-        """(n,) the increase up to each sample, in order of series and time; NaN if there is
-        none."""
-        values = self._samples.number(name)[self._order]
-        rise = np.diff(values, prepend=np.nan)
-        with np.errstate(invalid="ignore"):
-            return np.where(self._follows & (rise >= 0), rise, np.nan)
+        return self._counters.rises(self._samples.number(name))
 
     def covered_s(self) -> FloatArray:
         """(w,) seconds of a window between its samples and their predecessors; of the process with
         the most. 0 without samples."""
-        span = np.diff(self._at, prepend=self._at[:1]) / 1e9
+        span = self._counters.apart_s
         most = np.zeros(self._number)
-        told = self._follows & (self._windows >= 0)
-        # Samples are in order of their series; series and window together form a key.
-        rank = np.cumsum(~self._follows)[told]
+        told = np.isfinite(span) & (self._windows >= 0)
+        rank = series_numbers(self._samples.series)[told]
         key, which = np.unique(rank * self._number + self._windows[told], return_inverse=True)
         np.maximum.at(most, key % self._number, np.bincount(which, weights=span[told]))
         return most

@@ -23,7 +23,7 @@ from collector.listen.asgi_server import AsgiHost, listen
 from collector.listen.bearer_tokens import BearerGate
 from collector.listen.connections import ConnectionLimits
 from collector.listen.host_check import AllowedHosts, HostGate
-from collector.otlp.message_reader import ReadingApart
+from collector.otlp.message_reader import ProcessReader
 from collector.scrape.scraper import Scraper
 from collector.server import Collector
 from collector.sink import Listener
@@ -264,7 +264,7 @@ class Stack:
             tokens=access.tokens,
             hosts=access.hosts or AllowedHosts(),
             tls=access.tls,
-            reading=ReadingApart(),
+            reading=ProcessReader(),
             forward=forward.offer if forward else None,
             gpu_listeners=[exporter],
             in_flight_listeners=[exporter],

@@ -1,7 +1,7 @@
 """The longest step since a given one, without a list of all steps.
 
-Pure. A decreasing stack: a step hides every earlier one that was no longer than it.
-Adding is O(1) amortised, asking O(log n); the stack stays a few entries long.
+Pure. A decreasing stack: a step removes all earlier ones that were not longer. Adding is O(1)
+amortised, a query is O(log n); the stack stays a few entries long.
 """
 
 from bisect import bisect_right
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class LongestSince:
-    """Durations of numbered steps, asked for the longest after a number."""
+    """Durations of numbered steps; queried for the longest after a number."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -30,11 +30,11 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """The longest step with a number greater than `after`; None where there is none."""
+        """Return the longest step with a number greater than `after`; None if there is none."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Forget all steps: nobody is waiting who saw them."""
+        """Remove all steps: no request that saw them is left."""
         self._numbers.clear()
         self._durations_s.clear()

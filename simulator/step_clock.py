@@ -1,7 +1,7 @@
-"""What a step takes beyond its work: noise, a slower machine, stalls, a shape seen first.
+"""A step's time beyond its work: noise, a slower machine, stalls, the first step of a batch shape.
 
-Pure. Also what an engine would learn of its own steps: they are told to the very fit that
-runs in a real one, so that its coefficients, its error and its lag are a real engine's.
+Pure. It also feeds the steps to the same fit that runs in a real engine, so that its coefficients,
+error and lag are those of a real engine.
 """
 
 import random
@@ -16,7 +16,7 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The engine stands still for a time, whatever work it has."""
+    """A time in which the engine stands still, whatever work it has."""
 
     at_s: float
     for_s: float
@@ -26,11 +26,10 @@ class StepClock:
     """The clock of one engine's steps.
 
     Args:
-        noise_ratio: the spread of a step's time around its model's.
-        seed: decides the noise.
-        stalls: when the engine stands still, in order of time; may be endless.
-        new_shape_s: what the first step of each shape takes on top, of an engine that
-            starts cold; 0 for one that is warm.
+        noise_ratio: spread of a step's time around its model's.
+        seed: of the noise.
+        stalls: when the engine stands still, in order of time; may be infinite.
+        new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
     def __init__(
@@ -49,26 +48,26 @@ class StepClock:
 
     @property
     def quiet_until(self) -> float:
-        """When the next stall begins."""
+        """Return when the next stall begins."""
         return _NEVER if self._next_stall is None else self._next_stall.at_s
 
     @property
     def cold(self) -> bool:
-        """Whether a step may be the first of its shape."""
+        """Return whether a step may be the first of its shape."""
         return self._new_shape_s > 0
 
     def scale(self, count: int) -> float:
-        """What the work of a step is multiplied by."""
+        """Return the factor of a step's work."""
         return self.noise[count % _NOISE_STEPS] * self.pace
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
-        """How long a step that begins now stands still."""
+        """Return how long a step that begins now stands still."""
         stall_s = 0.0
         while self._next_stall is not None and self._next_stall.at_s <= start:
             stall_s = max(stall_s, self._next_stall.at_s + self._next_stall.for_s - start)
             self._next_stall = next(self._stalls, None)
         if self._new_shape_s:
-            # Kernels are chosen per batch size and chunk size, each rounded up.
+            # Kernels are chosen by batch size and chunk size, both rounded up.
             shape = (decodes.bit_length(), (prefill_tokens // 256).bit_length())
             if shape not in self._shapes:
                 self._shapes.add(shape)

@@ -1,7 +1,7 @@
-"""How long prompts and answers are: a distribution through given quantiles.
+"""Distributions of prompt and answer lengths through given quantiles.
 
-Pure. Between the given quantiles, and beyond them with the outermost slope, the logarithm
-of the length is linear in the normal score: a lognormal in pieces, monotone and smooth-tailed.
+Pure. Between the quantiles, and beyond the outermost ones with the same slope, the logarithm of the
+length is linear in the normal score: a piecewise lognormal, monotone with smooth tails.
 """
 
 import math
@@ -18,7 +18,7 @@ class Lengths:
 
     Args:
         quantiles: length in tokens by quantile in (0, 1); two or more, ascending together.
-        longest: no length exceeds it.
+        longest: the upper limit.
     """
 
     def __init__(self, quantiles: Mapping[float, float], longest: int) -> None:
@@ -34,11 +34,11 @@ class Lengths:
         self._longest = longest
 
     def draw(self, chance: random.Random) -> int:
-        """A length, drawn with `chance`."""
+        """Draw a length with `chance`."""
         return self._at_score(chance.gauss(0.0, 1.0))
 
     def quantile(self, q: float) -> int:
-        """The length that a share `q`, in (0, 1), of the requests does not exceed."""
+        """Return the length that a share `q`, in (0, 1), of the requests does not exceed."""
         return self._at_score(_NORMAL.inv_cdf(q))
 
     def _at_score(self, score: float) -> int:

@@ -3,11 +3,12 @@
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,7 @@ from rig import ports
 from rig.answering import speaking
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
+from store.columns.adbc_client import ColumnReader
 from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
@@ -84,24 +86,68 @@ def postgresql() -> Iterator[PostgreSQL]:
         yield server
 
 
+def a_request(number: int = 0, **about: Any) -> RequestTimeline:
+    """A request by its number, one a second; with what the test is about."""
+    plain: dict[str, Any] = {
+        "trace_id": f"{number:032x}",
+        "span_id": f"{number:016x}",
+        "request_id": f"chatcmpl-{number}",
+        "received_unix_ns": START_NS + number * 1_000_000_000,
+        "e2e_s": 1.5,
+        "outcome": Outcome.STOP,
+        "source": Source.INSTRUMENTATION,
+        "basis": Basis.HTTP,
+    }
+    return RequestTimeline(**{**plain, **about})
+
+
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """A request by its number, one a second; with what the test is about."""
+    """Make requests."""
+    return a_request
 
-    def make(number: int = 0, **about: Any) -> RequestTimeline:
-        plain: dict[str, Any] = {
-            "trace_id": f"{number:032x}",
-            "span_id": f"{number:016x}",
-            "request_id": f"chatcmpl-{number}",
-            "received_unix_ns": START_NS + number * 1_000_000_000,
-            "e2e_s": 1.5,
-            "outcome": Outcome.STOP,
-            "source": Source.INSTRUMENTATION,
-            "basis": Basis.HTTP,
-        }
-        return RequestTimeline(**{**plain, **about})
 
-    return make
+class _SharedColumnReader(ColumnReader):
+    """A reader whose process is handed to the next database: to start one takes as long as many
+    a test, and each question names its file."""
+
+    waiting: ClassVar[list["_SharedColumnReader"]] = []
+
+    def close(self) -> None:
+        """Leave the process to another reader."""
+        with self._lock:
+            if self._process is not None:
+                left = _SharedColumnReader(self._path)
+                left._process, left._answers = self._process, self._answers
+                self._process = self._answers = None
+                self.waiting.append(left)
+
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        while self._process is None and self.waiting:
+            left = self.waiting.pop()
+            if left._process is not None and left._process.poll() is None:
+                self._process, self._answers = left._process, left._answers
+            else:
+                left._end()
+        return super()._started()
+
+
+@pytest.fixture(scope="session")
+def column_processes() -> Iterator[None]:
+    """End those that read columns at the very end."""
+    yield
+    for left in _SharedColumnReader.waiting:
+        left._end()
+    _SharedColumnReader.waiting.clear()
+
+
+@pytest.fixture(autouse=True)
+def databases_share_a_column_process(
+    request: pytest.FixtureRequest, column_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the tests of the store, which start and end them."""
+    if not request.path.is_relative_to(Path(__file__).parent / "store"):
+        monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,8 +8,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from alerts import durations
 from alerts.notify.message import Hang, Message, Transition, Windows
+from telemetry import durations
 from telemetry.engines import MEND_HUNG
 
 GUARDS: Final = {

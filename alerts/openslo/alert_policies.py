@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from alerts import durations
 from alerts.burnrate import Pair, Policy
 from alerts.errors import DocumentError, shown
 from alerts.openslo.metadata import METADATA, name_of
 from alerts.policy import SEVERITIES, policy_for
 from alerts.strict_yaml import Items, Node, Reader, Text
+from telemetry import durations
 
 POLICY: Final = (
     "description",

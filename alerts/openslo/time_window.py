@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from alerts import durations
 from alerts.burnrate import Policy
 from alerts.errors import shown
 from alerts.periods import DAY_S, NOMINAL_DAYS, Calendar
 from alerts.slices import Slices
 from alerts.strict_yaml import Reader
+from telemetry import durations
 
 SHORTEST_PERIOD_S: Final = 7 * DAY_S
 LONGEST_PERIOD_S: Final = 366 * DAY_S

@@ -4,10 +4,11 @@ As the kubernetes-mixin splits them: a summary in one line, a description with o
 Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.burnrate import Pair
 from alerts.objectives import Goodput, Objective
 from alerts.prometheus.rulefile import label_text, literal, quoted
+from telemetry import durations
 
 
 def of_objective(objective: Objective, name: str) -> str:

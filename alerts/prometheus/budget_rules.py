@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.objectives import Objective
 from alerts.periods import DAY_S, Calendar
 from alerts.prometheus.alert_text import of_objective
 from alerts.prometheus.rulefile import Recording, number
+from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
 """A period's budget does not change in 15 s. Less than the 5 min for which a sample stays valid."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
-from alerts import durations, vocabulary
+from alerts import vocabulary
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, detection_s
 from alerts.explorer_links import group_filters, objective_link
@@ -27,6 +27,7 @@ from alerts.prometheus.alert_text import (
 from alerts.prometheus.budget_rules import BUDGET_INTERVAL, ENDS_SOON_S, budget_rules, horizon_s
 from alerts.prometheus.indicators import Counted
 from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
+from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """How often a severity is decided. A 3-day window does not change in 15 s."""

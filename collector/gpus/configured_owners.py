@@ -1,6 +1,6 @@
-"""Whose GPUs are, as the user says: by the GPU, or by the labels of a dcgm-exporter.
+"""The replicas of GPUs as configured by the user: by GPU, or by the labels of a dcgm-exporter.
 
-Pure. What is said here wins over all that is found out.
+Pure. Configuration overrides detection.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from collector.gpus.dcgm_series import LABELS
-from collector.gpus.reader import Told
+from collector.gpus.reader import GpuReading
 from telemetry.gpus import GpuSource
 
 ALL: Final = "*"
@@ -22,28 +22,28 @@ ALLOWED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """What the user says.
+class ConfiguredOwners:
+    """The user's configuration.
 
     Attributes:
-        by_gpu: replica of a GPU, by one of its names.
-        template: replica of a dcgm-exporter's GPU, made of its labels.
+        by_gpu: replica of a GPU, by one of the GPU's names.
+        template: replica of a dcgm-exporter's GPU, as a template of its labels.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     template: str = TEMPLATE
 
-    def said(self, gpu: Told) -> str | None:
-        """Whose it is, by what is said of it; None where nothing is."""
+    def assigned(self, gpu: GpuReading) -> str | None:
+        """Return the replica configured for a GPU, or None."""
         return next((self.by_gpu[name] for name in names_of(gpu) if name in self.by_gpu), None)
 
-    def labelled(self, gpu: Told) -> str | None:
-        """Whose it is, by its labels; None where they do not say."""
+    def from_labels(self, gpu: GpuReading) -> str | None:
+        """Return the replica that a GPU's labels name; None if a label is missing."""
         return filled(self.template, gpu.labels) if gpu.labels else None
 
 
-def names_of(gpu: Told) -> tuple[str, ...]:
-    """What the user may call a GPU, the most exact first."""
+def names_of(gpu: GpuReading) -> tuple[str, ...]:
+    """Return the names by which a user may identify a GPU, the most specific first."""
     number = None if gpu.index is None else str(gpu.index)
     if gpu.source is GpuSource.DCGM:
         host = gpu.labels.get("Hostname")
@@ -51,11 +51,11 @@ def names_of(gpu: Told) -> tuple[str, ...]:
     return (gpu.gpu, *([number] if number else []), ALL)
 
 
-def claims_of(given: Iterable[str], template: str = TEMPLATE) -> Claims:
-    """Read what `--gpu-replica` and `--dcgm-replica` were given.
+def configured_owners_of(given: Iterable[str], template: str = TEMPLATE) -> ConfiguredOwners:
+    """Read the values of `--gpu-replica` and `--dcgm-replica`.
 
     Raises:
-        ValueError: malformed, or one GPU twice; says what is allowed.
+        ValueError: a value is malformed, or a GPU has two replicas.
     """
     by_gpu: dict[str, str] = {}
     for words in given:
@@ -63,15 +63,15 @@ def claims_of(given: Iterable[str], template: str = TEMPLATE) -> Claims:
         if not (gpu and is_ and replica):
             raise ValueError(f"{words!r}: must be {ALLOWED}")
         if by_gpu.setdefault(gpu, replica) != replica:
-            raise ValueError(f"{words!r}: {gpu} is {by_gpu[gpu]}'s already")
-    return Claims(MappingProxyType(by_gpu), checked_template(template))
+            raise ValueError(f"{words!r}: {gpu} is already assigned to {by_gpu[gpu]}")
+    return ConfiguredOwners(MappingProxyType(by_gpu), checked_template(template))
 
 
 def checked_template(template: str) -> str:
-    """The template, if it can be filled.
+    """Return the template if it is valid.
 
     Raises:
-        ValueError: it names something other than a label, or nothing at all.
+        ValueError: it has a field that is not a label, or no field.
     """
     allowed = f"allowed: text with {{NAME}}s of {', '.join(sorted(LABELS))}"
     try:
@@ -81,16 +81,16 @@ def checked_template(template: str) -> str:
     named = [part for part in parts if part[1] is not None]
     for _, name, form, conversion in named:
         if name not in LABELS or form or conversion:
-            raise ValueError(f"{template!r}: {name!r} is no label; {allowed}")
+            raise ValueError(f"{template!r}: {name!r} is not a label; {allowed}")
     if not named:
         raise ValueError(
-            f"{template!r} names no label: every GPU would be one replica's; {allowed}"
+            f"{template!r} has no label, so all GPUs would have one replica; {allowed}"
         )
     return template
 
 
 def filled(template: str, labels: Mapping[str, str]) -> str | None:
-    """The replica that labels make; None where one is missing."""
+    """Return the template filled with labels; None if one is missing."""
     names = {name for _, name, _, _ in Formatter().parse(template) if name}
     if not names <= labels.keys():
         return None

@@ -1,21 +1,21 @@
-"""CUDA_VISIBLE_DEVICES, read as CUDA reads it.
+"""CUDA_VISIBLE_DEVICES, interpreted as CUDA does.
 
 Pure. Source: CUDA C++ Programming Guide, "CUDA Environment Variables": numbers, or UUIDs and
-beginnings of them; what follows the first that is none is not seen.
+prefixes of UUIDs; devices after the first invalid one are not visible.
 """
 
 from collections.abc import Sequence
 
-from collector.gpus.reader import Told
+from collector.gpus.reader import GpuReading
 
 _PREFIXES = ("GPU-", "MIG-")
 
 
-def visible(variable: str, gpus: Sequence[Told]) -> list[str]:
-    """The UUIDs of the GPUs that a process sees.
+def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
+    """Return the UUIDs of the GPUs that a process sees.
 
-    A number is CUDA's, which counts from the fastest on; only among GPUs of one model it is
-    surely the driver's, and otherwise nothing is said.
+    Numbers are CUDA's, which orders GPUs by speed. They equal the driver's numbers for certain only
+    if all GPUs are of one model; otherwise the result is empty.
 
     Args:
         variable: its value.

@@ -1,6 +1,6 @@
-"""A driver's library on a thread of its own: a call that never returns holds up nobody.
+"""Calls a driver's library on a thread of its own, so that a hanging call blocks nothing else.
 
-The thread is a daemon's, so that a driver that hangs does not keep the program from ending.
+It is a daemon thread, so a driver that hangs does not keep the program from ending.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ TIMEOUT_S: Final = 5.0
 
 
 class Library(Protocol):
-    """Reads GPUs by calls that may block, all from one thread."""
+    """Reads GPUs with calls that may block, all from one thread."""
 
     def read(self) -> Reading:
-        """As `Reader.read`."""
+        """See `Reader.read`."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release the library's resources."""
 
 
-class Apart:
-    """A reader before a library.
+class DriverThread:
+    """A reader that calls a library on its thread.
 
     Args:
-        library: what is called.
-        timeout_s: how long a look may take.
+        library: the library.
+        timeout_s: time limit of one reading.
     """
 
     def __init__(self, library: Library, timeout_s: float = TIMEOUT_S) -> None:
@@ -46,7 +46,7 @@ class Apart:
         """See `Reader`.
 
         Raises:
-            ReaderError: so, or it took too long; until it is back nothing else is asked.
+            ReaderError: reading failed or took too long; until it returns nothing else is read.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(Absence(Why.TIMEOUT, "the driver has not answered yet"))
@@ -58,23 +58,23 @@ class Apart:
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
         try:
-            # Shielded: a call cannot be taken back.
+            # Shielded, because a call cannot be cancelled.
             return await asyncio.wait_for(asyncio.shield(answer), self._timeout_s)
         except TimeoutError as error:
             late = Absence(Why.TIMEOUT, f"the driver did not answer within {self._timeout_s:g} s")
             raise ReaderError(late) from error
 
     def close(self) -> None:
-        """Let the library give back what it holds, as soon as it returns; not waited for."""
+        """Close the library once its current call has returned; does not wait."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread = None
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            read, told = call
+            read, result = call
             try:
-                told.set_result(read())
-            except Exception as error:  # whoever asked hears of it, and the thread lives
-                told.set_exception(error)
+                result.set_result(read())
+            except Exception as error:  # passed to the caller; the thread continues
+                result.set_exception(error)
         self._library.close()

@@ -1,4 +1,4 @@
-"""The readers of this machine's own GPUs, and of dcgm-exporters: built, and given back."""
+"""The readers of this machine's own GPUs and of dcgm-exporters."""
 
 import socket
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Final
 
 from collector.gpus.amd_smi import AmdSmiReader
 from collector.gpus.dcgm import DcgmReader
-from collector.gpus.driver_thread import Apart
+from collector.gpus.driver_thread import DriverThread
 from collector.gpus.nvml import NvmlReader
 from collector.gpus.sampler import GpuReader
 from collector.scrape.fetch import Clients
@@ -18,12 +18,12 @@ AMD_SMI: Final = "amd_smi"
 
 
 class GpuReaders:
-    """All readers that were asked for; `close` gives back what they hold.
+    """All configured readers; `close` releases their resources.
 
     Args:
-        local: whether GPUs of this machine are read.
-        dcgm: where dcgm-exporters are.
-        dcgm_every_s: how often they are asked.
+        local: whether to read the GPUs of this machine.
+        dcgm: the addresses of dcgm-exporters.
+        dcgm_every_s: how often to scrape them.
     """
 
     def __init__(
@@ -33,22 +33,26 @@ class GpuReaders:
         dcgm: Sequence[Discovery] = (),
         dcgm_every_s: float = 5.0,
     ) -> None:
-        self._apart = {NVML: Apart(NvmlReader()), AMD_SMI: Apart(AmdSmiReader())} if local else {}
+        self._local = (
+            {NVML: DriverThread(NvmlReader()), AMD_SMI: DriverThread(AmdSmiReader())}
+            if local
+            else {}
+        )
         self._clients = Clients()
         self.all: list[GpuReader] = [
-            GpuReader(name, reader, EVERY_S) for name, reader in self._apart.items()
+            GpuReader(name, reader, EVERY_S) for name, reader in self._local.items()
         ]
         self.all += [
             GpuReader(each.name, DcgmReader(each, self._clients), dcgm_every_s) for each in dcgm
         ]
 
     async def close(self) -> None:
-        """Give back what the readers hold."""
-        for reader in self._apart.values():
+        """Release the readers' resources."""
+        for reader in self._local.values():
             reader.close()
         await self._clients.aclose()
 
 
 def host_name() -> str:
-    """What this machine is called, as the instrumentation of a vLLM on it says, too."""
+    """Return this machine's name, the same as vLLM's instrumentation reports."""
     return socket.gethostname()

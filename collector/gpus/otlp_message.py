@@ -1,4 +1,4 @@
-"""Samples of GPUs as an OTLP message, for a collector that is elsewhere."""
+"""GPU samples as an OTLP message, for a collector on another machine."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ PATH: Final = "/v1/metrics"
 
 
 def message(samples: Sequence[GpuSample]) -> bytes:
-    """An export of samples: of each replica one resource, which names it."""
+    """Return an export of samples, with one resource per replica."""
     by_replica: dict[str, list[GpuSample]] = {}
     for sample in samples:
         by_replica.setdefault(sample.replica, []).append(sample)

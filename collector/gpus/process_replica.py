@@ -1,13 +1,13 @@
-"""Which replica a process of this machine belongs to: by its ancestors and by what engines told.
+"""Determines which replica a process of this machine belongs to.
 
-Pure. A process id alone says little: another machine has the same, and every container has a 1.
-So when a process began must agree with since when the engine counts, and where a replica is
-named after a host (`host:port`, as it is unless somebody names it) it must be this one, or that
-of the process' container.
+Pure. A process id alone is not enough: other machines have the same ids, and every container has a
+process 1. The start of the process must therefore agree with the time since which the engine
+counts. If a replica is named after a host (`host:port`, the default), the host must be this machine
+or the process' container.
 
-With one API server the engine's workers descend from it, and it tells. With several, or with data
-parallelism, servers and engines are sisters: children of one launcher of the same program, begun
-together.
+With one API server the engine's workers are its descendants, and it reports its process id. With
+several API servers, or with data parallelism, servers and engines are siblings: children of one
+launcher of the same program, started together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +17,16 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine begins to count once its model is loaded, or begins to be."""
+"""An engine's totals count from before or after its model is loaded."""
 TOGETHER_S: Final = 120.0
 """A launcher starts its servers and engines one after another."""
 
 
-class Known(NamedTuple):
-    """A process that an engine's telemetry named.
+class EngineProcess(NamedTuple):
+    """A process that an engine's telemetry names.
 
     Attributes:
-        started_unix_ns: since when it counts; None where it has counted nothing.
+        started_unix_ns: since when its totals count; None if there are none.
     """
 
     replica: str
@@ -34,38 +34,38 @@ class Known(NamedTuple):
     started_unix_ns: int | None
 
 
-def by_process(known: Iterable[Known]) -> Mapping[int, Sequence[Known]]:
-    """What engines told, by the process id."""
-    found: dict[int, list[Known]] = {}
-    for each in known:
+def by_process(engines: Iterable[EngineProcess]) -> Mapping[int, Sequence[EngineProcess]]:
+    """Group engines by process id."""
+    found: dict[int, list[EngineProcess]] = {}
+    for each in engines:
         found.setdefault(each.process, []).append(each)
     return found
 
 
 def replica_of(
     ancestry: Iterable[Process],
-    known: Mapping[int, Sequence[Known]],
+    engines: Mapping[int, Sequence[EngineProcess]],
     here: str,
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[Process]] = lambda _pid: (),
 ) -> str | None:
-    """The replica that a process serves; None where none is sure.
+    """Return the replica that a process serves; None if it is not certain.
 
     Args:
         ancestry: the process, its parent, and so on.
-        known: what engines told, by process id.
+        engines: the engines by process id.
         here: this machine's name.
-        hostname: what a process' container is called.
-        children: those of a process.
+        hostname: returns the name of a process' container.
+        children: returns the children of a process.
     """
     branch: Process | None = None
     for process in ancestry:
-        meant = [process]
+        related = [process]
         if branch is not None and process.program == branch.program is not None:
-            meant += [each for each in children(process.pid) if _sisters(each, branch)]
-        for each in meant:
+            related += [each for each in children(process.pid) if _siblings(each, branch)]
+        for each in related:
             host = hostname(each.pid) if each.contained else here
-            found = _sure(_candidates(each, known), host)
+            found = _certain(_candidates(each, engines), host)
             if found is not None:
                 return found
         branch = process
@@ -78,16 +78,16 @@ def server_of(
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
 ) -> str | None:
-    """What the server that a process works for is called unless somebody named it: host:port.
+    """Return the default name, host:port, of the server that a process works for.
 
-    The nearest ancestor that runs the same program and listens is the server: its workers on GPUs
-    talk to each other over ports of their own, and what started it runs something else.
+    The server is the nearest ancestor that runs the same program and listens on one port. Its
+    workers on GPUs use several ports among themselves, and its parent runs another program.
 
     Args:
         ancestry: the process, its parent, and so on.
         here: this machine's name.
-        hostname: what a process' container is called.
-        port: the one port that a process listens on.
+        hostname: returns the name of a process' container.
+        port: returns the only port that a process listens on.
     """
     line = list(ancestry)
     for process in line[1:]:
@@ -99,34 +99,34 @@ def server_of(
     return None
 
 
-def _candidates(process: Process, known: Mapping[int, Sequence[Known]]) -> set[str]:
-    told = known.get(process.own_pid, ())
-    return {each.replica for each in told if _began_together(each, process)}
+def _candidates(process: Process, engines: Mapping[int, Sequence[EngineProcess]]) -> set[str]:
+    same_pid = engines.get(process.own_pid, ())
+    return {each.replica for each in same_pid if _started_together(each, process)}
 
 
-def _sisters(one: Process, other: Process) -> bool:
+def _siblings(one: Process, other: Process) -> bool:
     if one.program != other.program or one.started_unix_s is None or other.started_unix_s is None:
         return False
     return abs(one.started_unix_s - other.started_unix_s) <= TOGETHER_S
 
 
-def _began_together(known: Known, process: Process) -> bool:
-    if known.started_unix_ns is None or process.started_unix_s is None:
+def _started_together(engine: EngineProcess, process: Process) -> bool:
+    if engine.started_unix_ns is None or process.started_unix_s is None:
         return True
-    later_s = known.started_unix_ns / 1e9 - process.started_unix_s
+    later_s = engine.started_unix_ns / 1e9 - process.started_unix_s
     return -BEFORE_S <= later_s <= AFTER_S
 
 
-def _sure(candidates: set[str], host: str | None) -> str | None:
+def _certain(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A name that somebody chose does not say where its server is.
+    # A configured name does not contain the server's host.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 
 
 def host_of(replica: str) -> str | None:
-    """The host in a replica's name of the form `host:port`; None of a name of another form."""
+    """Return the host in a replica's name of the form `host:port`; None for other names."""
     host, _, port = replica.rpartition(":")
     return host if host and port.isascii() and port.isdigit() else None

@@ -1,6 +1,6 @@
-"""What a reader tells of GPUs, and what it cannot tell and why.
+"""The protocol of a GPU reader, and its results: values, and reasons for absent values.
 
-A reader has one method. Whose a GPU is it does not know: `owners` does.
+`owners` determines the replica of a GPU, not the reader.
 """
 
 from collections.abc import Mapping
@@ -15,27 +15,26 @@ MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
 class Why(StrEnum):
-    """Why a GPU, or something about it, is not told: each reason spelled once, as counters,
-    `tailspan doctor` and people hear it."""
+    """Why a GPU, or one of its values, is absent, in counters, `tailspan doctor` and messages."""
 
     NO_PACKAGE = "no_package"
     """The Python package for this make of GPU is not installed."""
     NO_LIBRARY = "no_library"
     """The driver's library is not on this machine."""
     NO_DRIVER = "no_driver"
-    """The library is there, the driver is not loaded."""
+    """The library exists, but the driver is not loaded."""
     NO_GPU = "no_gpu"
-    """The driver knows of none."""
+    """The driver finds no GPU."""
     NO_PERMISSION = "no_permission"
-    """This user may not, or a container or cgroup forbids it."""
+    """This user has no permission, or a container or cgroup forbids it."""
     VERSION_MISMATCH = "version_mismatch"
-    """Library, driver and package are of versions that do not fit together."""
+    """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
-    """The driver is older than the function that would tell."""
+    """The driver is older than the required function."""
     NOT_SUPPORTED = "not_supported"
-    """The device has no such measurement."""
+    """The device does not measure this."""
     NOT_TOLD = "not_told"
-    """Whom we ask has no such measurement, whatever the device."""
+    """The source does not report this for any device."""
     LOST = "lost"
     """The GPU has fallen off the bus."""
     NEEDS_RESET = "needs_reset"
@@ -43,36 +42,36 @@ class Why(StrEnum):
     NO_POWER = "no_power"
     """Its power cables are not attached."""
     FIRST_LOOK = "first_look"
-    """A rate takes two looks, and this was the first, or came too late after the one before."""
+    """A rate needs two readings, and this is the first, or long after the previous one."""
     SLICED = "sliced"
-    """With MIG it is known of the card or of its slices, and this is the other."""
+    """With MIG it is reported for the card or for its slices, and this is the other."""
     NO_DATA = "no_data"
-    """It has none just now."""
+    """No value at the moment."""
     TIMEOUT = "timeout"
     """No answer in time."""
     IMPOSSIBLE = "impossible"
-    """The device told what cannot be, such as more than all of it."""
+    """The device reported an impossible value, such as a ratio above 1."""
     UNREACHABLE = "unreachable"
-    """No such address, or nobody there."""
+    """The address does not resolve, or does not answer."""
     SHUT = "shut"
-    """It wants a token or a certificate, or has one that is not trusted."""
+    """It requires a token or a certificate, or its own certificate is not trusted."""
     NOT_UNDERSTOOD = "not_understood"
-    """An answer, and not one that tells of GPUs."""
+    """The answer has no GPU metrics."""
     NOT_KEPT = "not_kept"
-    """It told, and what it told could not be kept."""
+    """The samples could not be stored."""
     FAILED = "failed"
-    """Something else; the detail says what."""
+    """Any other failure; see the detail."""
 
 
 ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
-"""There is no GPU of this make here, as on most machines: nothing to complain of."""
+"""There is no GPU of this make, as on most machines: not an error."""
 GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
-"""A GPU that was there is not usable: whoever looks again from the start may find it back."""
+"""A GPU is not usable any more; reopening the library may find it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """Something that is not told: why, and what was said of it."""
+    """The reason for an absent value, and a detail."""
 
     why: Why
     detail: str = ""
@@ -82,7 +81,7 @@ class Absence:
 
 
 class ReaderError(Exception):
-    """Nothing could be read at all."""
+    """Nothing could be read."""
 
     def __init__(self, absence: Absence) -> None:
         super().__init__(str(absence))
@@ -90,17 +89,17 @@ class ReaderError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One GPU, or one MIG slice of one, at one instant.
+class GpuReading:
+    """One GPU, or one MIG slice, at an instant.
 
     Attributes:
-        gpu: its UUID, or what else names it.
-        index: its number in its driver's order; None of a slice, and where nobody counts.
-        values: what is known, by the field of `GpuSample`.
-        absent: what is not, by the same names, and why.
-        processes: ids of the processes that compute on it, as this machine numbers them; None
-            where nobody can say.
-        labels: what a dcgm-exporter says of it: Hostname, pod, namespace, container …
+        gpu: its UUID, or another name.
+        index: its number in the driver's order; None for a slice, or if there is no order.
+        values: the values that were read, by field of `GpuSample`.
+        absent: the reasons for absent values, by field of `GpuSample`.
+        processes: ids of the processes that compute on it, in this machine's namespace; None if
+            unknown.
+        labels: labels of a dcgm-exporter: Hostname, pod, namespace, container …
     """
 
     gpu: str
@@ -116,7 +115,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A GPU or an address that told nothing this time."""
+    """A GPU or an address that could not be read this time."""
 
     what: str
     absence: Absence
@@ -124,43 +123,43 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look told."""
+    """The result of one reading."""
 
-    gpus: tuple[Told, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     failures: tuple[Failure, ...] = ()
 
 
 class Reader(Protocol):
-    """Reads GPUs, now."""
+    """Reads GPUs."""
 
     async def read(self) -> Reading:
-        """What they do at this moment. What one does wrong costs that one.
+        """Return the current values. One GPU's failure does not affect the others.
 
         Raises:
-            ReaderError: none of them could be read.
+            ReaderError: no GPU could be read.
         """
 
 
 class Measurements:
-    """What is known of one GPU and what is not, in the making."""
+    """Collects the values of one GPU, and the reasons for absent ones."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.absent: dict[str, Absence] = {}
 
-    def tell(self, name: str, value: Any) -> None:
-        """A measurement."""
+    def set(self, name: str, value: Any) -> None:
+        """Set a value."""
         self.values[name] = value
         self.absent.pop(name, None)
 
-    def miss(self, name: str, absence: Absence) -> None:
-        """A measurement that there is none of; the first reason stands."""
+    def set_absent(self, name: str, absence: Absence) -> None:
+        """Set the reason for an absent value, unless there is a value or a reason."""
         if name not in self.values:
             self.absent.setdefault(name, absence)
 
-    def miss_the_rest(self, absence: Absence) -> None:
-        """All that was neither told nor missed."""
+    def set_rest_absent(self, absence: Absence) -> None:
+        """Set the reason for all fields that have neither a value nor a reason."""
         for name in MEASURED:
-            # Whose processes are foreign is for `owners` to say.
+            # `owners` determines which processes are foreign.
             if name != "foreign_processes":
-                self.miss(name, absence)
+                self.set_absent(name, absence)

@@ -1,47 +1,47 @@
-"""One GPU, told of by two: by its own driver here, and by a dcgm-exporter.
+"""Chooses between two sources of one GPU: its driver on this machine, and a dcgm-exporter.
 
-Who tells of bandwidth goes first, then the driver, which is asked every second; the other is
-passed by for as long as that one tells.
+The source that reports bandwidth is preferred, then the driver, which is read every second. The
+other source is ignored while the preferred one reports.
 """
 
 from typing import Final, NamedTuple
 
-from collector.gpus.reader import Told, Why
+from collector.gpus.reader import GpuReading, Why
 from telemetry.gpus import GpuSource
 
 SILENT_NS: Final = 60 * 10**9
 _BANDWIDTH: Final = "dram_bandwidth_ratio"
 
 
-class _Teller(NamedTuple):
+class _Source(NamedTuple):
     source: GpuSource
     rank: tuple[bool, bool]
     at_unix_ns: int
 
 
-class Preference:
-    """Remembers who tells of each GPU."""
+class SourcePreference:
+    """Remembers the preferred source of each GPU."""
 
     def __init__(self) -> None:
-        self._tellers: dict[str, _Teller] = {}
+        self._sources: dict[str, _Source] = {}
 
-    def keeps(self, gpu: Told) -> bool:
-        """Whether this is the one to listen to."""
-        known = self._tellers.get(gpu.gpu)
-        mine = _Teller(gpu.source, _rank(gpu), gpu.at_unix_ns)
+    def keeps(self, gpu: GpuReading) -> bool:
+        """Return whether to use this reading."""
+        preferred = self._sources.get(gpu.gpu)
+        this = _Source(gpu.source, _rank(gpu), gpu.at_unix_ns)
         if (
-            known is not None
-            and known.source is not mine.source
-            and known.rank > mine.rank
-            and mine.at_unix_ns - known.at_unix_ns <= SILENT_NS
+            preferred is not None
+            and preferred.source is not this.source
+            and preferred.rank > this.rank
+            and this.at_unix_ns - preferred.at_unix_ns <= SILENT_NS
         ):
             return False
-        self._tellers[gpu.gpu] = mine
+        self._sources[gpu.gpu] = this
         return True
 
 
-def _rank(gpu: Told) -> tuple[bool, bool]:
+def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
-    # A first look will be followed by a second.
-    tells = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
-    return tells, gpu.source is not GpuSource.DCGM
+    # After a first reading the next one has rates.
+    reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
+    return reports, gpu.source is not GpuSource.DCGM

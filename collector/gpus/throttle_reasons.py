@@ -1,7 +1,7 @@
-"""What holds an NVIDIA GPU's clock back: bits of the driver's mask as words.
+"""Throttle reasons of NVIDIA GPUs: the bits of the driver's mask as names.
 
-Idleness is no such thing: a GPU that has nothing to do lowers its clock and loses nothing.
-Source: NVML, `nvmlClocksEventReasons`; dcgm-exporter passes the same mask on.
+Idleness is not a reason: an idle GPU lowers its clock without loss.
+Source: NVML, `nvmlClocksEventReasons`; dcgm-exporter reports the same mask.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 def reasons_of(mask: int) -> str:
-    """The reasons of a mask as `GpuSample` keeps them; a bit that is not known here is
-    named by its number."""
+    """Return the reasons in a mask as `GpuSample` stores them; an unknown bit is named by its
+    number."""
     bits = (1 << place for place in range(mask.bit_length()))
     found = {bit for bit in bits if mask & bit and bit != IDLE}
     return throttle_reasons({REASONS.get(bit, f"reason_{bit:#x}") for bit in found})

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _Work = tuple[Callable[[], Any], Future[Any]]
-_NOTHING: Final = object()
+_NO_RESULT: Final = object()
 
 
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Time used, on a scale on which all senders that have work can be compared."""
+    """Reading time used, on a scale that is comparable between senders with work."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -50,7 +50,7 @@ class FairQueue:
         """`used_s` of the sender that was served last; a new sender starts with this value."""
 
     def put(self, peer: str, work: Callable[[], Any]) -> Future[Any]:
-        """Add work; the future gets its result."""
+        """Add work; the future receives its result."""
         done: Future[Any] = Future()
         with self._lock:
             sender = self._senders.setdefault(peer, _Sender(self._now_s))
@@ -65,7 +65,7 @@ class FairQueue:
                 del self._loads[peer]
 
     def run(self) -> None:
-        """Do the work of every sender whose load allows it; call it after `put` and `load`."""
+        """Do the work of all senders whose load allows it. Call it after `put` and `load`."""
         while self._run_next():
             pass
 
@@ -83,19 +83,19 @@ class FairQueue:
             self._now_s = sender.used_s
             work, done = sender.waiting.popleft()
         began = self._clock()
-        result: Any = _NOTHING
+        result: Any = _NO_RESULT
         try:
             if done.set_running_or_notify_cancel():
                 result = work()
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # The sender stays known until now, so that it pays for this before its next message.
+            # The sender stays registered until now, so that this time counts for its next message.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
                     self._senders.pop(peer, None)
-        if result is not _NOTHING:
+        if result is not _NO_RESULT:
             done.set_result(result)
         return True
 

@@ -1,8 +1,7 @@
-"""Memory for messages: reserved while they arrive, released once they are answered.
+"""Memory for messages: reserved while they arrive, released when they are answered.
 
-A room is one message's reservation. Bytes are reserved before they are held, for each sender and
-for all of them; what does not fit is refused, and the sender is told to send again. Used from
-one event loop.
+Bytes are reserved before they are used, for each sender and for all senders together. If a
+message does not fit, it is refused and the sender must retry. Used from one event loop.
 """
 
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ class _Held:
     size_bytes: int = 0
 
 
-class Rooms:
-    """The reservations of all messages that are not answered yet.
+class MessageMemory:
+    """The reservations of all unanswered messages.
 
     Args:
-        limits: how many messages and bytes, from one address and from all.
+        limits: messages and bytes, from one address and from all.
         counters: report what is reserved.
     """
 
@@ -32,11 +31,11 @@ class Rooms:
         self._limits = limits
         self._counters = counters
         self._all = _Held()
-        # Holds only the addresses that have a message here: at most `max_waiting_messages`.
+        # Only the addresses that have a message here: at most `max_waiting_messages`.
         self._peers: dict[str, _Held] = {}
 
-    def enter(self, peer: str) -> "Room":
-        """Reserve room for a message that begins to arrive.
+    def enter(self, peer: str) -> "Reservation":
+        """Reserve memory for a message that begins to arrive.
 
         Raises:
             BusyError: too many messages are waiting.
@@ -48,7 +47,7 @@ class Rooms:
         if self._all.messages >= limits.max_waiting_messages:
             raise BusyError(f"{self._all.messages} messages wait; send again")
         self.change(peer, 1, 0)
-        return Room(self, peer)
+        return Reservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
         """Raise BusyError unless a message that holds `own_bytes` may hold `more_bytes` more."""
@@ -57,7 +56,7 @@ class Rooms:
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = held.size_bytes - own_bytes
-            # When no other message waits, any size is accepted here; it is limited elsewhere.
+            # A message that is alone may have any size here; another limit applies to it.
             if others and held.size_bytes + more_bytes > most:
                 raise BusyError(
                     f"{others} bytes{whose} wait to be stored, and {own_bytes + more_bytes} more"
@@ -75,10 +74,10 @@ class Rooms:
         self._counters.waiting(messages, size_bytes)
 
 
-class Room:
+class Reservation:
     """The reservation of one message; a context manager that releases it."""
 
-    def __init__(self, rooms: Rooms, peer: str) -> None:
+    def __init__(self, rooms: MessageMemory, peer: str) -> None:
         self._rooms = rooms
         self._open = True
         self.peer = peer
@@ -88,7 +87,7 @@ class Room:
         """Reserve more bytes before they are used.
 
         Raises:
-            BusyError: there is no room for it.
+            BusyError: not enough memory is left.
         """
         self._rooms.check(self.peer, self.size_bytes, more_bytes)
         self.set(self.size_bytes + more_bytes)
@@ -98,9 +97,9 @@ class Room:
         self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
         self.size_bytes = size_bytes
 
-    def move(self) -> "Room":
+    def move(self) -> "Reservation":
         """Move the reservation to a new object, and close this one."""
-        moved = Room(self._rooms, self.peer)
+        moved = Reservation(self._rooms, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False
         return moved

@@ -1,4 +1,4 @@
-"""How much is taken at once and a second, from one sender and from all of them."""
+"""How much is accepted at once and per second, from one sender and from all senders."""
 
 import math
 import time
@@ -12,36 +12,36 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MOST_PEERS: Final = 4096
-"""Senders told apart; of more, the longest silent begins anew."""
+"""Senders that are counted separately. Beyond them the one that was silent longest is forgotten."""
 MESSAGE_BYTES: Final = 512
-"""What a message counts beside its body: an empty one is work, too."""
+"""Added to the size of each message's body, because an empty message is work, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes are counted decompressed. A rate is an average: a second's worth may come at once,
-    and one message of any size that is allowed. Addresses are told apart as `sender` does."""
+    """Limits of the collector. Bytes are counted decompressed. A rate is an average: a second's
+    worth, and one message of any allowed size, may arrive at once. `sender` identifies senders."""
 
     max_body_bytes: int = 16 * MIB
     """Of one message."""
     max_waiting_bytes: int = 256 * MIB
-    """Of all messages not yet answered, those that still arrive included."""
+    """Of all unanswered messages, including those that are still arriving."""
     max_peer_waiting_bytes: int = 128 * MIB
-    """Of those of one address: half, so that one sender cannot use up the others' share."""
+    """Of the messages of one address: half, so that one sender cannot use up all memory."""
     max_waiting_messages: int = 1024
-    """Not yet answered. Each holds up to 64 KiB in the transport before it is read, so that this
-    many hold 64 MiB."""
+    """Unanswered messages. Each holds up to 64 KiB in the transport before it is read, in total
+    64 MiB."""
     max_peer_waiting_messages: int = 256
-    """Of one address. An OpenTelemetry Collector has 10 under way (`num_consumers`); behind an
-    address translation there may be many senders."""
+    """Of one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`); behind a NAT
+    there may be many senders."""
     max_connections: int = 1024
-    """Open to each OTLP port."""
+    """Open connections of each OTLP port."""
     max_peer_connections: int = 256
-    """From one address to the HTTP port. gRPC cannot count them by address."""
+    """From one address, on the HTTP port. gRPC cannot count them by address."""
     max_peer_bytes_per_s: float = 128 * MIB
     """From one address."""
     max_bytes_per_s: float = 512 * MIB
-    """From all of them."""
+    """From all addresses."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Fills at a rate up to a second's worth; may be in debt by one message."""
+    """Fills at a rate, up to one second's worth; may be negative by one message."""
 
     left: float
     at: float
@@ -63,7 +63,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Holds senders to the limits, one event loop's worth of them.
+    """Enforces the rates, for the senders of one event loop.
 
     Args:
         limits: the rates.
@@ -85,16 +85,16 @@ class Rates:
             peer: the sender's address, without the port of its connection.
 
         Raises:
-            ThrottledError: too much was sent in too short a time.
+            ThrottledError: a rate was exceeded.
         """
         _check(self._bucket(peer), self.limits.max_peer_bytes_per_s, "from this address")
         _check(self._all, self.limits.max_bytes_per_s, "from all senders")
 
     def charge(self, peer: str, body_bytes: int) -> None:
-        """Count a message of so many bytes.
+        """Count a message of this size.
 
         Raises:
-            ThrottledError: as `check`; it was not counted.
+            ThrottledError: see `check`; the message was not counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)
@@ -116,9 +116,9 @@ class Rates:
 
 
 def sender(address: str) -> str:
-    """The name under which limits count a sender: an IPv4 address, or an IPv6 network of 64 bits.
+    """Return the identity of a sender for limits: an IPv4 address, or an IPv6 network of 64 bits.
 
-    A host has a whole such network, and could send from another address each time.
+    A host usually has a whole such network and could use another address for each message.
     Source: RFC 4291, "IPv6 Addressing Architecture", 2.5.4.
     """
     try:

@@ -1,7 +1,7 @@
-"""An ASGI application on a port of its own, inside a running event loop.
+"""Serves an ASGI application on a port of its own, inside a running event loop.
 
-uvicorn does the serving; this binds first, so that a taken port is an error that names the
-way out, limits connections, and leaves signals to the program.
+uvicorn serves. This module binds the port first, so that the error for a port in use names the
+option to change it, limits connections, and leaves signals to the program.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from collector.listen.tls import Tls
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
-    """A listening socket.
+    """Return a listening socket.
 
     Args:
-        host: address; loopback unless the user said otherwise.
+        host: address; loopback unless configured otherwise.
         port: 0 for a free one.
-        option: what the user sets to choose another port.
+        option: the command-line option that sets the port, for the error.
 
     Raises:
-        ListenError: taken, forbidden or no such address; names `option`.
+        ListenError: the port is in use or forbidden, or there is no such address.
     """
     if not 0 <= port <= 65_535:
         raise ListenError(f"{option} must be a port from 0 to 65535, not {port}")
@@ -43,8 +43,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # What is accepted inherits it. asyncio sets it only on sockets that name their protocol,
-    # which these do not; without it every answer waits 40 ms for the sender's delayed ACK.
+    # Accepted sockets inherit it. asyncio sets it only on sockets that name their protocol, which
+    # these do not. Without it every answer waits 40 ms for the sender's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
@@ -56,7 +56,7 @@ class AsgiHost:
         app: the application.
         host: address to listen on.
         port: 0 for a free one.
-        option: what the user sets to choose another port, for the error.
+        option: the command-line option that sets the port, for the error.
         tls: None for plaintext.
         limits: of connections.
     """
@@ -81,7 +81,7 @@ class AsgiHost:
         self.port = port
 
     async def start(self) -> None:
-        """Listen; afterwards `port` is the real one."""
+        """Listen; afterwards `port` is the actual one."""
         bound = listen(self._host, self.port, self._option)
         self.port = bound.getsockname()[1]
         config = uvicorn.Config(
@@ -101,14 +101,14 @@ class AsgiHost:
 
     @property
     def serving(self) -> bool:
-        """Whether it still serves what it began to."""
+        """Whether the application is being served."""
         return self._serving is not None and not self._serving.done()
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, finish what is under way for up to `grace_s`."""
+        """Accept nothing new; finish current requests for up to `grace_s`."""
         if self._server is None or self._serving is None:
             return
-        # The setting is whole seconds, and read when the shutdown begins.
+        # uvicorn takes whole seconds, and reads the setting when the shutdown begins.
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
         self._server.should_exit = True
         await self._serving
@@ -116,7 +116,7 @@ class AsgiHost:
 
 
 class _LimitedServer(uvicorn.Server):
-    """uvicorn with our acceptor, and without its signal handlers: the program's own decide when
+    """uvicorn with our acceptor and without its signal handlers, because the program decides when
     to stop."""
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
@@ -124,7 +124,7 @@ class _LimitedServer(uvicorn.Server):
         self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections within the limits; uvicorn would accept any number."""
+        """Accept connections within the limits; uvicorn alone accepts any number."""
         await self.lifespan.startup()
 
         def protocol(connection: Connection) -> TimedH11:
@@ -137,14 +137,14 @@ class _LimitedServer(uvicorn.Server):
                 app_state=self.lifespan.state,
             )
 
-        assert sockets, "AsgiHost.start gives one"
+        assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # What uvicorn does with them is to close them, and to wait until they are.
+        # uvicorn only closes its servers and waits until they are closed.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Do not handle signals."""
         yield

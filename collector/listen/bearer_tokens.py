@@ -1,6 +1,6 @@
-"""Who may come in: bearer tokens, from a file or a variable, compared in constant time.
+"""Authentication by bearer tokens, from a file or a variable, compared in constant time.
 
-A token is kept as its digest, and is never shown, logged or told of in an error.
+A token is kept as its digest, and never appears in a log or an error.
 Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
 """
 
@@ -23,18 +23,18 @@ CHALLENGE: Final = 'Bearer realm="tailspan"'
 SHORTEST: Final = 16
 
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What a token consists of."""
+"""The characters of a token."""
 
 
 class Tokens:
-    """The tokens that are good; never empty.
+    """The valid tokens; never empty.
 
     Args:
         tokens: each of at least `SHORTEST` characters.
-        where: what holds them, for errors.
+        where: the file or variable that holds them, for errors.
 
     Raises:
-        SecurityError: there are none, or one is no token.
+        SecurityError: there are none, or one of them is malformed.
     """
 
     def __init__(self, tokens: Collection[str], where: str) -> None:
@@ -43,42 +43,42 @@ class Tokens:
         for number, token in enumerate(tokens, 1):
             if len(token) < SHORTEST or not TOKEN.fullmatch(token):
                 raise SecurityError(
-                    f"{where}: token {number} of {len(tokens)} is none; allowed: at least"
-                    f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, as `openssl rand -hex 32` makes them"
+                    f"{where}: token {number} of {len(tokens)} is malformed; allowed: at least"
+                    f" {SHORTEST} of A-Z a-z 0-9 - . _ ~ + /, such as `openssl rand -hex 32` prints"
                 )
         self._digests = [_digest(token) for token in tokens]
 
     @classmethod
     def found(cls, file: Path | None, environ: Mapping[str, str]) -> Self | None:
-        """Those of the file, or of the variables; None where neither is given.
+        """Return the tokens in the file or in the variables; None if neither is set.
 
         Args:
             file: one token a line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
             environ: the environment; `TAILSPAN_TOKENS` holds tokens between blanks or commas.
 
         Raises:
-            SecurityError: the file cannot be read, or what is there is no token.
+            SecurityError: the file cannot be read, or a token is malformed.
         """
         given = read_tokens(file, environ)
         return None if given is None else cls(*given)
 
     def check(self, authorization: str | None) -> None:
-        """Let in who shows a good token.
+        """Check a request's Authorization header.
 
         Raises:
-            UnauthenticatedError: there is none, or another.
+            UnauthenticatedError: it has no token, or an invalid one.
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
-            raise UnauthenticatedError("a token is needed: send Authorization: Bearer TOKEN")
+            raise UnauthenticatedError("a token is required: send Authorization: Bearer TOKEN")
         digest = _digest(token.strip())
-        # Each is compared, so that the time tells nothing of which, or of how much of it.
+        # Every token is compared, so the duration does not depend on which one matches.
         if not sum(hmac.compare_digest(digest, good) for good in self._digests):
-            raise UnauthenticatedError("the token is not one of those that are good here")
+            raise UnauthenticatedError("the token is not valid")
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """The tokens as they stand there, and where that is; as `Tokens.found`, but not judged."""
+    """Return the tokens, unchecked, and where they are; see `Tokens.found`."""
     path = file or (Path(given) if (given := environ.get(FILE_ENVIRONMENT_KEY)) else None)
     if path is not None:
         try:
@@ -94,12 +94,12 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 class BearerGate:
-    """An ASGI application behind the tokens, but for some paths.
+    """An ASGI application that requires a token, except for some paths.
 
     Args:
-        app: what is behind.
-        tokens: who may pass.
-        open_paths: where anybody may: health, which an orchestrator asks for without a token.
+        app: the application behind it.
+        tokens: the valid tokens.
+        open_paths: paths without a token: health, which an orchestrator requests without one.
     """
 
     def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()) -> None:
@@ -108,7 +108,7 @@ class BearerGate:
         self._open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or answer 401."""
+        """Pass the request on, or answer 401."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             try:
                 self._tokens.check(Headers(scope=scope).get("authorization"))

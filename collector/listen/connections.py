@@ -1,6 +1,6 @@
-"""TCP connections: how many, from whom, and which one gives way.
+"""TCP connections: how many, from which addresses, and which one is closed for a new one.
 
-asyncio's own server accepts without a limit. At the limit of descriptors it logs an error for
+asyncio's own server accepts without a limit. At the limit of file descriptors it logs an error for
 each place in its backlog, 2,048 of them each second. This acceptor counts each connection as
 soon as it is accepted, before a TLS handshake. There is a limit for each address and one for all
 addresses together. At a limit the connection that has waited longest for its client is closed for
@@ -23,14 +23,14 @@ from typing import Final, Protocol
 from collector.limits.sender_limits import sender
 
 ACCEPT_AT_ONCE: Final = 64
-"""Connections accepted before the event loop has other things to do."""
+"""Connections accepted before the event loop continues with other work."""
 PAUSE_S: Final = 1.0
-"""Before the next attempt when the system has no descriptor left; asyncio's own pause."""
+"""Pause if the system has no file descriptor left; the same as asyncio's."""
 MOST_DESCRIPTORS: Final = 8192
-"""What the soft limit is raised to, where the hard one allows it: twice what all ports, the
-database and the scrapes need."""
+"""The soft limit is raised to this if the hard limit allows it: twice what all ports, the database
+and the scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
-"""For the database, /metrics, scrapes and logs."""
+"""File descriptors for the database, /metrics, scrapes and logs."""
 
 _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -39,46 +39,46 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Of one port."""
+    """Limits of one port."""
 
     connections: int = 1024
     per_peer: int = 256
     handshake_s: float = 10.0
-    """For TLS. Three round trips; asyncio's default is 60 s."""
+    """For the TLS handshake. It takes three round trips; asyncio's default is 60 s."""
     head_s: float = 10.0
     """From the connection, or from the first byte after an answer, to the end of a request's
     head. nginx allows 60 s, Apache (mod_reqtimeout) 20 s; a head is one packet."""
     idle_s: float = 75.0
-    """Between an answer and the next request. Longer than senders pause between exports, which
-    would otherwise be cut off in the middle of sending."""
+    """Between an answer and the next request. Longer than the interval between exports, so that
+    no connection is closed while a sender begins the next export."""
     write_s: float = 30.0
-    """For a client to read what is buffered for it: 3.9 MB, a large scrape, in 30 s."""
+    """For a client to read what is buffered for it: a large scrape (3.9 MB) in 30 s."""
 
 
-class Held(Protocol):
-    """A connection, as the acceptor sees it."""
+class OpenConnection(Protocol):
+    """A connection, as used by the acceptor."""
 
     @property
     def waits_since(self) -> float | None:
-        """Since when it waits for its client, in monotonic seconds; None while it does not."""
+        """Since when it waits for its client, in monotonic seconds; None if it does not."""
 
     def give_way(self) -> None:
         """Close it at once."""
 
 
 class Connection:
-    """One accepted connection, until it is closed."""
+    """An accepted connection, until it is closed."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.began = time.monotonic()
-        self.held: Held | None = None
-        """None until a TLS handshake is done."""
+        self.held: OpenConnection | None = None
+        """None until the TLS handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property
     def waits_since(self) -> float | None:
-        """As `Held.waits_since`; a handshake waits for the client."""
+        """See `OpenConnection.waits_since`; a handshake waits for the client."""
         return self.began if self.held is None else self.held.waits_since
 
     def give_way(self) -> None:
@@ -94,7 +94,7 @@ class Acceptor:
 
     Args:
         listening: the socket; closed by `close`.
-        protocol: makes the protocol of a connection, which must set its `held` and call
+        protocol: creates the protocol of a connection, which must set its `held` and call
             `closed` at its end.
         limits: how many connections, and for how long a handshake may take.
         tls: None for plaintext.
@@ -112,7 +112,7 @@ class Acceptor:
         self._limits = limits
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        # In the order of their arrival.
+        # In order of arrival.
         self._open: dict[Connection, None] = {}
         self._peers: Counter[str] = Counter()
         self._paused: asyncio.TimerHandle | None = None
@@ -133,7 +133,7 @@ class Acceptor:
         """Return at once; uvicorn waits for its open connections itself."""
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended; idempotent."""
+        """Remove a connection that has ended; idempotent."""
         if connection in self._open:
             del self._open[connection]
             self._peers[connection.peer] -= 1
@@ -184,7 +184,7 @@ class Acceptor:
             if task.cancelled() or error is not None:
                 self.closed(connection)
                 accepted.close()
-            if error is not None and not isinstance(error, OSError):  # a defect of ours
+            if error is not None and not isinstance(error, OSError):  # a defect
                 _log.error("a connection could not be served", exc_info=error)
 
         connection.task.add_done_callback(served)
@@ -234,14 +234,14 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """As many of these connections for each of so many ports as there are descriptors for.
+    """Return the number of connections per port that the file descriptors allow, at most this many.
 
-    Raises the soft limit of descriptors first, where the hard one allows it.
+    First raises the soft limit of file descriptors, if the hard limit allows it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:
         wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-        with suppress(OSError, ValueError):  # then with what there is
+        with suppress(OSError, ValueError):  # then the current limit applies
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

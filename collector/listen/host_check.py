@@ -1,8 +1,8 @@
-"""Host and Origin checks: a web page that a browser shows must neither read nor write here.
+"""Host and Origin checks: no web page in a browser may read from or write to this server.
 
-A page of an attacker can rebind its own DNS name to this address (DNS rebinding); the browser
-then lets it read every answer. It cannot change the Host header, which still holds its name. A
-page can also post to another origin without reading the answer; the browser then sends Origin.
+An attacker's page can rebind its own DNS name to this address (DNS rebinding); the browser then
+lets it read every answer. It cannot change the Host header, which still contains its name. A page
+can also post to another origin without reading the answer; the browser then sends Origin.
 
 Imports nothing else of the project, so that the explorer's server can use it too.
 Source: RFC 9110, "Host and :authority"; RFC 6454, "The Web Origin Concept".
@@ -38,33 +38,33 @@ class AllowedHosts:
     """
 
     names: frozenset[str] = frozenset()
-    """Further names, in lower case; `*.example.org` is every name below example.org."""
+    """Further names, in lower case; `*.example.org` matches every name below example.org."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are allowed as well."""
     any_name: bool = False
-    """Whether every name is allowed: tokens or TLS keep a rebound page out."""
+    """Whether every name is allowed, because tokens or TLS keep out a rebound page."""
 
     @classmethod
     def of(
         cls, names: Iterable[str], *, loopback: bool, protected: bool, own: Iterable[str] = ()
     ) -> "AllowedHosts":
-        """The rule for a server's address.
+        """Return the rule for a server's address.
 
         Args:
-            names: given by the user.
+            names: configured by the user.
             own: the address listened on and the machine's name; addresses are left out.
             loopback: whether only this machine can reach it.
             protected: whether tokens or TLS are required. A rebound page has no token, and the
-                certificate does not hold its name, so that the browser refuses to connect.
+                certificate does not contain its name, so the browser refuses to connect.
 
         Raises:
             ValueError: a name is not a host name.
         """
-        known = frozenset(name.lower() for name in own if _NAME.fullmatch(name.lower()))
-        return cls(known.union(map(checked, names)), private=not loopback, any_name=protected)
+        server = frozenset(name.lower() for name in own if _NAME.fullmatch(name.lower()))
+        return cls(server.union(map(checked, names)), private=not loopback, any_name=protected)
 
     def allow(self, authority: str) -> bool:
-        """Whether a request may be addressed to this `HOST` or `HOST:PORT`."""
+        """Return whether a request may be addressed to this `HOST` or `HOST:PORT`."""
         name = _host(authority)
         if name is None:
             return False
@@ -75,7 +75,7 @@ class AllowedHosts:
         return self.named(name)
 
     def named(self, name: str) -> bool:
-        """Whether the user has given this name."""
+        """Return whether the user has configured this name."""
         if name in self.names:
             return True
         parts = name.split(".")
@@ -83,7 +83,7 @@ class AllowedHosts:
 
 
 def checked(name: str) -> str:
-    """A name for `AllowedHosts.names`, in lower case and without a final dot.
+    """Return a name for `AllowedHosts.names`, in lower case and without a final dot.
 
     Raises:
         ValueError: not a host name, or with a port.
@@ -98,7 +98,7 @@ def checked(name: str) -> str:
 
 
 def names_in(given: Collection[str], environ: Mapping[str, str]) -> list[str]:
-    """The names of the option and of the environment variable, which holds them between commas."""
+    """Return the names in the option and in the environment variable, separated by commas."""
     return [*given, *environ.get(ENVIRONMENT_KEY, "").replace(",", " ").split()]
 
 
@@ -111,7 +111,7 @@ class HostGate:
     Args:
         app: the application behind it.
         hosts: the names under which it may be addressed.
-        open_paths: paths without a check: health, where there is nothing to read or to write.
+        open_paths: paths without a check: health, which has nothing to read or write.
         refused: called with the path of each request that is refused.
     """
 
@@ -138,7 +138,7 @@ class HostGate:
         await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> str | None:
-        # Only HTTP/1.0 may leave Host out, and no browser does.
+        # Only HTTP/1.0 may omit Host, and no browser does.
         host = headers.get("host")
         if host is not None and not self._hosts.allow(host):
             return (
@@ -178,7 +178,7 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{0,5})?")
 
 
 def _host(authority: str) -> str | None:
-    """The host of `HOST` or `HOST:PORT`, without brackets; None where it is neither."""
+    """Return the host in `HOST` or `HOST:PORT`, without brackets; None if malformed."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return found[1].strip("[]").removesuffix(".") if found else None
 

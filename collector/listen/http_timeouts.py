@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 with time limits for what a client keeps waiting.
+"""uvicorn's HTTP/1.1 with time limits on clients.
 
-uvicorn limits only the pause after an answer. A connection that sends no request, a head that
-never ends, an answer that nobody reads and a body in chunks of one byte are closed here.
+uvicorn limits only the pause after an answer. This protocol also closes a connection that sends no
+request, a head that does not end, an answer that is not read, and a body in chunks of one byte.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from collector.listen.connections import Connection, ConnectionLimits
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""The largest head of a request; nginx and Apache allow 8 KiB for one line."""
+"""Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
 """A body may have 1,024 chunks, plus one for each 256 bytes. h11 takes about 20 µs for each chunk,
@@ -50,7 +50,7 @@ class TimedH11(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """See `connections.Held`: it waits for a request, or for the client to read the answer."""
+        """See `OpenConnection`: it waits for a request, or for the client to read the answer."""
         waits = self._write is not None or not self._answering
         return self._waited_since if waits else None
 
@@ -64,7 +64,7 @@ class TimedH11(H11Protocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
@@ -108,7 +108,7 @@ class TimedH11(H11Protocol):
             super().timeout_keep_alive_handler()
 
     def give_way(self) -> None:
-        """Close at once to make room for another connection."""
+        """Close the connection to make room for another one."""
         self._abort()
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -146,7 +146,7 @@ class _CountedChunks(h11.Connection):
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
-        """The next event; after too many small chunks, none."""
+        """Return the next event; none after too many small chunks."""
         event = super().next_event()
         if type(event) is h11.Data:
             self._chunks += 1

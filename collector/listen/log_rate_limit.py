@@ -1,4 +1,4 @@
-"""A limit on how often the same line of code logs: a client must not fill the disk."""
+"""Limits how often the same line of code logs, so that a client cannot fill the disk."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ from typing import Final
 
 LINES: Final = 5
 PERIOD_S: Final = 60.0
-"""Five lines a minute from one place are enough to see what goes on, and at most 7,200 a day."""
+"""Five lines a minute from one line of code show the problem, and are at most 7,200 a day."""
 
 LIMITED: Final = (
     "asyncio",
@@ -21,7 +21,7 @@ LIMITED: Final = (
 
 
 class LogLimit(logging.Filter):
-    """Lets through so many records of each line of code in a period, and counts the others.
+    """Passes a number of records per line of code and period, and counts the others.
 
     Args:
         clock: monotonic seconds.
@@ -34,7 +34,7 @@ class LogLimit(logging.Filter):
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written; the first of a period says how many were not."""
+        """Return whether to write the record; the first of a period states how many were not."""
         place, now = (record.pathname, record.lineno), self._clock()
         began, count = self._seen.get(place, (now, 0))
         if now - began >= PERIOD_S:

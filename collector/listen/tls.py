@@ -1,4 +1,4 @@
-"""TLS for what listens: a certificate, its key, and who signs clients' certificates."""
+"""TLS for servers: a certificate, its key, and the authority of clients' certificates."""
 
 import ssl
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from collector.errors import SecurityError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files in PEM, looked at when the object is made.
+    """PEM files, checked when the object is created.
 
     Raises:
-        SecurityError: one cannot be read, is not PEM, or the key is another certificate's.
+        SecurityError: a file cannot be read or is not PEM, or the key does not match.
     """
 
     certificate: Path
-    """With the intermediate ones, if any."""
+    """With intermediate certificates, if any."""
     key: Path
     """Not encrypted."""
     client_ca: Path | None = None
-    """With it, only clients with a certificate signed by it are let in (mutual TLS)."""
+    """If set, clients need a certificate that it has signed (mutual TLS)."""
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -31,7 +31,7 @@ class Tls:
             if path is not None:
                 _read(path)
         try:
-            # With a password that is wrong, an encrypted key fails instead of asking a terminal.
+            # With a wrong password, an encrypted key fails instead of asking on the terminal.
             context.load_cert_chain(self.certificate, self.key, password="")
         except (ssl.SSLError, ValueError) as error:
             why = getattr(error, "reason", None) or str(error)
@@ -44,11 +44,11 @@ class Tls:
                 context.load_verify_locations(self.client_ca)
             except ssl.SSLError as error:
                 raise SecurityError(
-                    f"{self.client_ca} holds no certificate in PEM: {error.reason or error}"
+                    f"{self.client_ca} contains no certificate in PEM: {error.reason or error}"
                 ) from error
 
     def uvicorn_settings(self) -> dict[str, Any]:
-        """What to start uvicorn with."""
+        """Return the settings for uvicorn."""
         return {
             "ssl_certfile": self.certificate,
             "ssl_keyfile": self.key,
@@ -57,7 +57,7 @@ class Tls:
         }
 
     def grpc_credentials(self) -> Any:
-        """What to start a gRPC server with."""
+        """Return the credentials for a gRPC server."""
         return grpc.ssl_server_credentials(
             [(_read(self.key), _read(self.certificate))],
             root_certificates=_read(self.client_ca) if self.client_ca else None,

@@ -1,8 +1,8 @@
-"""The spans that an application's OpenAI client makes of a request, as a table.
+"""The table of spans that an application's OpenAI client creates for its requests.
 
-One table serves OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT: they call most
-things alike, and a name means the same wherever it occurs. Times include the network and
-the client's own work; retries are inside the span of the call.
+One table serves OpenTelemetry's GenAI conventions, OpenLLMetry and OpenLIT: most of their names
+are the same, and a name means the same in each. Times include the network and the client's own
+work; retries are inside the span of the call.
 
 Source: OpenTelemetry semantic conventions, "Generative client AI spans", and the spans of
 opentelemetry-instrumentation-openai-v2 2.1b0, opentelemetry-instrumentation-openai
@@ -20,7 +20,7 @@ from telemetry.requests import Basis, Source
 
 OPERATION: Final = ("gen_ai.operation.name", "llm.request.type")
 GENERATES: Final = frozenset({"chat", "text_completion", "completion", "generate_content"})
-"""Operations that make tokens; tools, agents, embeddings and retrievals are no such requests."""
+"""Operations that generate tokens, unlike tools, agents, embeddings and retrievals."""
 
 
 def _is_a_call(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

@@ -1,6 +1,6 @@
-"""A metric's data points, each checked against what it ought to be.
+"""The data points of a metric, each checked against its field.
 
-Pure. What is wrong with a point is counted and costs its own value.
+Pure. An invalid point is counted and costs its own value only.
 """
 
 import math
@@ -26,28 +26,34 @@ from collector.normalise.values import (
     ratio,
     seconds,
 )
-
-Quantity = Literal["count", "number", "ratio", "score", "seconds"]
-"""A score may be of either sign; nothing else may be below zero."""
+from telemetry.fields import Quantity, on_the_wire
 
 
 class Field(NamedTuple):
-    """Where a metric goes in a sample, and what it is."""
+    """The field of a sample that a metric fills, and its type."""
 
     name: str
     shape: Literal["gauge", "sum"]
     quantity: Quantity
 
 
+def targets(noun: type) -> dict[str, Field]:
+    """Return where each metric of a sample goes, by the metric's name."""
+    return {
+        wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
+        for wire, each in on_the_wire(noun).items()
+    }
+
+
 def points_in(metric: Metric) -> int:
-    """How many points a metric has, of whatever shape."""
+    """Return the number of a metric's points, of any shape."""
     shape = metric.WhichOneof("data")
     return 0 if shape is None else len(getattr(metric, shape).data_points)
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """The points that are to be read. What is of another shape, or says itself that it has
-    no value, is counted here."""
+    """Yield the points to read. Count those of another shape, and those without a recorded
+    value."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return
@@ -67,7 +73,7 @@ def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberData
 
 
 def value_of(point: NumberDataPoint, target: Field) -> float:
-    """The point's value as its field holds it, or a refusal."""
+    """Return the point's value in its field's type, or raise RefusalError."""
     match point.WhichOneof("value"):
         case "as_int":
             value: float = point.as_int

@@ -22,7 +22,7 @@ def in_flight_of(
     """Read the report of a request in flight.
 
     Raises:
-        RefusalError: it contradicts itself, or lacks what identifies the request.
+        RefusalError: its values contradict each other, or its ids are missing.
     """
     if origin.replica is None:
         raise RefusalError(Refusal.MISSING_REPLICA)

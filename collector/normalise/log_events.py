@@ -1,7 +1,6 @@
 """OTLP log records → engine starts, and requests in flight.
 
-Pure. Records that are no event of ours are skipped; nothing that can be decoded as OTLP
-makes this raise.
+Pure. Records that are not our events are skipped. Nothing that can be decoded as OTLP raises.
 """
 
 from typing import Final
@@ -18,15 +17,15 @@ from collector.normalise.values import Reader, RefusalError, attributes_of, inst
 from telemetry.starts import Argument, EngineStart, written
 
 MOST_ARGUMENTS: Final = 256
-"""vLLM has some fifty that matter; more are a mistake or an attack."""
+"""vLLM has about fifty that matter; more are a mistake or an attack."""
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
     """Return the engine starts and the requests in flight of a log export.
 
     Raises:
-        MalformedError: not a log export.
-        TooLargeError: more in it than there may be.
+        MalformedError: the body is not a log export.
+        TooLargeError: it has too many items.
     """
     batch = Batch()
     for resource, scope, records in unfold(body):
@@ -68,14 +67,14 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
         raise RefusalError(Refusal.MISSING_PROCESS)
     if config is None:
         raise RefusalError(Refusal.MISSING_CONFIG)
-    shape = _told(record, reader, names.SHAPE)
+    shape = _prefixed(record, reader, names.SHAPE)
     return EngineStart(
         replica=origin.replica,
         engine=engine,
         process=origin.process,
         at_unix_ns=instant(record.time_unix_nano, now_unix_ns),
         config=config,
-        arguments=written(_told(record, reader, names.ARGUMENT)),
+        arguments=written(_prefixed(record, reader, names.ARGUMENT)),
         simulated=origin.simulated,
         model=reader.text(names.REQUEST_MODEL),
         region=origin.region,
@@ -87,12 +86,12 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
     )
 
 
-def _told(record: LogRecord, reader: Reader, prefix: str) -> dict[str, Argument]:
-    told = {pair.key for pair in record.attributes if pair.key.startswith(prefix)}
-    if len(told) > MOST_ARGUMENTS:
+def _prefixed(record: LogRecord, reader: Reader, prefix: str) -> dict[str, Argument]:
+    keys = {pair.key for pair in record.attributes if pair.key.startswith(prefix)}
+    if len(keys) > MOST_ARGUMENTS:
         raise RefusalError(Refusal.TOO_MANY_ARGUMENTS)
     found: dict[str, Argument] = {}
-    for key in told:
+    for key in keys:
         name = reader.cleaned(key.removeprefix(prefix))
         value = reader.scalar(key)
         if name is not None and value is not None:

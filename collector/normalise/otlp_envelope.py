@@ -1,11 +1,11 @@
-"""OTLP messages unfolded level by level, so that no more than one item is spread out at a time.
+"""Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span is two bytes on the wire and a hundred and fifty once parsed: a message within
-the limit of size could fill the memory. All signals nest alike (resources, scopes, items), so
-one outline, in which what is nested stays bytes, serves them all.
+An empty span is two bytes on the wire and a hundred and fifty once decoded, so a message within
+the size limit could fill the memory. All signals have the same nesting (resources, scopes, items),
+so one outline, whose nested messages stay bytes, serves them all.
 
-Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a field of
-bytes reads what a field of a message has written.
+Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
+and a message field have the same encoding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Resources, scopes and items of one message together, and its data points. Exporters send 512,
-an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+"""Resources, scopes and items of one message together, and also its data points. Exporters send
+512, an OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
-"""Of one resource, scope or item; ours take two thousand bytes."""
+"""Maximum size of one resource, scope or item; ours have about two thousand bytes."""
 MAX_ATTRIBUTES: Final = 1024
-"""Of one resource, item or data point. OpenTelemetry's SDKs keep 128 by default; an empty one is
-two bytes, so that a MiB could hold half a million."""
+"""Maximum number of attributes of one resource, item or data point. OpenTelemetry's SDKs keep 128
+by default. An empty one is two bytes, so 1 MiB could hold half a million."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -44,7 +44,7 @@ _OUTLINES: Final = {
         ("attributes", 9, _MANY, _BYTES),
     ),
 }
-"""Fields as the protocol numbers them: name, number, how many, type."""
+"""Fields of the protocol: name, number, label, type."""
 
 
 def _outlines() -> dict[str, Any]:
@@ -60,11 +60,11 @@ def _outlines() -> dict[str, Any]:
 
 _CLASSES = _outlines()
 SpanOutline: Any = _CLASSES["outline.Span"]
-"""A span of which only the ids, the times and the attributes' bytes are read."""
+"""A span of which only the ids, the times and the attributes' bytes are decoded."""
 
 
 class Scoped(NamedTuple):
-    """The items of one scope of one resource: bytes, under the scope's name."""
+    """The encoded items of one scope of one resource, and the scope's name."""
 
     resource: bytes
     scope: str
@@ -72,11 +72,11 @@ class Scoped(NamedTuple):
 
 
 def unfold(body: bytes) -> Iterator[Scoped]:
-    """The scopes of a message, in its order.
+    """Yield the scopes of a message in order.
 
     Raises:
-        MalformedError: not an OTLP message.
-        TooLargeError: more than `MAX_PARTS` parts, or one above `MAX_PART_BYTES`.
+        MalformedError: the body is not an OTLP message.
+        TooLargeError: it has more than `MAX_PARTS` parts, or one above `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -96,7 +96,7 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
 
 def decoded(kind: Any, body: bytes) -> Any:
-    """A message of this kind, or a MalformedError."""
+    """Decode a message of this class, or raise MalformedError."""
     try:
         return kind.FromString(body)
     except DecodeError as error:
@@ -104,13 +104,13 @@ def decoded(kind: Any, body: bytes) -> Any:
 
 
 def not_too_many(items: int) -> None:
-    """Raise TooLargeError where a message has more than `MAX_PARTS`."""
+    """Raise TooLargeError if a message has more than `MAX_PARTS` items."""
     if items > MAX_PARTS:
         raise TooLargeError(f"more than {MAX_PARTS} items in a message; send smaller batches")
 
 
 def few_enough(attributes: Sequence[Any]) -> Sequence[Any]:
-    """The attributes of one item; raises TooLargeError where there are above `MAX_ATTRIBUTES`."""
+    """Return the attributes of one item; raise TooLargeError above `MAX_ATTRIBUTES`."""
     if len(attributes) > MAX_ATTRIBUTES:
         raise TooLargeError(
             f"an item with {len(attributes)} attributes exceeds the limit of {MAX_ATTRIBUTES}"

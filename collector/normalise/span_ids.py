@@ -1,4 +1,4 @@
-"""The two ids of a span, which are the key of its row, and of the reports before it."""
+"""The trace id and span id, which are the key of a request's row and of its in-flight reports."""
 
 from typing import Final
 
@@ -13,12 +13,12 @@ _SPAN_ID_BYTES: Final = 8
 
 
 def trace_id_of(span: Span | LogRecord) -> str:
-    """In hexadecimal; a missing one is refused."""
+    """Return the trace id in hexadecimal; refuse a missing one."""
     return _identity(span.trace_id, _TRACE_ID_BYTES)
 
 
 def span_id_of(span: Span | LogRecord) -> str:
-    """In hexadecimal; a missing one is refused."""
+    """Return the span id in hexadecimal; refuse a missing one."""
     return _identity(span.span_id, _SPAN_ID_BYTES)
 
 

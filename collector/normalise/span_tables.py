@@ -1,8 +1,8 @@
-"""Spans that others make of a request → request timelines, by one table a source.
+"""Spans of other instrumentations → request timelines, by one table per source.
 
-Pure. A table says whose a span is and which attribute holds what; here is what all of them
-have in common. Nothing is worked out that was not told: an unknown phase is None. Nothing
-but the attributes that a table names is read, so no prompt and no answer is.
+Pure. A table defines which spans are a source's and which attribute holds which field; the code
+here is common to all tables. Nothing is derived: a phase that a span does not report is None. Only
+the attributes named in a table are read, never a prompt or an answer.
 """
 
 import json
@@ -30,26 +30,26 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""An attribute's names, the current one first; the first that is there counts."""
+"""Names of an attribute, the current one first; the first that is present counts."""
 
 SLACK_S: Final = 1e-3
-"""By how much phases may exceed the whole: they are read on another clock than it is."""
+"""By how much phases may exceed the total, because the two are measured on different clocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanTable:
-    """One source: how to know its spans, and what it calls things. What has no name here is
-    never told by it.
+    """One source: how to recognise its spans, and its names of fields. It does not report fields
+    without a name here.
 
     Attributes:
         is_request: whether a span is a request of this source, by its scope's name and
             its attributes.
-        latencies: field of `RequestTimeline` → names; seconds, or nanoseconds where a value
+        latencies: field of `RequestTimeline` → names; in seconds, or in nanoseconds if a value
             is too large for seconds.
         counts: field → names; numbers of tokens.
         texts: field → names.
         flags: field → names.
-        most_output_tokens: names of the limit that the request set.
+        most_output_tokens: names of the request's token limit.
         finish_reasons: names.
         first_chunk_events: names of the span event at each chunk of the answer.
     """
@@ -73,12 +73,12 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """What a span tells, by the first table that knows it, with the number of texts cut.
+    """Read a span by the first table that recognises it.
 
-    Returns: None where no table does: it is no request's.
+    Returns: the request and the number of truncated texts; None if no table recognises the span.
 
     Raises:
-        RefusalError: it is one, and wrong.
+        RefusalError: the span is a request, but invalid.
     """
     attributes = attributes_of(span.attributes)
     table = next((each for each in tables if each.is_request(scope, span, attributes)), None)
@@ -89,18 +89,18 @@ def read_foreign(
 
 
 class _Given:
-    """A span's attributes, read by any of several names."""
+    """A span's attributes, read by one of several names."""
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
         self.reader = Reader(attributes)
 
     def named(self, names: Names) -> str | None:
-        """The name that is there."""
+        """Return the name that is present, or None."""
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
-        """A label: those who instrument clients are not strict about types."""
+        """Return a label. Client instrumentations are not strict about types."""
         name = self.named(names)
         return None if name is None else self.reader.label(name)
 
@@ -109,7 +109,7 @@ class _Given:
         return None if name is None else self.reader.flag(name)
 
     def count(self, names: Names) -> int | None:
-        """A whole number, also where it was sent as 12.0."""
+        """Return a whole number, even if it was sent as 12.0."""
         value = self.number(names)
         if value is None:
             return None
@@ -118,7 +118,7 @@ class _Given:
         return count(int(value))
 
     def number(self, names: Names) -> float | None:
-        """A finite number from zero up."""
+        """Return a finite, non-negative number."""
         name = self.named(names)
         if name is None:
             return None
@@ -128,7 +128,7 @@ class _Given:
         return finite(value)
 
     def texts(self, names: Names) -> list[str]:
-        """An array of texts, one text, or a text that holds a JSON array of them."""
+        """Return texts from an array, from one text, or from a text with a JSON array."""
         name = self.named(names)
         if name is None:
             return []
@@ -157,25 +157,21 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # What is sent has happened, by whichever of the two.
+    # A request cannot end in the future, by the span's end or by its latency.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
-    known = [
-        latencies[phase]
-        for phase in ("queue_s", "prefill_s", "decode_s")
-        if latencies.get(phase) is not None
-    ]
-    if sum(filter(None, known)) > e2e_s + SLACK_S:
+    phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
+    if sum(phases_s) > e2e_s + SLACK_S:
         raise RefusalError(Refusal.PHASES_DO_NOT_SUM)
     if "ttft_s" not in latencies:
         latencies["ttft_s"] = _first_chunk_s(span, table.first_chunk_events)
     failed = span.status.code == Status.STATUS_CODE_ERROR or bool(given.text(("error.type",)))
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **latencies,
         **{field: given.count(names) for field, names in table.counts.items()},
         **{field: given.text(names) for field, names in table.texts.items()},
         **{field: given.flag(names) for field, names in table.flags.items()},
     }
-    told.setdefault("request_id", None)
+    fields.setdefault("request_id", None)
     return RequestTimeline(
         trace_id=trace_id_of(span),
         span_id=span_id_of(span),
@@ -185,16 +181,16 @@ def _timeline(
         source=Source.SIMULATOR if origin.simulated else table.source,
         basis=table.basis,
         region=origin.region,
-        # A client's own name is no replica's.
+        # A client's own name is not a replica's.
         replica=None if table.basis is Basis.CLIENT else origin.replica,
-        **told,
+        **fields,
     )
 
 
 def _latencies(
     given: _Given, table: SpanTable, output_tokens: int | None
 ) -> dict[str, float | None]:
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     for field, names in table.latencies.items():
         name = given.named(names)
         value = None if name is None else given.reader.scalar(name)
@@ -202,17 +198,17 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # Without a token there was no first one: vLLM subtracts from an instant that is 0.
+        # Without output tokens these are invalid: vLLM subtracts from a timestamp of 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
-        told[field] = finite(value)
-    # Some forks wrote nanoseconds; no request takes a week, and none ends within 0.6 ms.
-    unit_s = 1e-9 if max(told.values(), default=0.0) > MAX_DURATION_S else 1.0
-    return {field: seconds(value * unit_s) for field, value in told.items()}
+        found[field] = finite(value)
+    # Some forks sent nanoseconds. No request takes a week, and none ends within 0.6 ms.
+    unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
+    return {field: seconds(value * unit_s) for field, value in found.items()}
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """As it was told; else by the limit that it reached, or did not."""
+    """Return the outcome as reported; otherwise by whether the token limit was reached."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -1,12 +1,12 @@
 """OTLP over gRPC: the Export methods of the three services.
 
-The methods take bytes, not decoded messages: both transports then read a message in one
-place, off the event loop, and a malformed one is INVALID_ARGUMENT instead of gRPC's own
-INTERNAL, which senders take for our failure.
+The methods take bytes, not decoded messages. Both transports then read messages in one place, off
+the event loop, and a malformed one is INVALID_ARGUMENT instead of gRPC's INTERNAL, which senders
+take for a failure of the collector.
 
-On the wire they are unary; here they are served as methods with a stream of requests, for then
-gRPC hands over the call before the message. A call is authenticated and gets its room first, and
-only then is its message read. Until then gRPC holds no more of it than a window of 64 KiB.
+Clients call unary methods. They are served as methods with a stream of requests, because gRPC then
+passes on the call before the message. A call is authenticated and gets its memory first, and only
+then is its message read. Until then gRPC holds at most a window of 64 KiB of it.
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -38,10 +38,11 @@ from collector.signals import SIGNALS, Signal
 HANDSHAKE_S: Final = 10
 IDLE_S: Final = 120
 READ_S: Final = 10.0
-"""For a message to arrive. Exporters give up after 10 s by default (OTEL_EXPORTER_OTLP_TIMEOUT)."""
+"""Time limit for a message to arrive. Exporters time out after 10 s by default
+(OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Messages that arrive at once. How long one is, gRPC does not tell before it is whole: each
-reserves the largest size, so that 8 of 16 MiB are half of the room there is."""
+"""Messages that arrive at once. gRPC does not report a message's length before it is complete, so
+each reserves the maximum size: 8 of 16 MiB are half of the memory."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -54,9 +55,9 @@ class GrpcReceiver:
     Args:
         host: address to listen on.
         port: 0 for a free one.
-        option: what the user sets to choose another port, for the error.
+        option: the command-line option that sets the port, for the error.
         limits: of messages and connections.
-        tokens: who may send; None for anybody.
+        tokens: the valid tokens; None if none is required.
         tls: None for plaintext.
     """
 
@@ -84,14 +85,14 @@ class GrpcReceiver:
         self.port = port
 
     async def start(self) -> None:
-        """Listen; afterwards `port` is the real one."""
+        """Listen; afterwards `port` is the actual one."""
         if self.port:
-            # gRPC hides why it cannot bind; a socket of our own says it.
+            # gRPC does not report why it cannot bind; a socket of our own does.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # Two collectors on one port would each get half of the telemetry.
+                # Two collectors on one port would each receive half of the telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]
@@ -120,7 +121,7 @@ class GrpcReceiver:
         self._server = server
 
     async def stop(self, grace_s: float) -> None:
-        """Take nothing new, finish what is under way for up to `grace_s`."""
+        """Accept nothing new; finish current calls for up to `grace_s`."""
         if self._server is not None:
             await self._server.stop(grace_s)
             self._server = None
@@ -136,7 +137,7 @@ class GrpcReceiver:
                         room.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
-                        # gRPC ends a call whose message is too large itself.
+                        # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
                     answer = await self._intake.receive(signal, body, peer=peer, room=room)
@@ -145,7 +146,7 @@ class GrpcReceiver:
                 code, metadata = _CODES[error.rpc_code], _details(error)
                 await context.abort(code, str(error), metadata)
                 raise  # not reached: abort raises
-            except Exception:  # a defect of ours: this sender hears of it, the next is served
+            except Exception:  # a defect: this sender gets an error, the next is served
                 _log.exception("a message of %s could not be processed", signal.name)
                 self._counters.message("grpc", signal, "failed")
                 await context.abort(
@@ -159,7 +160,7 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Limits how many messages are read from the network at once, in all and for each sender."""
+    """Limits how many messages are read from the network at once, in total and per sender."""
 
     def __init__(self, limits: Limits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
@@ -185,23 +186,23 @@ class _Reads:
 def _options(limits: Limits) -> list[tuple[str, int]]:
     """Channel arguments that limit memory, calls and connections."""
     return [
-        # Else the window of a call that nobody reads grows to megabytes: 60 unread calls of
+        # Otherwise the window of a call that nothing reads grows to megabytes: 60 unread calls of
         # 15 MB held 896 MB, now 40. While a message is read, its window is as large as it is.
         ("grpc.http2.bdp_probe", 0),
-        # Calls of one connection at once; exporters have one, a gateway some ten.
+        # Concurrent calls of one connection; exporters have one, a gateway about ten.
         ("grpc.max_concurrent_streams", 128),
         ("grpc.max_metadata_size", 16 * 1024),
         ("grpc.absolute_max_metadata_size", 32 * 1024),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         # TLS and the first frames. 120 s by default.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # Without a call. Exporters send at least each minute, and connect again by themselves.
+        # Without a call. Exporters send at least once a minute, and reconnect automatically.
         ("grpc.max_connection_idle_ms", IDLE_S * 1000),
     ]
 
 
 def _address(peer: str) -> str:
-    """The address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
+    """Return the address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 
@@ -219,6 +220,6 @@ def _details(error: IntakeError) -> tuple[tuple[str, bytes], ...]:
     status.details.append(packed)
     return (
         ("grpc-status-details-bin", status.SerializeToString()),
-        # Where OpenTelemetry's Python exporter looks for it.
+        # OpenTelemetry's Python exporter reads this one.
         ("google.rpc.retryinfo-bin", retry.SerializeToString()),
     )

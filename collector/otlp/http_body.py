@@ -1,4 +1,4 @@
-"""An HTTP body: read as it arrives, and decompressed within limits that hold against bombs."""
+"""HTTP bodies: read as they arrive, and decompressed within limits against compression bombs."""
 
 import asyncio
 import zlib
@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from collector.errors import MalformedError, TooLargeError, UnsupportedError
-from collector.limits.message_memory import Room
+from collector.limits.message_memory import Reservation
 
 BODY_S: Final = 30.0
-"""The longest that a whole body may take. Exporters give up after 10 s by default
+"""Time limit for a whole body. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT). A body of 16 MiB arrives in 30 s at 4.5 Mbit/s."""
 STALL_S: Final = 5.0
-"""The longest pause between two bytes. Retransmission after a lost packet takes a second or two."""
+"""Time limit for the next bytes. Retransmission after a lost packet takes a second or two."""
 MAX_MEMBERS: Final = 1024
-"""Of a gzip body. Exporters send one; bgzip makes one of 64 KiB, so 256 of 16 MiB. A member can be
-empty, so that a million of them hold nothing."""
+"""Maximum number of gzip members in a body. Exporters send one; bgzip writes one per 64 KiB, so 256
+for 16 MiB. Members can be empty, so a million of them can be a small body."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
@@ -24,7 +24,7 @@ _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}
 
 
 def encoding_of(header: str) -> str:
-    """A Content-Encoding header as one of "", "gzip" and "deflate".
+    """Return a Content-Encoding header as one of "", "gzip" and "deflate".
 
     Raises:
         UnsupportedError: another encoding.
@@ -34,25 +34,25 @@ def encoding_of(header: str) -> str:
         return ""
     if encoding not in _WINDOW_BITS:
         raise UnsupportedError(
-            f"Content-Encoding {encoding!r:.80} is not spoken here: send gzip, deflate or identity"
+            f"Content-Encoding {encoding!r:.80} is not supported: send gzip, deflate or identity"
         )
     return encoding
 
 
 async def read_body(
-    chunks: AsyncIterator[bytes], max_bytes: int, room: Room, timeout: asyncio.Timeout
+    chunks: AsyncIterator[bytes], max_bytes: int, room: Reservation, timeout: asyncio.Timeout
 ) -> bytes:
-    """The whole body, as it was sent.
+    """Return the whole body as it was sent.
 
     Args:
         chunks: as they arrive.
-        max_bytes: of the body.
+        max_bytes: maximum size of the body.
         room: each chunk is reserved there before it is kept.
-        timeout: is running; is moved up to when the next chunk is due.
+        timeout: is running; rescheduled to when the next chunk is due.
 
     Raises:
-        TooLargeError: no more than `max_bytes` were ever held.
-        BusyError: there is no room for more.
+        TooLargeError: the body exceeds `max_bytes`; never more than that was held.
+        BusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
     end = timeout.when() or loop.time() + BODY_S
@@ -68,22 +68,22 @@ async def read_body(
 
 
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """A body decompressed; not for an event loop.
+    """Return a decompressed body. Do not call it on an event loop.
 
     Args:
         body: as it was sent.
         encoding: gzip or deflate.
-        max_bytes: of the result.
+        max_bytes: maximum size of the result.
 
     Raises:
-        TooLargeError: no more than `max_bytes` were ever held, or too many gzip members.
-        MalformedError: the compressed stream is damaged or cut short.
+        TooLargeError: the result exceeds `max_bytes`, or there are too many gzip members.
+        MalformedError: the compressed stream is malformed or truncated.
     """
     found = bytearray()
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # In blocks, for what a member leaves over is copied.
+        # In blocks, because zlib copies what follows a member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:
@@ -103,5 +103,5 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise MalformedError(f"the body is not {encoding}: {error}") from error
     if not stream.eof:
-        raise MalformedError(f"the {encoding} body is cut short")
+        raise MalformedError(f"the {encoding} body is truncated")
     return bytes(found)

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs, protobuf or JSON, gzip welcome.
+"""OTLP over HTTP: POST /v1/traces, /v1/metrics and /v1/logs; protobuf or JSON; gzip or deflate.
 
 Source: OpenTelemetry protocol specification, "OTLP/HTTP".
 """
@@ -37,13 +37,13 @@ _log = logging.getLogger(__name__)
 def http_app(
     intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
 ) -> Starlette:
-    """The receiver as an ASGI application.
+    """Return the receiver as an ASGI application.
 
     Args:
-        intake: keeps what is received.
-        counters: what became of each message.
-        max_body_bytes: of a message, decompressed.
-        tokens: who may send; None for anybody.
+        intake: stores what is received.
+        counters: count each message's result.
+        max_body_bytes: maximum size of a message, decompressed.
+        tokens: the valid tokens; None if none is required.
     """
     return Starlette(
         routes=[
@@ -71,7 +71,7 @@ def _endpoint(
                 tokens.check(request.headers.get("authorization"))
             if kind not in (_PROTOBUF, _JSON):
                 raise UnsupportedError(
-                    f"Content-Type {kind!r:.80} is not spoken here: send {_PROTOBUF} or {_JSON}"
+                    f"Content-Type {kind!r:.80} is not supported: send {_PROTOBUF} or {_JSON}"
                 )
             encoding = encoding_of(request.headers.get("content-encoding", ""))
             _declared(request, max_body_bytes)
@@ -88,7 +88,7 @@ def _endpoint(
         except IntakeError as error:
             counters.message("http", signal, error.result)
             return _refusal(error, kind)
-        except Exception:  # a defect of ours: this sender hears of it, the next is served
+        except Exception:  # a defect: this sender gets an error, the next is served
             _log.exception("a message of %s could not be processed", signal.name)
             counters.message("http", signal, "failed")
             status = Status(code=_INTERNAL, message="internal error; see the collector's log")
@@ -122,7 +122,7 @@ def _refusal(error: IntakeError, kind: str) -> Response:
 def _response(
     message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """An answer in the language of the question."""
+    """Return an answer in the encoding of the request."""
     if kind == _JSON:
         return Response(to_json(message), status, headers, _JSON)
     return Response(message.SerializeToString(), status, headers, _PROTOBUF)

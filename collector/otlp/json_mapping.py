@@ -1,7 +1,7 @@
-"""OTLP's JSON: what it means in protobuf, so that one reader serves both.
+"""Converts OTLP's JSON to protobuf, so that one reader serves both.
 
 protobuf's own JSON mapping, with OTLP's exceptions: trace and span ids are hexadecimal, and
-unknown fields are ignored. Both spellings of a field are taken, and 64-bit integers as text.
+unknown fields are ignored. Both spellings of a field are accepted, and 64-bit integers as text.
 
 Source: OpenTelemetry protocol specification, "JSON Protobuf Encoding".
 """
@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Objects, arrays and values in one message: each is a hundred bytes and more once parsed, and
-takes 2.5 µs. 512 of our spans have 94,000 and take 0.3 s; this many take 0.65 s."""
+"""Objects, arrays and values in one message. Each takes a hundred bytes or more once parsed, and
+2.5 µs. 512 of our spans have 94,000 and take 0.3 s; this many take 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -31,11 +31,11 @@ _PATH: Final = re.compile(r"at ([\w.\[\]]{1,200})")
 
 
 def from_json(kind: type[Message], body: bytes) -> bytes:
-    """A message in protobuf.
+    """Return a message in protobuf.
 
     Raises:
-        MalformedError: not JSON, or not this message's.
-        TooLargeError: more than `MAX_VALUES` values in it.
+        MalformedError: the body is not JSON, or not of this message.
+        TooLargeError: it has more than `MAX_VALUES` values.
     """
     if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_VALUES:
         raise TooLargeError(f"more than {MAX_VALUES} values in a message; send smaller batches")
@@ -45,12 +45,12 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
         raise MalformedError(f"the body is not JSON in UTF-8: {_words(error)}") from error
     message = kind()
     try:
-        if not isinstance(given, dict):  # protobuf would take an empty array for one
+        if not isinstance(given, dict):  # protobuf would accept an empty array
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # Not ParseError alone: an integer beyond any double is an OverflowError to protobuf, half a
-    # character in a key a SystemError. Its own words may hold a value, and that a prompt.
+    # Not ParseError alone: protobuf raises OverflowError for an integer beyond any double, and
+    # SystemError for a lone surrogate in a key. Its message may contain a value, even a prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(
@@ -60,7 +60,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
 
 
 def to_json(message: Message) -> bytes:
-    """A message as OTLP's JSON; for answers, which hold no ids."""
+    """Return a message as OTLP's JSON; for answers, which contain no ids."""
     return MessageToJson(message, indent=None).encode()
 
 
@@ -82,11 +82,11 @@ def _base64(given: Any, key: str) -> Any:
 
 
 class _IdError(ValueError):
-    """An id is not what OTLP's JSON has it be."""
+    """A value that OTLP's JSON does not allow."""
 
 
 def _refuse(constant: str) -> None:
-    raise _IdError(f'{constant} is no JSON; a text is, as in "NaN"')
+    raise _IdError(f'{constant} is not JSON; send a text, such as "NaN"')
 
 
 def _words(error: Exception) -> str:

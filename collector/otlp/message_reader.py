@@ -1,13 +1,12 @@
-"""Reading messages, which is the most of the work: in this process, or in one beside it.
+"""Reads messages, the largest part of the work, in this process or in a separate one.
 
-Python runs on one core. Messages can be read on another, by a process that is given bodies and
-hands back rows. It holds nothing: it ends when its input does, which is when we end, however that
-comes about; and if it ends first, another takes its place. There a message may take 0.75 s of
-the processor and no more: a small one can be made to take as long as one likes, and the messages
-of others wait behind it.
+Python uses one core. A separate process reads messages on another: it receives bodies and returns
+rows. It has no state. It ends when its input ends, that is when its parent ends for any reason; if
+it ends earlier, a new one is started. There a message may use 0.75 s of processor time, because a
+small message can be crafted to take any time, and other senders' messages wait behind it.
 
-A message on which reading fails is refused for good, so that its sender does not repeat it for
-ever: at once where an error was raised, and after a second attempt where the process ended.
+If reading a message fails, the message is refused for good, so that its sender does not repeat it
+for ever: at once if an exception was raised, after a second attempt if the process ended.
 """
 
 import fcntl
@@ -36,49 +35,49 @@ from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
-"""Of the processor, for one message. 16 MiB of our spans take 0.35 s; as much JSON as there may be
-takes 0.65 s. It is time of the processor: a busy machine refuses no more than an idle one."""
+"""Processor time for one message. 16 MiB of our spans take 0.35 s, the maximum of JSON 0.65 s. It
+is processor time, so a busy machine refuses no more than an idle one."""
 
 _QUESTION: Final = Struct("<IQ?B")
-"""The body's length, the present in unix ns, whether it is JSON, the signal's place in `SIGNALS`;
-the body follows."""
+"""The body's length, the time in unix ns, whether it is JSON, the signal's index in `SIGNALS`; the
+body follows."""
 _PIPE_BYTES: Final = 2**20
-"""A message is some hundred kB, and a pipe of 64 would take turns over each."""
+"""Pipe buffer. Messages have hundreds of kB; with 64 KiB the processes would alternate often."""
 _ANSWER: Final = Struct("<I")
-"""Its length; a pickle follows."""
+"""The answer's length; a pickle follows."""
 MOST_S: Final = 60
-"""What takes longer ends the process, also where it waits for something: the largest message
+"""After this time the process is ended, even if it only waits: the largest message
 (`Limits.max_body_bytes`) takes about three seconds on a busy core."""
 
 _log = logging.getLogger(__name__)
 
 
-class Reading(Protocol):
-    """From a message to what it held. Called from one thread."""
+class MessageReader(Protocol):
+    """Converts a message to a batch. Called from one thread."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
-        """Read a message; raises IntakeError where it cannot be read."""
+        """Read a message; raise IntakeError if it cannot be read."""
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Stop reading."""
 
 
-class ReadingHere:
-    """In the calling thread."""
+class LocalReader:
+    """Reads messages in the calling thread."""
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
         """Read a message."""
         return signal.read(from_json(signal.request, body) if json else body, now_unix_ns)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
-class ReadingApart(ReadingHere):
+class ProcessReader(LocalReader):
     """Reads messages in a separate process, which is started when needed.
 
     Args:
-        max_cpu_s: of the processor, for one message.
+        max_cpu_s: maximum processor time for one message.
     """
 
     def __init__(self, max_cpu_s: float = MAX_CPU_S) -> None:
@@ -93,7 +92,7 @@ class ReadingApart(ReadingHere):
         if isinstance(answer, UnreadableError):
             self.task.failed(answer)
             _log.error("a message of %s could not be read: %s", signal.name, answer)
-            raise UnreadableError("reading this message failed; it is not taken")
+            raise UnreadableError("reading this message failed; it is not accepted")
         self.task.succeeded(time.time())
         if isinstance(answer, IntakeError):
             raise answer
@@ -109,12 +108,12 @@ class ReadingApart(ReadingHere):
         )
 
     def close(self) -> None:
-        """End the process, also amid a message: from any thread."""
+        """End the process, even while it reads a message. Call it from any thread."""
         self._closed = True
         self._end()
 
     def _stopped(self) -> bool:
-        """Whether another thread has closed this meanwhile."""
+        """Return whether another thread has called `close`."""
         return self._closed
 
     def _end(self) -> None:
@@ -124,7 +123,7 @@ class ReadingApart(ReadingHere):
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    with suppress(OSError):  # what it did not read any more
+                    with suppress(OSError):  # unread input is lost
                         stream.close()
 
     def _answer(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Any:
@@ -133,15 +132,15 @@ class ReadingApart(ReadingHere):
                 break
             try:
                 process = self._process = self._process or _started(self._max_cpu_s)
-            except OSError as error:  # no memory, too many processes: both may pass
+            except OSError as error:  # no memory, too many processes: both may be temporary
                 self.task.failed(error)
                 raise BusyError(
                     f"the process that reads messages cannot be started: {error.strerror}"
                 ) from error
             try:
                 return self._ask(process, signal, body, json, now_unix_ns)
-            # A pickle that is cut or not one: the process wrote it as it ended.
-            # ValueError: closed while we waited.
+            # UnpicklingError: the process ended while it wrote its answer.
+            # ValueError: `close` was called meanwhile.
             except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
                 self._end()
                 if self._stopped():
@@ -154,9 +153,9 @@ class ReadingApart(ReadingHere):
                 if attempt == 2:
                     raise UnreadableError(
                         "the process that reads messages ended twice on this message; it is not"
-                        " taken"
+                        " accepted"
                     ) from error
-        raise BusyError("the collector stops; send again")
+        raise BusyError("the collector is stopping; send again")
 
     def _ask(
         self,
@@ -180,13 +179,13 @@ def _started(max_cpu_s: float) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "collector.otlp.message_reader", str(max_cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        # Not from the working directory: it may hold a `collector` of its own.
+        # Not from the working directory, which may contain another `collector`.
         env={**os.environ, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,  # Ctrl-C is for us to act on
+        start_new_session=True,  # Ctrl-C is handled by the parent
     )
     for stream in (process.stdin, process.stdout):
         assert stream is not None
-        with suppress(OSError, AttributeError):  # not allowed, or not Linux: in more turns then
+        with suppress(OSError, AttributeError):  # not permitted, or not Linux: a smaller buffer
             fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return process
 
@@ -204,15 +203,15 @@ def serve(
     max_cpu_s: float | None = None,
     limit: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Answer until there are no more questions.
+    """Answer questions until their stream ends.
 
     Args:
-        questions: as `_QUESTION`.
-        answers: as `_ANSWER`.
-        max_cpu_s: of the processor, for one message; None for any time.
-        limit: given the seconds after which the kernel ends this process; 0 for never.
+        questions: in the format `_QUESTION`.
+        answers: in the format `_ANSWER`.
+        max_cpu_s: maximum processor time for one message; None for no limit.
+        limit: receives the seconds after which the kernel ends this process; 0 for never.
     """
-    here = ReadingHere()
+    here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
         length, now_unix_ns, json, number = _QUESTION.unpack(head)
         limit(MOST_S)
@@ -232,27 +231,27 @@ def serve(
             answer = UnreadableError(_where(error))
         else:
             answer = _rows(batch) if signal is TRACES else batch
-        told = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-        answers.write(_ANSWER.pack(len(told)))
-        answers.write(told)
+        pickled = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+        answers.write(_ANSWER.pack(len(pickled)))
+        answers.write(pickled)
         answers.flush()
         limit(0)
 
 
 def _where(error: Exception) -> str:
-    """An error without its message, which may hold what a span held."""
+    """Describe an error without its message, which may contain a span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 def _rows(batch: Batch) -> Any:
-    """What a message of spans held, in what is quick to pickle."""
+    """Return the content of a traces message in a form that pickles fast."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
     return rows, measures, dict(batch.skipped), dict(batch.refused), batch.truncated_texts
 
 
 class _TakesTooLongError(BaseException):
-    """Not an Exception, which what reads a message would take for a defect of the message."""
+    """Not an Exception, so that the code that reads a message does not catch it."""
 
 
 @contextmanager
@@ -260,7 +259,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # Of the processor, in user mode: its signal comes between two steps of Python.
+    # Processor time in user mode. The signal is handled between two steps of Python.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

@@ -1,7 +1,7 @@
-"""What is older than rows are kept is refused at the door, and the sender is told why.
+"""Refuses rows that are older than the retention, with an explanation for the sender.
 
-It would be deleted within the minute; and the minute that it belongs to has a rollup, which
-is never made anew once rows that it was made of are gone (docs/decisions/021).
+They would be deleted within the minute. Besides, the minute that they belong to has a rollup,
+which is not recomputed once its rows are deleted (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,26 +14,26 @@ from telemetry.in_flight import InFlightRequest
 from telemetry.request_rows import PLACE, RequestRows, Row
 
 MINUTE_NS: Final = 60 * 10**9
-"""Rollups are of whole minutes: one that begins before the horizon is closed."""
+"""Rollups cover whole minutes. A minute that begins before the horizon is final."""
 
 _RECEIVED: Final = PLACE["received_unix_ns"]
 _Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Ages:
-    """Refuses what is too old of a message's rows. Engine starts are kept for longer, and pass.
+class AgeLimit:
+    """Refuses rows that are too old. Engine starts are kept longer and are not checked.
 
     Attributes:
-        keep_ns: how long rows are kept; None is for ever.
-        deletable_unix_ns: up to which present rows are deleted; None is up to their arrival.
+        keep_ns: retention of rows; None for ever.
+        deletable_unix_ns: the time from which retention counts; None for the time of arrival.
     """
 
     keep_ns: int | None
     deletable_unix_ns: Callable[[], int] | None = None
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Take away the rows that are too old, and count their items as refused."""
+        """Remove the rows that are too old, and count their items as refused."""
         if self.keep_ns is None:
             return
         present = arrived_unix_ns if self.deletable_unix_ns is None else self.deletable_unix_ns()
@@ -57,7 +57,7 @@ class Ages:
         batch.in_flight, _ = _young(batch, reports, [1] * len(reports), _seen, horizon)
         batch.why[Refusal.TOO_OLD] = (
             f"up to {_length(arrived_unix_ns - oldest)} old;"
-            f" what is older than {_length(self.keep_ns)} is not kept"
+            f" rows older than {_length(self.keep_ns)} are not kept"
         )
 
 
@@ -68,7 +68,7 @@ def _young(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """The rows after the horizon, each with its number of items; those of the rest are refused."""
+    """Return the rows after the horizon with their numbers of items; count the rest as refused."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

@@ -13,7 +13,7 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""NTP keeps clocks within milliseconds. Leads of less than a second do not matter here."""
+"""NTP keeps clocks within milliseconds. A lead of less than a second is ignored."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
 _TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
@@ -22,13 +22,13 @@ _CLIENT: Final = Basis.CLIENT.value
 
 
 def sender_of(row: Row) -> str | None:
-    """Return the replica that sent a request's row; None for a client, even if it gives a name."""
+    """Return the replica that sent a request's row; None for a client, even with a name."""
     replica: str | None = None if row[_BASIS] == _CLIENT else row[_REPLICA]
     return replica
 
 
 def end_unix_ns(row: Row) -> int:
-    """Return when a request ended, by the uncorrected row."""
+    """Return when a request ended, from the uncorrected row."""
     return int(row[_RECEIVED] + int(row[_E2E] * 1e9))
 
 
@@ -89,8 +89,7 @@ class Correction:
         """How many rows were moved, by sender."""
 
     def apply(self, batch: Batch) -> None:
-        """Correct the rows of the batch in place. Rows that cannot be corrected are refused and
-        counted."""
+        """Correct the rows of a batch in place. Refuse and count rows that cannot be corrected."""
         kept = [self._request(batch, row) for row in batch.requests.rows]
         batch.requests = RequestRows([row for row in kept if row is not None])
         reports = [self._in_flight(batch, report) for report in batch.in_flight]
@@ -114,7 +113,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
-        # Its row is sent under the same key, and so gets the same correction.
+        # The request's later row has the same key, and so gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -129,11 +128,11 @@ class Correction:
     def _request_ahead_ns(
         self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int
     ) -> int | None:
-        """By how much to set a request back; None where it is refused."""
+        """Return by how much to set a request back; None if it is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # Correct the row separately. A client on our machine reads our clock.
+            # Correct this row separately. A client on this machine reads the same clock.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)
@@ -145,7 +144,7 @@ class Correction:
     def _samples(
         self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
-        """The rows as they are kept, and the data points of each where `points` has them."""
+        """Return the rows to keep, and the number of data points of each if `points` has them."""
         kept: list[Any] = []
         kept_points: list[int] = []
         for place, row in enumerate(rows):
@@ -154,7 +153,7 @@ class Correction:
             if ahead_ns is None or ahead_ns > max(MAX_AHEAD_NS, self._own_ns):
                 _refuse(batch, points[place] if points else 1)
                 if ahead_ns is None:
-                    batch.why[Refusal.IN_THE_FUTURE] = "far ahead of what was sent beside it"
+                    batch.why[Refusal.IN_THE_FUTURE] = "far ahead of the rest of the message"
                 continue
             if ahead_ns:
                 earlier = {name: getattr(row, name) - ahead_ns for name in instants}
@@ -164,10 +163,10 @@ class Correction:
         return kept, kept_points
 
     def _ahead_ns(self, sent: Hashable, sender: str | None, lead_ns: int) -> int | None:
-        known = self._set_back.get(sent)
+        earlier_ns = self._set_back.get(sent)
         lead = self._leads.get(sender)
-        if known is not None or lead is None:
-            return known or 0
+        if earlier_ns is not None or lead is None:
+            return earlier_ns or 0
         ahead_ns = lead.ahead_ns(lead_ns)
         if ahead_ns:
             self._remember(sent, sender, ahead_ns)

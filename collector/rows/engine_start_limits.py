@@ -28,7 +28,7 @@ MOST_REPLICAS: Final = 1_000
 MOST_REMEMBERED: Final = 2 * REPLICA_BURST
 """Engines and processes of one replica whose last start is remembered."""
 
-_SAID: Final = tuple(
+_COMPARED: Final = tuple(
     each.name for each in fields(EngineStart) if each.name not in ("at_unix_ns", "clock_ahead_s")
 )
 
@@ -46,7 +46,7 @@ class Allowance:
         self.left = self.burst
 
     def has(self, now_ns: int) -> bool:
-        """Whether there is one left."""
+        """Return whether one is left."""
         if self._refilled_ns is None or now_ns < self._refilled_ns:
             self._refilled_ns = now_ns
         earned = (now_ns - self._refilled_ns) // self.refill_ns
@@ -64,7 +64,7 @@ class _Replica:
     """When each engine's process last started, and a hash of the other values of its start."""
 
 
-class StartLimits:
+class EngineStartLimits:
     """Removes repeats, and starts beyond the limits, from a message."""
 
     def __init__(self) -> None:
@@ -76,12 +76,12 @@ class StartLimits:
         kept = []
         for start in batch.starts:
             replica = self._replica(start.replica)
-            process, said = (start.engine, start.process), _said(start)
-            last_unix_ns, last_said = replica.last.get(process, (0, 0))
-            if said == last_said and start.at_unix_ns == last_unix_ns:
+            process, content = (start.engine, start.process), _content_hash(start)
+            last_unix_ns, last_content = replica.last.get(process, (0, 0))
+            if content == last_content and start.at_unix_ns == last_unix_ns:
                 kept.append(start)  # a retry: the first one may not have been committed
                 continue
-            if said == last_said and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
+            if content == last_content and abs(start.at_unix_ns - last_unix_ns) < REPLICA_REFILL_NS:
                 continue  # a repeat: accepted, not stored; no engine restarts this fast
             if not (self._all.has(arrived_unix_ns) and replica.allowance.has(arrived_unix_ns)):
                 batch.accepted -= 1
@@ -94,7 +94,7 @@ class StartLimits:
                 continue
             self._all.left -= 1
             replica.allowance.left -= 1
-            replica.last[process] = start.at_unix_ns, said
+            replica.last[process] = start.at_unix_ns, content
             replica.last.move_to_end(process)
             if len(replica.last) > MOST_REMEMBERED:
                 replica.last.popitem(last=False)
@@ -109,5 +109,5 @@ class StartLimits:
         return replica
 
 
-def _said(start: EngineStart) -> int:
-    return hash(tuple(getattr(start, name) for name in _SAID))
+def _content_hash(start: EngineStart) -> int:
+    return hash(tuple(getattr(start, name) for name in _COMPARED))

@@ -1,4 +1,4 @@
-"""Requests get their cost on the way in, by the engines that the same messages tell of."""
+"""Computes the cost of requests before they are stored, from what their engines report."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from cost.pricing import Pricing
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """Enriches a message's rows. What was heard first counts for what comes with it."""
+class RequestPricing:
+    """Prices a message's requests. Engine data of the same message is applied first."""
 
     pricing: Pricing
 
     def __call__(self, batch: Batch, _arrived_unix_ns: int) -> None:
-        """Price its requests, which nobody else has seen yet."""
+        """Update the engines' prices, then price the requests."""
         self.pricing.update(batch.starts, batch.samples, batch.gpus)
         self.pricing.price(batch.requests)

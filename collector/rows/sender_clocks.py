@@ -1,31 +1,30 @@
-"""Senders whose clock is ahead: their instants are set back.
+"""Corrects the timestamps of senders whose clock is ahead.
 
-Nothing is sent before it has happened. An instant later than its arrival was read on a clock
-that is ahead of ours by at least as much: the lead. A clock that is behind shows no such
-contradiction, because what it sends may as well have waited on the way. It is reported, not
-corrected.
+A timestamp later than its arrival was read on a clock that is ahead of ours by at least the
+difference: the lead. A clock that is behind shows no such contradiction, because the message may
+have waited on the way. It is reported, not corrected.
 
-A sender is a replica. The lead of its message is that of the newest rows that lie together, so
-that one malformed row does not count; the sender's lead is the middle one of its last messages',
-so that one late message does not count either.
+A sender is a replica. The lead of a message is the lead of its newest rows without outliers, so
+that one malformed row does not count. The sender's lead is the median of its last messages, so
+that one late message does not count either.
 
-- Rows that lie ahead of their arrival are set back by their message's lead.
-- After `FEWEST` messages whose middle is above `TOLERANCE_NS`, all rows of the sender are set back,
-  also those that do not lie ahead by themselves. The amount stays while it is about right, because
-  the instant since when totals count is set back, too, and another amount would be another count.
-- A row further ahead than the rest of its message is corrected separately: a request is set back
-  by its own lead. A sample or start is refused, because several would get the same instant.
+- Rows that are ahead of their arrival are set back by their message's lead.
+- After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back,
+  also those that are not ahead themselves. The amount stays while it is about right, because the
+  start time of totals is set back, too, and another start time would begin another series.
+- A row that is further ahead than the rest of its message is corrected separately: a request is set
+  back by its own lead. A sample or start is refused, because several would get the same timestamp.
 - A row without a name may come from any sender, as all rows of clients do. It is corrected
   separately, and never moves another row.
 
-Each row records the correction: sent = kept + `clock_ahead_s`. A row that is sent again,
-because its answer was lost, gets the same correction as the first time. Its instants are part of
-its key, so another correction would store it twice.
+Each row records the correction: sent = stored + `clock_ahead_s`. A row that is sent again, because
+its answer was lost, gets the same correction as the first time. Its timestamps are part of its
+key, so another correction would store it twice.
 
-Where our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with
-it. Their rows are moved by that jump, forwards or backwards.
+If our own clock jumped (`telemetry.corroborated_time`), senders on the same clock jumped with it.
+Their rows are moved by that jump, forwards or backwards.
 
-Pure but for what it remembers; called on one event loop.
+Pure except for the senders that it remembers; called on one event loop.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -47,7 +46,7 @@ SPREAD_NS: Final = 600 * 10**9
 """Rows later than the median of their message by more than this do not count for its lead. An
 exporter's queue holds minutes of data, not hours."""
 MOST_SOURCES: Final = 1_000
-"""Senders that are tracked, as many as engines on /metrics. Others are judged by each message."""
+"""Senders that are tracked, as many as engines on /metrics. Others are corrected per message."""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this long is not reported, and a new one may replace it."""
 MOST_REPEATS: Final = 100_000
@@ -64,45 +63,45 @@ class Source:
     name: str
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
-    """By how much its instants are set back."""
+    """By how much its timestamps are set back."""
     rows: int = 0
-    """How many were."""
-    heard_unix_ns: int = 0
+    """The number of rows that were set back."""
+    last_seen_unix_ns: int = 0
 
     @property
     def lead_s(self) -> float:
-        """How far ahead of their arrival its newest instants are; negative as a rule."""
+        """How far its newest timestamps are ahead of their arrival; usually negative."""
         return median_high(self.leads_ns) / 1e9 if self.leads_ns else 0.0
 
     @property
     def ahead_s(self) -> float:
-        """The same as `ahead_ns`."""
+        """`ahead_ns` in seconds."""
         return self.ahead_ns / 1e9
 
     @property
     def proven_ns(self) -> int:
-        """By how much rows are set back that are not ahead by themselves."""
+        """By how much to set back rows that are not ahead themselves."""
         return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
-        """Take note of a message's lead."""
-        self.heard_unix_ns = at_unix_ns
+        """Add a message's lead."""
+        self.last_seen_unix_ns = at_unix_ns
         if self.name in (UNNAMED, OTHER):
             self.leads_ns.clear()
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
-        # Half of it to let go: at the very limit it would come and go.
+        # Half the tolerance to stop: at the limit itself the correction would alternate.
         if middle_ns <= (TOLERANCE_NS // 2 if self.ahead_ns else TOLERANCE_NS):
             self.ahead_ns = 0
         elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
             self.ahead_ns = middle_ns
 
 
-class Clocks:
-    """Sets back the instants of senders whose clock is fast, and remembers these senders.
+class SenderClocks:
+    """Corrects the timestamps of senders whose clock is fast, and remembers these senders.
 
     Args:
-        own: our own clock, which hears what named senders say; None for one that never jumps.
+        own: our own clock, which named senders corroborate; None for one that never jumps.
     """
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
@@ -112,10 +111,10 @@ class Clocks:
         self._now_unix_ns = 0
         self._set_back: OrderedDict[Hashable, int] = OrderedDict()
         self.overflows = 0
-        """Messages of senders that there was no room for."""
+        """Messages of senders beyond `MOST_SOURCES`."""
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Look at a message's rows, and set back those that are ahead."""
+        """Set back the rows of a message that are ahead."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:
@@ -143,7 +142,7 @@ class Clocks:
         """Return the senders that sent something lately, by name."""
         since = self._now_unix_ns - SILENT_NS
         all_ = (*list(self._sources.values()), self._unnamed, self._other)
-        found = [each for each in all_ if each.heard_unix_ns and each.heard_unix_ns >= since]
+        found = [each for each in all_ if each.last_seen_unix_ns >= max(since, 1)]
         return sorted(found, key=lambda source: source.name)
 
     def _lead(
@@ -158,10 +157,10 @@ class Clocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.hear(sender, newest_unix_ns)
-            # One that is new since the jump cannot be seen to have jumped.
+            # A sender that is new since the jump cannot be observed to have jumped.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
-                source.heard_unix_ns = arrived_unix_ns
+                source.last_seen_unix_ns = arrived_unix_ns
                 return Lead(lead_ns, shared_ns=own_ns)
         source.learn(lead_ns, arrived_unix_ns)
         return Lead(lead_ns, source.ahead_ns, source.proven_ns)
@@ -173,7 +172,7 @@ class Clocks:
         source = self._sources.pop(name, None)
         if source is None and len(self._sources) >= MOST_SOURCES:
             longest_silent = next(iter(self._sources.values()))
-            if now_unix_ns - longest_silent.heard_unix_ns < SILENT_NS:
+            if now_unix_ns - longest_silent.last_seen_unix_ns < SILENT_NS:
                 self.overflows += 1
                 return self._other
             self._sources.popitem(last=False)

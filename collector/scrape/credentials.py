@@ -1,11 +1,9 @@
-"""How to get in at a target: a bearer token, and whom to trust over TLS.
+"""Credentials for a target: a bearer token, and the certificates for TLS.
 
-A token is read from its file each time it is shown, so that one which is changed there is good
-at once; it goes to loopback or over TLS unless the user says otherwise, and is never shown, logged
-or told of in an error. Certificates are read once. The files that a file of targets names must lie
-in one folder: who may write the targets cannot have another file read and sent to a target.
-
-Sources: RFC 6750 (bearer tokens); Prometheus, "<scrape_config>", whose names the labels follow.
+A token is read from its file for each scrape, so a new one takes effect at once. It is sent to
+loopback or over TLS only, unless the user allows otherwise, and never appears in a log or an error.
+Certificates are read once. The files that a file of targets names must lie in one folder, so that
+someone who may edit the targets cannot have another file read and sent to a target.
 """
 
 import ssl
@@ -27,7 +25,7 @@ _LABELS: Final = {
     "__tls_key_file__": "key_file",
     "__tls_server_name__": "server_name",
 }
-"""The label in a file of targets → the field."""
+"""Label in a file of targets → field."""
 INSECURE_LABEL: Final = f"__{INSECURE_KEY}__"
 LABELS: Final = (*_LABELS, INSECURE_LABEL)
 _LONGEST_TOKEN: Final = 16_384
@@ -35,16 +33,16 @@ _LONGEST_TOKEN: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a target asks for. Without any of it: nothing, and over TLS who is trusted anywhere.
+    """Credentials for a target. By default none, and the system's certificate authorities for TLS.
 
     Attributes:
-        token: as the environment had it.
-        token_file: where it stands, instead.
-        ca_file: who signed the target's certificate, in PEM.
+        token: the token from the environment.
+        token_file: the file with the token, instead.
+        ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: our certificate, for mutual TLS, with `key_file`.
-        server_name: the name in its certificate, where that is another than in the address.
-        within: the folder that the token's file must lie in, links followed; None for any.
-        insecure: whether a token may go where others can read it.
+        server_name: the name in the target's certificate, if it differs from the address.
+        within: the folder in which the token's file must lie, links followed; None for any.
+        insecure: whether the token may be sent over an unencrypted connection.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -60,16 +58,16 @@ class Access:
     def of_labels(
         cls, labels: Mapping[str, Any], folder: Path, within: Path | None = None, *, insecure: bool
     ) -> Self:
-        """What the labels of a file of targets say.
+        """Return the credentials in the labels of a file of targets.
 
         Args:
             labels: of a group of targets.
-            folder: of the file; paths are relative to it.
-            within: the folder that the named files must lie in; None for `folder`.
-            insecure: whether all tokens may go where others can read them.
+            folder: the file's folder; paths are relative to it.
+            within: the folder in which the named files must lie; None for `folder`.
+            insecure: whether all tokens may be sent over unencrypted connections.
 
         Raises:
-            SecurityError: as `check`; or one is no text, or a file lies elsewhere.
+            SecurityError: see `check`; or a label is not a text, or a file is in another folder.
         """
         within = (within or folder).resolve()
         given: dict[str, Any] = {}
@@ -95,39 +93,39 @@ class Access:
 
     @property
     def has_token(self) -> bool:
-        """Whether one is shown."""
+        """Whether a token is sent."""
         return self.token is not None or self.token_file is not None
 
     def check(self) -> None:
-        """See whether all of it can be had.
+        """Check that all files are usable.
 
         Raises:
-            SecurityError: what cannot, with the file.
+            SecurityError: one is not; names the file.
         """
         if (self.cert_file is None) != (self.key_file is None):
-            raise SecurityError("a certificate of ours and its key: give both, or none")
+            raise SecurityError("a client certificate and its key: set both, or neither")
         self.headers()
         self.context()
 
     def headers(self) -> dict[str, str]:
-        """What every question bears; reads the file.
+        """Return the headers of each request; reads the token's file.
 
         Raises:
-            SecurityError: it cannot be read, or holds no token.
+            SecurityError: the file cannot be read, or contains no token.
         """
         if not self.has_token:
             return {}
         token, where = self.token, "the environment"
         if self.token_file is not None:
-            if self.within is not None:  # a link may lead elsewhere by now
+            if self.within is not None:  # a link may have been changed since `check`
                 _check_within(self.token_file, self.within, TOKEN_FILE_LABEL)
             token, where = _read(self.token_file), str(self.token_file)
         if token is None or not TOKEN.fullmatch(token):
-            raise SecurityError(f"{where} holds no token: one line of A-Z a-z 0-9 - . _ ~ + /")
+            raise SecurityError(f"{where} contains no token: one line of A-Z a-z 0-9 - . _ ~ + /")
         return {"Authorization": f"Bearer {token}"}
 
     def context(self) -> ssl.SSLContext | None:
-        """Whom to trust, and who we are; None for the usual.
+        """Return the TLS context; None for the default one.
 
         Raises:
             SecurityError: a file cannot be read, or is not PEM.
@@ -137,10 +135,10 @@ class Access:
         return _context(self.ca_file, self.cert_file, self.key_file)
 
     def may_go(self, scheme: str, host: str) -> None:
-        """Let a token go to loopback or over TLS alone, unless the user says otherwise.
+        """Check that the token is sent to loopback or over TLS only, unless the user allows more.
 
         Raises:
-            ValueError: others could read it on the way.
+            ValueError: the token would be sent unencrypted.
         """
         url = f"{scheme}://[{host}]" if ":" in host else f"{scheme}://{host}"
         if self.has_token and not self.insecure and exposes(url):
@@ -148,7 +146,7 @@ class Access:
 
 
 OPEN: Final = Access()
-"""Where nothing is asked for."""
+"""No credentials."""
 
 
 def _check_within(path: Path, folder: Path, label: str) -> None:
@@ -174,10 +172,10 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLCon
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # ssl.SSLError is one
         why = getattr(error, "reason", None) or error.strerror
-        raise SecurityError(f"{ca} holds no certificate in PEM: {why}") from error
+        raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:
         try:
-            # With a password that is wrong, an encrypted key fails instead of asking a terminal.
+            # With a wrong password, an encrypted key fails instead of asking on the terminal.
             context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)

@@ -1,9 +1,8 @@
-"""What each engine calls its state on /metrics: one table an engine, of every version.
+"""The series of engines on /metrics: one table per kind of engine, for all versions.
 
-A field has alternatives, the best first: names drift, and newer versions tell things apart
-that older ones do not. The first that an answer holds is taken; what has none stays unknown.
-
-Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (held against each by rig/contract), and
+A field has alternatives, the best first, because names change and newer versions separate what
+older ones combine. The first alternative in an answer counts; without any, the field is unknown.
+Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and
 its documentation for names before 0.12; SGLang, "Production metrics" and
 `srt/observability/metrics_collector.py`; Text Generation Inference, "Metrics"; Triton's
 tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
@@ -16,12 +15,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series, or those of a family whose labels are so.
+    """A series, or the series of a family with certain labels.
 
     Attributes:
-        name: as the sample is written, `_total` and all.
-        where: labels it must have; the others it has are summed over.
-        over: what its value is a share of.
+        name: the sample's full name, including `_total`.
+        where: labels that it must have; values are summed over other labels.
+        over: the series of which its value is a share.
     """
 
     name: str
@@ -35,9 +34,9 @@ class EngineTable:
 
     Attributes:
         name: of the software.
-        engine_labels: labels that number the engine; none of them there: engine 0.
-        model_label: label with the model's name; None where there is none.
-        rank_labels: labels of workers that tell the same of one engine: the highest counts.
+        engine_labels: labels with the engine's number; without any of them it is engine 0.
+        model_label: label with the model's name; None if there is none.
+        rank_labels: labels of workers that report the same value; the highest counts.
         fields: field of `EngineSample` → its alternatives.
     """
 
@@ -149,7 +148,7 @@ TRITON: Final = EngineTable(
 ENGINES: Final = (VLLM, SGLANG, TGI, TRITON)
 
 STARTED: Final = "process_start_time_seconds"
-"""When the server's process began, as Prometheus' own clients tell it: unix seconds."""
+"""Start time of the server's process in unix seconds, in Prometheus' own clients."""
 
 
 def _named(series: Series) -> set[str]:
@@ -166,4 +165,4 @@ NAMES: Final = frozenset(
         )
     )
 )
-"""Every series that is read; the rest of an answer is passed by unparsed."""
+"""Every series that is read; other lines of an answer are not parsed."""

@@ -1,43 +1,43 @@
-"""Why a scrape told nothing: each reason spelled once, as counters and people hear it."""
+"""Why a scrape failed: the reasons in counters and messages."""
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """What was amiss with a target."""
+    """The kind of a failure."""
 
     UNREACHABLE = "unreachable"
-    """No such name, or no connection."""
+    """The name does not resolve, or the connection fails."""
     TLS = "tls"
-    """No TLS with it: its certificate is not trusted, is another's, or it speaks none."""
+    """TLS fails: the certificate is not trusted or has another name, or the target has no TLS."""
     NO_TOKEN = "no_token"
-    """The token to show cannot be had here."""
+    """The token for this target is not available here."""
     UNAUTHORISED = "unauthorised"
-    """It wants a token, or another one: 401 or 403."""
+    """The target requires a token, or another one: 401 or 403."""
     TIMEOUT = "timeout"
-    """It did not answer whole within the time."""
+    """The answer was not complete in time."""
     REDIRECT = "redirect"
-    """It sent us elsewhere; nobody said to go there."""
+    """The target redirects, which is not followed."""
     HTTP_STATUS = "http_status"
-    """A status that is none of these and not 200."""
+    """Any other status than 200."""
     TOO_LARGE = "too_large"
-    """More than the limit, of bytes or of series."""
+    """More bytes or series than the limit."""
     MALFORMED = "malformed"
-    """No HTTP, no text, or no exposition format."""
+    """Not HTTP, not text, or not in the exposition format."""
     UNKNOWN_ENGINE = "unknown_engine"
-    """It holds no series of an engine that is known."""
+    """No series of a known engine."""
     NOT_STORED = "not_stored"
-    """It told, and the store did not take it."""
+    """The store did not accept the samples."""
     FAILED = "failed"
-    """A defect here; the log says more."""
+    """A defect of Tailspan; the log has details."""
 
 
 class ScrapeError(Exception):
-    """A scrape told nothing.
+    """A scrape failed.
 
     Args:
-        reason: why.
-        detail: more about it, for the log.
+        reason: the kind of failure.
+        detail: details for the log.
     """
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
@@ -46,4 +46,4 @@ class ScrapeError(Exception):
 
 
 class DiscoveryError(Exception):
-    """Targets cannot be found just now; the message says why."""
+    """Targets cannot be discovered at the moment; the message has the reason."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from diagnosis.inputs.requests import LABELS, NUMBERS, FloatArray, Labels, LazyColumns, Requests
 from diagnosis.inputs.servers import Samples, Servers, no_samples
+from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
@@ -81,12 +82,11 @@ def _labels(column: pa.ChunkedArray) -> Labels:
     return Labels(codes, tuple(str(value) for value in column.dictionary.to_pylist()))
 
 
-def _series(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    numbers = np.zeros(table.num_rows, dtype=np.int64)
-    for name in _SERIES:
-        if name in table.column_names:
-            codes = _labels(table[name].cast(pa.string())).codes.astype(np.int64) + 1
-            numbers = np.unique(
-                numbers * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True
-            )[1]
-    return numbers.astype(np.int64)
+def _series(table: pa.Table) -> IntArray:
+    return series_numbers(
+        *(
+            _labels(table[name].cast(pa.string())).codes.astype(np.int64)
+            for name in _SERIES
+            if name in table.column_names
+        )
+    )

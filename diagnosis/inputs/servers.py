@@ -1,7 +1,6 @@
 """Engine samples, GPU samples and engine starts, as columns.
 
-Pure. Counters are totals since a start. The increase over a time range is the sum of the rises
-between neighbouring samples of the same process and start.
+Pure. The increase of a counter over a time range is the sum of its rises between samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Labels
+from telemetry.counter_series import CounterSeries
 from telemetry.starts import EngineStart
 
 
@@ -46,30 +46,17 @@ class Samples:
         known = self._rises.get(name)
         if known is not None:
             return known
-        values, order = self.number(name), self._order
-        ordered, series = values[order], self.series[order]
-        rise = np.full(values.size, np.nan)
-        if values.size > 1:
-            step = np.diff(ordered)
-            same = (series[1:] == series[:-1]) & (step >= 0)
-            rise[order[1:]] = np.where(same, step, np.nan)
-        self._rises[name] = rise
+        rise = self._rises[name] = self._counters.rises(self.number(name))
         return rise
 
-    @cached_property
-    def _order(self) -> IntArray:
-        """Row numbers by series, then time."""
-        return np.lexsort((self.at_unix_ns, self.series))
-
-    @cached_property
+    @property
     def spans_s(self) -> FloatArray:
         """(n,) seconds since the previous sample of the same series; NaN for the first."""
-        order = self._order
-        at, series = self.at_unix_ns[order], self.series[order]
-        spans = np.full(at.size, np.nan)
-        if at.size > 1:
-            spans[order[1:]] = np.where(series[1:] == series[:-1], np.diff(at) / 1e9, np.nan)
-        return spans
+        return self._counters.apart_s
+
+    @cached_property
+    def _counters(self) -> CounterSeries:
+        return CounterSeries.of(self.series, self.at_unix_ns)
 
     def rate(self, name: str, rows: BoolArray) -> float | None:
         """Return a counter's increase per second over the selected samples; None if not

@@ -1,10 +1,9 @@
-"""The series of what engines cost, and of what part of it went for nothing.
+"""The series of what engines cost, and of the part that was wasted.
 
-    engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + what is unbilled
+    engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-Engines send no samples while they load: that time is in the bill of `tailspan cost` alone.
-
-over replicas that have a price. One without has none of them: nobody knows is not $0.
+for replicas with a price. A replica without a price has none of these series: unknown is not $0.
+Engines send no samples while they load; only the bill of `tailspan cost` includes that time.
 """
 
 from typing import Final
@@ -13,14 +12,14 @@ from exporters.definitions.series_types import ENGINE_LABELS, REQUEST_LABELS, TE
 
 PRICED_REQUESTS: Final = Series(
     "tailspan_priced_requests_total",
-    "Ended requests that have a cost, those of tailspan_cost_usd_total, by how it was found: the"
-    " engine's ledger, or weighted tokens where that told nothing.",
+    "Ended requests that have a cost, those of tailspan_cost_usd_total, by how it was computed:"
+    " from the engine's ledger, or from weighted tokens if the ledger has no data.",
     (*REQUEST_LABELS, "priced_by"),
 )
 WASTED: Final = Series(
     "tailspan_wasted_cost_usd_total",
-    "What evictions made engines compute again for ended requests, in US dollars; not in"
-    " tailspan_cost_usd_total.",
+    "Cost of what engines computed again for ended requests after preemptions, in US dollars; not"
+    " part of tailspan_cost_usd_total.",
     REQUEST_LABELS,
 )
 TENANT_PRICED_REQUESTS: Final = Series(
@@ -30,28 +29,28 @@ TENANT_PRICED_REQUESTS: Final = Series(
 )
 ENGINE_PRICE: Final = Series(
     "tailspan_engine_price_usd_per_second",
-    "What a second of the engine costs, all its GPUs together, in US dollars. Times 3,600: an"
-    " hour. Absent where no price list has its device.",
+    "Price of a second of the engine with all its GPUs, in US dollars. Times 3,600: per hour."
+    " Absent if no price list has its device.",
     ENGINE_LABELS,
 )
 ENGINE_UP: Final = Series(
     "tailspan_engine_up_seconds_total",
-    "Time in which the engine was heard of, in seconds. A silence of over a minute is not in it.",
+    "Time in which the engine sent samples, in seconds, without gaps of more than a minute.",
     ENGINE_LABELS,
 )
 ENGINE_IDLE: Final = Series(
     "tailspan_engine_idle_seconds_total",
-    "Of that time, what lay between steps, in seconds. Absent where nobody tells busy from idle.",
+    "Part of that time between steps, in seconds. Absent if the engine does not report busy time.",
     ENGINE_LABELS,
 )
 ENGINE_COST: Final = Series(
     "tailspan_engine_cost_usd_total",
-    "The bill: what the engine cost while it was heard of, busy or not, in US dollars.",
+    "The bill: cost of the engine while it sent samples, busy or idle, in US dollars.",
     ENGINE_LABELS,
 )
 ENGINE_IDLE_COST: Final = Series(
     "tailspan_engine_idle_cost_usd_total",
-    "Of the bill, what was paid for time between steps, in US dollars.",
+    "Part of the bill for time between steps, in US dollars.",
     ENGINE_LABELS,
 )
 

@@ -1,4 +1,4 @@
-"""The series of engines: each is a field of `EngineSample`, under another name."""
+"""The series of engines; each corresponds to a field of `EngineSample`."""
 
 from typing import Final
 
@@ -25,8 +25,8 @@ ENGINE_GAUGES: Final = {
     ),
     "last_step_age_s": Series(
         "tailspan_engine_last_step_age_seconds",
-        "How long a front end with requests in flight has heard of no engine step. Absent if no"
-        " request is in flight.",
+        "Time for which a front end with requests in flight has received no engine step. Absent if"
+        " no request is in flight.",
         ENGINE_LABELS,
     ),
     "kv_usage_ratio": Series(
@@ -36,37 +36,37 @@ ENGINE_GAUGES: Final = {
     ),
     "longest_step_s": Series(
         "tailspan_engine_longest_step_seconds",
-        "Longest engine step since the sample before, in seconds.",
+        "Longest engine step since the previous sample, in seconds.",
         ENGINE_LABELS,
     ),
     "deferred": Series(
         "tailspan_engine_deferred_requests",
-        "Of those waiting, the ones that a passing constraint holds back.",
+        "Waiting requests that a temporary constraint holds back.",
         ENGINE_LABELS,
     ),
     "fetching_kv": Series(
         "tailspan_engine_fetching_kv_requests",
-        "Of those waiting, the ones whose cache is on its way from outside.",
+        "Waiting requests whose KV cache is being fetched from outside the engine.",
         ENGINE_LABELS,
     ),
     "waiting_loras": Series(
         "tailspan_engine_waiting_loras",
-        "Adapters that requests wait for.",
+        "Waiting requests for an adapter.",
         ENGINE_LABELS,
     ),
     "running_loras": Series(
         "tailspan_engine_running_loras",
-        "Adapters in the batch.",
+        "Requests in the batch that use an adapter.",
         ENGINE_LABELS,
     ),
     "step_model_error_ratio": Series(
         "tailspan_engine_step_model_error_ratio",
-        "Typical error of the step model on steps not yet learnt from, relative to its prediction.",
+        "Typical error of the step model on held-out steps, relative to its prediction.",
         ENGINE_LABELS,
     ),
     "step_model_r_squared": Series(
         "tailspan_engine_step_model_r_squared",
-        "Share of the variance of such steps that the step model predicted.",
+        "Share of the variance of held-out steps that the step model predicted.",
         ENGINE_LABELS,
     ),
     "host_cpus": Series(
@@ -75,28 +75,28 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By field of `EngineSample`; absent once the engine has been silent for a while."""
+"""By field of `EngineSample`; absent once the engine has stopped sending samples."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
         "tailspan_engine_modelled_bytes_per_second",
-        "Bytes a second that the memory of each of its GPUs should be seen to move at most, over"
-        " the last minute, by the model's shape: weights, KV cache, activations.",
+        "Upper bound of the bytes per second that each of its GPUs moves, over the last minute, by"
+        " the model's shape: weights, KV cache, activations.",
         ENGINE_LABELS,
     ),
     "mbu": Series(
         "tailspan_engine_mbu_ratio",
-        "Share of the peak memory bandwidth that its steps needed while they ran, over the last"
+        "Share of the peak memory bandwidth that its steps needed while running, over the last"
         " minute: active weights and KV cache.",
         ENGINE_LABELS,
     ),
     "mfu": Series(
         "tailspan_engine_mfu_ratio",
-        "Share of the peak arithmetic that its steps needed while they ran, over the last minute.",
+        "Share of the peak FLOP/s that its steps needed while running, over the last minute.",
         ENGINE_LABELS,
     ),
 }
-"""By field of `roofline.windows.Window`; absent where shape, device or steps are not known."""
+"""By field of `roofline.windows.Window`; absent if shape, device or steps are unknown."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
@@ -136,27 +136,27 @@ ENGINE_TOTALS: Final = {
     ),
     "scheduled_prefill_tokens_total": Series(
         "tailspan_engine_scheduled_prefill_tokens_total",
-        "Prompt tokens scheduled, those computed again after a preemption included.",
+        "Prompt tokens scheduled, including those computed again after a preemption.",
         ENGINE_LABELS,
     ),
     "local_cached_prompt_tokens_total": Series(
         "tailspan_engine_local_cached_prompt_tokens_total",
-        "Prompt tokens that came from the engine's own cache.",
+        "Prompt tokens from the engine's own cache.",
         ENGINE_LABELS,
     ),
     "external_cached_prompt_tokens_total": Series(
         "tailspan_engine_external_cached_prompt_tokens_total",
-        "Prompt tokens that a KV connector brought from outside.",
+        "Prompt tokens that a KV connector loaded from outside the engine.",
         ENGINE_LABELS,
     ),
     "kv_transfer_bytes_total": Series(
         "tailspan_engine_kv_transfer_bytes_total",
-        "Bytes of KV cache that a connector moved, to and fro.",
+        "Bytes of KV cache that a connector transferred, in both directions.",
         ENGINE_LABELS,
     ),
     "kv_transfer_s_total": Series(
         "tailspan_engine_kv_transfer_seconds_total",
-        "Time of those transfers, overlapping ones added, in seconds.",
+        "Time of those transfers in seconds; overlapping ones are added.",
         ENGINE_LABELS,
     ),
     "kv_transfer_failures_total": Series(
@@ -166,7 +166,7 @@ ENGINE_TOTALS: Final = {
     ),
     "drafts_total": Series(
         "tailspan_engine_drafts_total",
-        "Speculative drafts made.",
+        "Speculative drafts.",
         ENGINE_LABELS,
     ),
     "draft_tokens_total": Series(
@@ -196,7 +196,7 @@ ENGINE_TOTALS: Final = {
     ),
     "process_cpu_s_total": Series(
         "tailspan_engine_server_cpu_seconds_total",
-        "CPU time of the API servers' processes, in seconds. Told with every engine of a process.",
+        "CPU time of the API servers, in seconds. The same for each engine of a process.",
         ENGINE_LABELS,
     ),
     "core_cpu_s_total": Series(
@@ -211,29 +211,30 @@ ENGINE_TOTALS: Final = {
     ),
     "host_cpu_steal_s_total": Series(
         "tailspan_engine_host_cpu_steal_seconds_total",
-        "Time that the machine's CPUs were taken away by its host, in seconds. Likewise.",
+        "Time for which a hypervisor withheld CPUs from the machine, in seconds. The same for all"
+        " engines of a machine.",
         ENGINE_LABELS,
     ),
     "preemptions_total": Series(
         "tailspan_engine_preemptions_total",
-        "Requests evicted from the batch to be computed again.",
+        "Preemptions.",
         ENGINE_LABELS,
     ),
     "spans_dropped_total": Series(
         "tailspan_instrumentation_spans_dropped_total",
-        "Requests that the instrumentation could not tell of. Told with every engine of a"
-        " process: take the maximum over engines, not the sum.",
+        "Requests that the instrumentation did not report. The same for each engine of a process:"
+        " take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
     "hook_failures_total": Series(
         "tailspan_instrumentation_hook_failures_total",
-        "Failures inside the instrumentation's hooks, all contained. Told with every engine of a"
+        "Failures inside the instrumentation's hooks, all contained. The same for each engine of a"
         " process: take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
     "accounts_dropped_total": Series(
         "tailspan_instrumentation_accounts_dropped_total",
-        "Messages of the engine core that no front end took in time. Told with every engine of a"
+        "Messages of the engine core that no front end read in time. The same for each engine of a"
         " process: take the maximum over engines, not the sum.",
         ENGINE_LABELS,
     ),
@@ -242,18 +243,18 @@ ENGINE_TOTALS: Final = {
 
 LAST_SAMPLE: Final = Series(
     "tailspan_engine_last_sample_timestamp_seconds",
-    "When the engine's newest sample was taken by its own clock, in unix seconds.",
+    "Time of the engine's latest sample by its own clock, in unix seconds.",
     ENGINE_LABELS,
 )
 
-TOLD_BY_ALL: Final = frozenset(
+COMMON_TOTALS: Final = frozenset(
     {"core_cpu_s_total", "host_cpu_busy_s_total", "host_cpu_steal_s_total"}
 )
-"""Totals of something that all reporting processes see whole: not to be added over them."""
+"""Totals that all reporting processes of an engine measure completely, so they are not added."""
 
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",
-    "Always 1; what the engine is: region, and config, the fingerprint of its arguments"
-    " (`tailspan config` tells them). To be joined on model, replica and engine.",
+    "Always 1; the engine's region, and config, the fingerprint of its arguments, which"
+    " `tailspan config` prints. Join it on model, replica and engine.",
     (*ENGINE_LABELS, "region", "config", "source"),
 )

@@ -1,15 +1,15 @@
 """Every series of `/metrics`: name, meaning, unit and labels, as data.
 
-Bounds of the histograms: six a decade (1, 1.5, 2, 3, 5, 7.5), so that two neighbours are
-never more than a factor 1.67 apart, and 100, 200, 300 and 500 ms, 1, 2 and 5 s, which
-objectives are written in, are bounds and not between two. Each begins where its quantity
-does: a queue at 0.1 ms (an idle server's, where vLLM's own first bound is 300 ms), what
-takes at least a step at 1 ms. Quantiles and objectives do not come from these buckets;
-heatmaps and a first look do. Quantiles of the last minutes are series of their own: summaries,
-with another name, for a name has one type. Nothing can be averaged or summed over them.
+Bounds of histograms: six per decade (1, 1.5, 2, 3, 5, 7.5), so that neighbours differ by at most a
+factor of 1.67, and usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+bounds. Each histogram begins near its quantity's minimum: a queue at 0.1 ms (an idle server's;
+vLLM's own first bound is 300 ms), and a duration of at least one step at 1 ms. Quantiles and
+objectives are not computed from these buckets; they are for heatmaps. Quantiles of the last minutes
+are separate summaries. They have other names, because a name has one type. Do not average or sum
+them.
 
-A value that is unknown makes no observation and an unknown label is empty, which to
-Prometheus is the same as no label.
+An unknown value makes no observation. An unknown label is empty, which Prometheus treats as no
+label.
 """
 
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ HISTOGRAMS: Final = (
 
 
 def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
-    """The histograms, with the thresholds of these objectives among their bounds."""
+    """Return the histograms, with the thresholds of these objectives among their bounds."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
         for field, threshold in objective.thresholds():
@@ -107,11 +107,11 @@ def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
 
 RECENT_S: Final = 300
 QUANTILES: Final = {"0.5": 0.5, "0.95": 0.95, "0.99": 0.99}
-"""By label."""
+"""Quantiles by their label."""
 
 _RECENTLY: Final = (
     f"of requests that ended in the last {RECENT_S // 60} min, to within 1 %, in seconds."
-    " A quantile is absent where too few of them tell."
+    " A quantile is absent below its minimum sample size."
 )
 RECENT: Final = (
     Recent(
@@ -159,7 +159,7 @@ RECENT_BY_MODEL: Final = {
     each.field: Series(each.by_model, f"{each.help} Over all replicas.", ("model", "quantile"))
     for each in RECENT
 }
-"""Made of the same requests: no quantile of a model can be had from those of its replicas."""
+"""From the same requests, because a model's quantiles cannot be computed from its replicas'."""
 RECENT_BY_TENANT: Final = {
     each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
     for each in RECENT
@@ -177,7 +177,7 @@ TOKENS: Final = {
     ),
     "cached_tokens": Series(
         "tailspan_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests that a prefix cache spared.",
+        "Prompt tokens of ended requests found in a prefix cache.",
         REQUEST_LABELS,
     ),
     "output_tokens": Series(
@@ -190,8 +190,7 @@ COSTS: Final = {
     "cost_usd": Series(
         "tailspan_cost_usd_total",
         "Cost of ended requests in USD, as far as a price is known: their share of their engine's"
-        " steps at its price when they came in. Idle time and what was computed again are not in"
-        " it.",
+        " steps at its price when they arrived. Excludes idle time and repeated computation.",
         REQUEST_LABELS,
     ),
     "billed_s": Series(
@@ -201,7 +200,7 @@ COSTS: Final = {
     ),
     "wasted_s": Series(
         "tailspan_wasted_engine_seconds_total",
-        "Time in engine steps spent on computing again what a preemption threw away, in seconds.",
+        "Time in engine steps for work that a preemption discarded, in seconds.",
         REQUEST_LABELS,
     ),
 }
@@ -218,15 +217,15 @@ TENANT_TOKENS: Final = {
     ),
     "cached_tokens": Series(
         "tailspan_tenant_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests that a prefix cache spared.",
+        "Prompt tokens of ended requests found in a prefix cache.",
         TENANT_LABELS,
     ),
     "output_tokens": Series(
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""By field of `RequestTimeline`. Tenants by model, not by replica: hundreds of each would be
-tens of thousands of series, of which nobody looks at one."""
+"""By field of `RequestTimeline`. Tenants are combined with models, not with replicas: hundreds of
+both would make tens of thousands of series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": Series(
@@ -240,7 +239,7 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""Likewise."""
+"""By field of `RequestTimeline`."""
 
 PHASE_SECONDS: Final = Series(
     "tailspan_phase_seconds_total",
@@ -250,68 +249,68 @@ PHASE_SECONDS: Final = Series(
 )
 PHASED_REQUESTS: Final = Series(
     "tailspan_phased_requests_total",
-    "Ended requests whose phases are all known: those of tailspan_phase_seconds_total.",
+    "Ended requests with all phases known: those of tailspan_phase_seconds_total.",
     REQUEST_LABELS,
 )
 PART_SECONDS: Final = Series(
     "tailspan_phase_part_seconds_total",
-    "Time of queue, prefill and decode by what it was spent on, in seconds; the parts of a phase"
-    " sum to it. Of requests whose parts are known.",
+    "Time of queue, prefill and decode by part, in seconds; the parts of a phase sum to it. Only"
+    " requests with known parts.",
     (*REQUEST_LABELS, "phase", "part"),
 )
 
 SLO_EVENTS: Final = Series(
     vocabulary.EVENTS,
-    "Requests that the objective is about, good and bad.",
+    "Requests that the objective applies to, good and bad.",
     (vocabulary.SLO,),
 )
 SLO_TARGET: Final = Series(
     "tailspan_slo_target_ratio",
-    "The share of requests that is to keep the objective's promise, 0 to 1.",
+    "The objective's target: the share of requests that must be good, 0 to 1.",
     (vocabulary.SLO,),
 )
 SLO_GROUPS: Final = Series(
     "tailspan_slo_groups",
-    f"Groups that have a budget of their own, of an objective with `by`; at most {PLACES}. The"
-    " requests of all others count in the group `other`.",
+    f"Groups with a budget of their own, of an objective with `by`; at most {PLACES}. Requests of"
+    " all others count in the group `other`.",
     (vocabulary.SLO,),
 )
 SLO_GOOD_EVENTS: Final = Series(
     vocabulary.GOOD_EVENTS,
-    "Requests that kept the objective's promise, by its exact threshold.",
+    "Requests that met the objective, by its exact threshold.",
     (vocabulary.SLO,),
 )
 SLO_EXCLUDED_EVENTS: Final = Series(
     vocabulary.EXCLUDED_EVENTS,
-    "Requests that the objective is about and cannot count, by why: aborted before the promise"
-    " was decided, client_error, unknown, or late (told of long after).",
+    "Requests that the objective applies to and that cannot be counted, by reason: aborted before"
+    " the outcome was certain, client_error, unknown, or late (reported too late).",
     (vocabulary.SLO, vocabulary.REASON),
 )
 
 NOTIFICATIONS: Final = Series(
     "tailspan_notification_attempts_total",
-    "Attempts to tell a channel of an incident, by how they ended: delivered (repeats included),"
-    " failed (to be tried again) or dead (given up).",
+    "Attempts to notify a channel of an incident, by result: delivered (repeats included), failed"
+    " (will be retried) or dead (given up).",
     ("channel", "result"),
 )
 
 ITEMS: Final = Series(
     "tailspan_collector_items_total",
-    "Spans and data points received, by what became of them: stored (repeats included),"
-    " skipped (not for us), refused (wrong) or unstored (to be sent again).",
+    "Spans and data points received, by result: stored (repeats included), skipped (not for"
+    " Tailspan), refused (invalid) or unstored (to be sent again).",
     ("signal", "result", "reason"),
 )
 MESSAGES: Final = Series(
     "tailspan_collector_messages_total",
-    "Export messages answered, by how.",
+    "Export messages answered, by result.",
     ("transport", "signal", "result"),
 )
 TRUNCATED_TEXTS: Final = Series(
-    "tailspan_collector_truncated_texts_total", "Label values cut because they were too long."
+    "tailspan_collector_truncated_texts_total", "Label values truncated because of their length."
 )
 LISTENER_FAILURES: Final = Series(
     "tailspan_collector_listener_failures_total",
-    "Batches that were stored but missed by a listener, so that series here may lack them.",
+    "Batches that were stored but that a listener failed on, so that series here may lack them.",
 )
 WAITING_MESSAGES: Final = Series(
     "tailspan_collector_waiting_messages", "Messages received and not yet answered."
@@ -321,46 +320,46 @@ WAITING_BYTES: Final = Series(
 )
 LAST_COMMIT: Final = Series(
     "tailspan_collector_last_commit_timestamp_seconds",
-    "When the store last committed rows, in unix seconds; absent before the first time.",
+    "Time of the store's last commit, in unix seconds; absent before the first.",
 )
 LABEL_OVERFLOWS: Final = Series(
     "tailspan_exporter_label_overflows_total",
-    "Rows whose label value was beyond the cap: counted as 'other', or for engines left out.",
+    "Rows with a label value beyond the limit: counted as 'other', or left out for engines.",
     ("label",),
 )
 LABEL_VALUES: Final = Series(
     "tailspan_exporter_label_values",
-    "Values that a label, or labels together, have here now.",
+    "Number of values that a label, or a combination of labels, currently has.",
     ("label",),
 )
 LABEL_VALUES_LIMIT: Final = Series(
     "tailspan_exporter_label_values_limit",
-    "How many there is room for; what is beyond becomes 'other'.",
+    "Maximum number of values; further ones become 'other'.",
     ("label",),
 )
 METRIC_SERIES: Final = Series(
     "tailspan_exporter_series",
-    "Series that the last scrape told of, by metric (a histogram's buckets are one each).",
+    "Series in the last scrape, by metric (each bucket of a histogram is one).",
     ("metric",),
 )
 SCRAPE_SECONDS: Final = Series(
     "tailspan_exporter_last_scrape_seconds",
-    "How long the scrape before this one took to write, in seconds.",
+    "Duration of writing the previous scrape, in seconds.",
 )
 SCRAPE_BYTES: Final = Series(
     "tailspan_exporter_last_scrape_bytes",
-    "Size of the scrape before this one before compression, in bytes.",
+    "Size of the previous scrape before compression, in bytes.",
 )
 REPEATED_REQUESTS: Final = Series(
     "tailspan_exporter_repeated_requests_total",
-    "Requests received again, as after a retry, and not counted again.",
+    "Requests received again, such as after a retry, and not counted again.",
 )
 SIMULATED: Final = Series(
     "tailspan_simulated_data",
     "1 once any simulated request, engine or GPU has been received since start, otherwise 0.",
 )
 BUILD: Final = Series(
-    "tailspan_build_info", "Always 1; the version that is running.", ("version", "python")
+    "tailspan_build_info", "Always 1; the running version.", ("version", "python")
 )
 
 ALL: Final[tuple[Series | Histogram, ...]] = (
@@ -406,4 +405,4 @@ ALL: Final[tuple[Series | Histogram, ...]] = (
     SIMULATED,
     BUILD,
 )
-"""The whole vocabulary of `/metrics`."""
+"""All series of `/metrics`."""

@@ -1,9 +1,9 @@
-"""What a series of `/metrics` is: its name, meaning, unit and labels, as data."""
+"""The types of series of `/metrics`: name, help, unit and labels, as data."""
 
 from typing import Final, NamedTuple
 
 OTHER: Final = "other"
-"""The label value that takes in what is beyond the cap."""
+"""The label value of everything beyond the limit."""
 
 
 class Series(NamedTuple):
@@ -21,10 +21,10 @@ class Histogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """For durations that an abort or error cuts short: there, short is not fast."""
+    """For durations that an abort or error shortens: such a short duration is not fast."""
     bounds_s: tuple[float, ...]
     exemplars: bool = False
-    """Whether its buckets name a request each: those of what clients feel."""
+    """Whether each bucket has an exemplar; only for latencies that clients experience."""
 
 
 class Recent(NamedTuple):
@@ -32,24 +32,24 @@ class Recent(NamedTuple):
 
     name: str
     by_model: str
-    """The same over all replicas of a model."""
+    """Name of the same quantiles over all replicas of a model."""
     by_tenant: str
-    """The same by model and tenant."""
+    """Name of the same quantiles by model and tenant."""
     help: str
     field: str
     answered_only: bool = False
     streamed_only: bool = False
-    """The first byte of an answer that is not streamed is its last (docs/decisions/001)."""
+    """Without streaming the first byte is also the last (docs/decisions/001)."""
 
 
 def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
-    """Six bounds a decade from `lowest` to `highest`.
+    """Return six bounds per decade from `lowest` to `highest`.
 
     Args:
         lowest: exponent of ten of the first decade, as text.
         highest: the last bound, as text.
     """
-    # Parsed from text, each bound is the double nearest to what is written: 0.3 is 0.3.
+    # Parsed from text, each bound is the double nearest to the decimal number.
     steps = (
         float(f"{mantissa}e{exponent}")
         for exponent in range(int(lowest), 5)

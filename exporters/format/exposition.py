@@ -1,4 +1,4 @@
-"""A whole scrape: all families as text, and what it costs."""
+"""A whole scrape: all families in one format, and the cost of writing it."""
 
 import resource
 import sys
@@ -15,16 +15,16 @@ from exporters.format.text import Families, Family, write
 CPU: Final = Series("process_cpu_seconds_total", "CPU time of this process, in seconds.")
 MEMORY: Final = Series("process_resident_memory_bytes", "Memory of this process, in bytes.")
 START: Final = Series(
-    "process_start_time_seconds", "When this process began to tell of itself, in unix seconds."
+    "process_start_time_seconds", "When this process began to export metrics, in unix seconds."
 )
-"""Under the names that every Prometheus client has for them."""
+"""Under the names that every Prometheus client library uses."""
 
 
 class Exposition:
-    """Tells what its sources tell, and of itself.
+    """Writes the families of its sources, and metrics of this process and of the scrape.
 
     Args:
-        sources: in the order to be told in; no two tell of one name.
+        sources: in output order; no two have a family of the same name.
     """
 
     def __init__(self, sources: Iterable[Families]) -> None:
@@ -33,7 +33,7 @@ class Exposition:
         self._last: tuple[float, int] | None = None
 
     def write(self, format_: Format) -> bytes:
-        """All of it, as was asked for."""
+        """Return a scrape in this format."""
         begun = time.perf_counter()
         families = [family for source in self._sources for family in source.families()]
         families += self._own()
@@ -45,21 +45,21 @@ class Exposition:
         return text
 
     def _own(self) -> list[Family]:
-        told = [
+        families = [
             counter(CPU, {(): time.process_time()}),
             gauge(START, {(): self._started_unix_s}),
         ]
         if (memory_bytes := _memory_bytes()) is not None:
-            told.append(gauge(MEMORY, {(): memory_bytes}))
+            families.append(gauge(MEMORY, {(): memory_bytes}))
         if self._last is not None:
             seconds, size = self._last
-            told.append(gauge(series.SCRAPE_SECONDS, {(): seconds}))
-            told.append(gauge(series.SCRAPE_BYTES, {(): size}))
-        return told
+            families.append(gauge(series.SCRAPE_SECONDS, {(): seconds}))
+            families.append(gauge(series.SCRAPE_BYTES, {(): size}))
+        return families
 
 
 def _memory_bytes() -> int | None:
-    """What is resident now; None where the system does not say."""
+    """Return the resident memory; None if the system does not report it."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 -- no file to keep

@@ -1,13 +1,13 @@
-"""The cells that latencies are counted in, of which buckets of both kinds are made.
+"""The cells in which latencies are counted, from which both kinds of buckets are computed.
 
-A classic histogram has bounds of its own; a native one has eight buckets to each doubling,
-wherever its values are. A latency is counted once, in the finest division that both are unions
-of, so that two kinds of buckets cost what one does. Some 200 cells a histogram, whatever comes:
+A classic histogram has bounds of its own; a native one has eight buckets per doubling. A latency is
+counted once, in the finest partition that both are unions of, so two kinds of buckets cost as much
+as one. A histogram has about 200 cells, independent of the data:
 
-    at most the zero threshold | 8 to each doubling, cut at the classic bounds | what is beyond
+    up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 
-The zero threshold is the power of two under the first classic bound, and the native buckets end
-at the one over the last: there, as in a classic histogram, nothing is told apart any more.
+The zero threshold is the power of two below the first classic bound; the native buckets end at the
+power of two above the last. Beyond it values are in one cell, as in a classic histogram.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """
@@ -28,49 +28,49 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Of one native bucket's bound to the next: 1.09, so that a value is known within 9 %."""
+"""Ratio of neighbouring native bounds: 1.09, so a value is known to within 9 %."""
 
 
 class Cells(NamedTuple):
-    """The cells of one histogram. A value on a bound belongs below it."""
+    """The cells of one histogram. A value on a bound belongs to the cell below it."""
 
     bounds_s: tuple[float, ...]
-    """Ascending; there is one more cell, of what is beyond the last."""
+    """Ascending; one more cell has the values above the last bound."""
     buckets: tuple[int, ...]
-    """Of each cell, its classic bucket."""
+    """For each cell, its classic bucket."""
     ends: IntArray
     """(classic buckets,) the last cell of each."""
     begins: IntArray
-    """(1 + native buckets,) the first cell of the zero bucket, and of each native one."""
+    """(1 + native buckets,) the first cell of the zero bucket, and of each native bucket."""
     zero_threshold_s: float
     first: int
     """The index of the first native bucket: bucket i ends at 2^(i/8) s."""
 
     def of_column(self, values_s: FloatArray) -> IntArray:
-        """The cells of many: (n,)."""
+        """Return the cell of each value: (n,)."""
         return np.searchsorted(self.bounds_s, values_s)
 
     def none(self) -> "array[int]":
-        """Counts of which none has come yet."""
+        """Return counts of zero."""
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Classic buckets: (n, cells) → (n, buckets), each with all below it; the last is all."""
+        """Return cumulative classic buckets: (n, cells) → (n, buckets); the last is the total."""
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """The zero bucket, and the native ones: (n, cells) → (n, 1 + buckets)."""
+        """Return the zero bucket and the native ones: (n, cells) → (n, 1 + buckets)."""
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed
 
 
 @lru_cache(maxsize=64)
 def cells(bounds_s: tuple[float, ...]) -> Cells:
-    """The cells of a histogram.
+    """Return the cells of a histogram.
 
     Args:
-        bounds_s: the classic ones, ascending, all above 0.
+        bounds_s: the classic bounds, ascending, all above 0.
     """
     lowest, highest = floor(log2(bounds_s[0])), ceil(log2(bounds_s[-1]))
     first = lowest * _A_DOUBLING
@@ -88,6 +88,6 @@ def cells(bounds_s: tuple[float, ...]) -> Cells:
 
 
 def matrix(counts: Iterable["array[int]"]) -> IntArray:
-    """The counts of several histograms with the same cells: (n, cells)."""
+    """Return the counts of several histograms with the same cells: (n, cells)."""
     rows = list(counts)
     return np.frombuffer(b"".join(rows), dtype=np.int64).reshape(len(rows), -1)

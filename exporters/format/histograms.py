@@ -1,4 +1,4 @@
-"""Histograms: counts by cell, and what is told of them as text and as protobuf."""
+"""Histograms: counts by cell, written as text and as protobuf."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -14,71 +14,70 @@ from prometheus_client.utils import floatToGoString
 from exporters.definitions.series_types import REQUEST_LABELS, Histogram
 from exporters.format import protobuf
 from exporters.format.histogram_cells import Cells, FloatArray, IntArray, cells, matrix
-from exporters.format.label_cache import Kept, Labels
+from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""A request that stands for its bucket: trace id (hex), seconds, and when it ended in unix
-seconds. Prometheus' own format has no place for it. No named tuple: seven are made of every
-request."""
+"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds. The
+Prometheus text format has no exemplars. Not a named tuple, because each request has seven."""
 
 
 @dataclass(slots=True)
 class Distribution:
-    """One histogram, as it is counted."""
+    """The counts of one histogram."""
 
     cells: Cells
     counts: "array[int]"
     """By cell."""
     sum_s: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
-    """By classic bucket: the latest request in it."""
+    """By classic bucket: its latest request."""
 
     def add(self, observed: "Observed") -> None:
-        """Take what was counted together; exemplars are the caller's."""
+        """Add observations; the caller sets the exemplars."""
         held = np.frombuffer(self.counts, np.int64)
         held += observed.counts
         self.sum_s += observed.sum_s
 
     def copy(self) -> "Distribution":
-        """As of now."""
+        """Return a copy."""
         return Distribution(self.cells, self.counts[:], self.sum_s, self.exemplars.copy())
 
 
 def distribution(of: Histogram) -> Distribution:
-    """One that has counted nothing yet."""
+    """Return a histogram without observations."""
     made = cells(of.bounds_s)
     return Distribution(made, made.none())
 
 
 class Observed(NamedTuple):
-    """What some latencies come to in one histogram."""
+    """The observations of several latencies in one histogram."""
 
     at: int
-    """Which histogram."""
+    """The histogram's number."""
     counts: IntArray
     """(cells,)"""
     sum_s: float
     latest: dict[int, int]
-    """By classic bucket: the last of the latencies in it."""
+    """By classic bucket: the index of its last latency."""
 
 
 def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Observed]:
-    """Many latencies, counted together.
+    """Count many latencies at once.
 
     Args:
         of: the cells of their histograms.
-        place: (n,) the number of each one's histogram.
-        values_s: (n,) unknown ones left out beforehand.
+        place: (n,) the number of each latency's histogram.
+        values_s: (n,) latencies, without unknown ones.
     """
-    told, which = np.unique(place, return_inverse=True)
+    numbers, which = np.unique(place, return_inverse=True)
     found, width, buckets = of.of_column(values_s), len(of.buckets), len(of.ends)
-    counts = np.bincount(which * width + found, minlength=told.size * width)
-    sums_s = np.bincount(which, values_s, told.size).tolist()
-    latest = np.full((told.size, buckets), -1)
-    # Of several that go to one place, the last stays there.
+    counts = np.bincount(which * width + found, minlength=numbers.size * width)
+    sums_s = np.bincount(which, values_s, numbers.size).tolist()
+    latest = np.full((numbers.size, buckets), -1)
+    # If several values are assigned to one place, the last remains.
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
-    for row, at in enumerate(told.tolist()):
+    for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
         yield Observed(
             at,
@@ -89,7 +88,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
 
 
 class _Bounds(NamedTuple):
-    """What is the same at each scrape."""
+    """Bounds as text and as protobuf."""
 
     texts: tuple[str, ...]
     encoded: tuple[bytes, ...]
@@ -102,21 +101,21 @@ class Distributions:
     of: Histogram
     values: Mapping[tuple[str, str], Distribution]
     created_unix_s: float
-    """Since when they are counted."""
+    """Start time of the counts."""
 
     @property
     def name(self) -> str:
-        """As it is told."""
+        """The family's name."""
         return self.of.name
 
     @property
     def series(self) -> int:
-        """How many, as text: buckets, sum and count."""
+        """Number of text series: buckets, sum and count."""
         return len(self.values) * (len(self.of.bounds_s) + 3)
 
     def text(self, openmetrics: bool) -> str:
-        """Its lines."""
-        told, lines = [head(self.name, self.of.help, "histogram", openmetrics)], _lines(self.of)
+        """Return the family's lines."""
+        output, lines = [head(self.name, self.of.help, "histogram", openmetrics)], _lines(self.of)
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
             buckets: list[int | str] = [*cumulative]
             if openmetrics:
@@ -125,11 +124,11 @@ class Distributions:
                     buckets[place] = (
                         f'{cumulative[place]} # {{trace_id="{trace_id}"}} {value_s:.9g} {at_s:.3f}'
                     )
-            told.append(lines[pair] % (*buckets, cumulative[-1], each.sum_s))
-        return "".join(told)
+            output.append(lines[pair] % (*buckets, cumulative[-1], each.sum_s))
+        return "".join(output)
 
     def protobuf(self) -> bytes:
-        """Classic buckets and native ones, of the same counts."""
+        """Return the family with classic and native buckets of the same counts."""
         bounds = _bounds(self.of.bounds_s).encoded
         sparse = protobuf.native(
             cells(self.of.bounds_s),
@@ -143,7 +142,7 @@ class Distributions:
                 protobuf.classic(
                     bounds,
                     cumulative,
-                    ((place, protobuf.exemplar(*told)) for place, told in each.exemplars.items()),
+                    ((place, protobuf.exemplar(*one)) for place, one in each.exemplars.items()),
                 ),
                 native,
             )
@@ -154,7 +153,7 @@ class Distributions:
         return protobuf.family(self.name, self.of.help, protobuf.HISTOGRAM, metrics)
 
     def metric(self) -> Metric:
-        """As the library has it."""
+        """Return the family as prometheus_client's metric."""
         metric = Metric(self.name, self.of.help, "histogram")
         bounds = _bounds(self.of.bounds_s).texts
         for (pair, each), cumulative in zip(self.values.items(), self._cumulative(), strict=True):
@@ -171,15 +170,15 @@ class Distributions:
         return metric
 
     def _cumulative(self) -> list[list[int]]:
-        """Of each, its classic buckets; the last holds all."""
+        """Return each histogram's classic buckets, cumulative; the last is the total."""
         counted = matrix(each.counts for each in self.values.values())
-        told: list[list[int]] = cells(self.of.bounds_s).cumulative(counted).tolist()
-        return told
+        buckets: list[list[int]] = cells(self.of.bounds_s).cumulative(counted).tolist()
+        return buckets
 
 
 @lru_cache(maxsize=64)
-def _lines(of: Histogram) -> Kept[str]:
-    """The lines of a histogram, to be filled with its buckets, its count and its sum."""
+def _lines(of: Histogram) -> LabelCache[str]:
+    """Return the lines of a histogram, with placeholders for its buckets, count and sum."""
 
     def make(pair: Labels) -> str:
         labels = labels_text(REQUEST_LABELS, pair).replace("%", "%%")
@@ -188,7 +187,7 @@ def _lines(of: Histogram) -> Kept[str]:
         rest = f"{of.name}_count{{{labels}}} %s\n{of.name}_sum{{{labels}}} %s\n"
         return "".join([*buckets, rest])
 
-    return Kept(make)
+    return LabelCache(make)
 
 
 @lru_cache(maxsize=64)

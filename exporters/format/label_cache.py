@@ -1,22 +1,21 @@
-"""What is made once of a metric's labels and kept from scrape to scrape."""
+"""A cache of values that depend on a metric's labels only."""
 
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 Labels = tuple[str, ...]
-"""Label values, in the order of the series' labels."""
+"""Label values in the order of the series' labels."""
 
-MOST: Final = 1 << 15
-"""Of one metric: some times what is told at once."""
+MAX_ENTRIES: Final = 1 << 15
+"""Entries per metric, several times the number in one scrape."""
 
 _Made = TypeVar("_Made")
 
 
-class Kept(dict[Labels, _Made], Generic[_Made]):
-    """By labels; what is not there yet is made.
+class LabelCache(dict[Labels, _Made], Generic[_Made]):
+    """Values by labels, created when first needed.
 
-    Labels come and go: when there are too many, all are forgotten, and those of now are there
-    again after the next scrape.
+    When it is full, all entries are dropped; the next scrape creates those still in use.
     """
 
     def __init__(self, make: Callable[[Labels], _Made]) -> None:
@@ -24,7 +23,7 @@ class Kept(dict[Labels, _Made], Generic[_Made]):
         self._make = make
 
     def __missing__(self, labels: Labels) -> _Made:
-        if len(self) >= MOST:
+        if len(self) >= MAX_ENTRIES:
             self.clear()
         made = self[labels] = self._make(labels)
         return made

@@ -1,7 +1,7 @@
-"""In which format a scraper wants its answer.
+"""Chooses the format of a scrape from the request's headers.
 
-Protobuf is the one in which native histograms can be told. It is given to whoever names it, with
-all of its parameters, at least as gladly as a text; everybody else gets what they always got.
+Only protobuf has native histograms. A scraper gets it if it names protobuf with all of its
+parameters, and prefers it to text or has no preference. All others get text.
 """
 
 import re
@@ -15,7 +15,7 @@ _WEIGHT: Final = re.compile(r"(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\Z")
 
 
 class Format(StrEnum):
-    """What a scrape can be written in, as its content type."""
+    """Formats of a scrape, by content type."""
 
     PLAIN = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 def wanted(accept: str) -> Format:
-    """The format of an answer to this `Accept`, whatever it says."""
+    """Return the format for an `Accept` header."""
     protobuf = text = 0.0
     for entry in accept.split(","):
         media, *rest = (part.strip() for part in entry.split(";"))
@@ -39,12 +39,12 @@ def wanted(accept: str) -> Format:
             text = max(text, weight)
     if protobuf > 0 and protobuf >= text:
         return Format.PROTOBUF
-    # Prometheus names OpenMetrics; a browser and curl do not.
+    # Prometheus requests OpenMetrics; a browser and curl do not.
     return Format.OPENMETRICS if _OPENMETRICS in accept else Format.PLAIN
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether an answer to this `Accept-Encoding` may be compressed by gzip."""
+    """Return whether an `Accept-Encoding` header allows gzip."""
     weights = {}
     for entry in accept_encoding.lower().split(","):
         coding, *rest = (part.strip() for part in entry.split(";"))
@@ -57,8 +57,8 @@ def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
     return [parameter.partition("=") for parameter in parameters]
 
 
-def _weight(told: str | None) -> float:
-    """From 0 to 1; what is no weight weighs nothing."""
-    if told is None:
+def _weight(given: str | None) -> float:
+    """Return a weight from 0 to 1; 0 if malformed."""
+    if given is None:
         return 1.0
-    return float(told) if _WEIGHT.match(told) else 0.0
+    return float(given) if _WEIGHT.match(given) else 0.0

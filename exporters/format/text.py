@@ -1,8 +1,8 @@
-"""Families of metrics, and what they are told as: Prometheus' own text, OpenMetrics, protobuf.
+"""Metric families, and how they are written: Prometheus text, OpenMetrics, protobuf.
 
-prometheus_client makes an object of every sample and a dictionary of its labels: 90 ms and more
-for what is 15 ms of text here (docs/decisions/029). Its model is still what a family can be had
-as (`metric`), and a test holds this text against what its parsers read and its writer writes.
+prometheus_client creates an object for each sample and a dictionary for its labels: at least 90 ms
+for what takes 15 ms here (docs/decisions/029). A family can still be converted to its model
+(`metric`); a test compares this text with what its parsers read and its writer writes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,40 +15,40 @@ from prometheus_client.registry import Collector
 
 from exporters.definitions.series_types import Series
 from exporters.format import protobuf
-from exporters.format.label_cache import Kept, Labels
+from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.negotiation import Format
 
 
 class Family(Protocol):
-    """All that is told under one name."""
+    """All series with one name."""
 
     @property
     def name(self) -> str:
-        """As it is told."""
+        """The family's name."""
 
     @property
     def series(self) -> int:
-        """How many."""
+        """The number of series."""
 
     def text(self, openmetrics: bool) -> str:
-        """Its lines."""
+        """Return the family's lines."""
 
     def protobuf(self) -> bytes:
-        """As one message, its length before it."""
+        """Return the family as one message, with its length first."""
 
     def metric(self) -> Metric:
-        """As the library has it."""
+        """Return the family as prometheus_client's metric."""
 
 
 class Families(Collector):
-    """What tells of families; prometheus_client's collector as well."""
+    """A source of families; also a collector of prometheus_client."""
 
     def families(self) -> Iterator[Family]:
-        """Every family as of now."""
+        """Yield every family as of now."""
         raise NotImplementedError
 
     def collect(self) -> Iterator[Metric]:
-        """The same as the library's metrics."""
+        """Yield the same as prometheus_client's metrics."""
         return (family.metric() for family in self.families())
 
 
@@ -62,16 +62,16 @@ class Scalars:
 
     @property
     def name(self) -> str:
-        """As it is told."""
+        """The family's name."""
         return self.of.name
 
     @property
     def series(self) -> int:
-        """How many."""
+        """The number of series."""
         return len(self.values)
 
     def text(self, openmetrics: bool) -> str:
-        """Its lines."""
+        """Return the family's lines."""
         begins = map(_begins(self.of).__getitem__, self.values)
         lines = [
             f"{begin}{value}\n" for begin, value in zip(begins, self.values.values(), strict=True)
@@ -79,14 +79,14 @@ class Scalars:
         return head(self.of.name, self.of.help, self.kind, openmetrics) + "".join(lines)
 
     def protobuf(self) -> bytes:
-        """As one message. Quantiles are gauges in it: of a summary Prometheus makes up a sum and
-        a count of 0 where it has none."""
+        """Return the family as one message. Quantiles become gauges, because Prometheus adds a sum
+        and a count of 0 to a summary without them."""
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE
         metrics = protobuf.scalars(kind, self.of.labels, self.values)
         return protobuf.family(self.name, self.of.help, kind, metrics)
 
     def metric(self) -> Metric:
-        """As the library has it."""
+        """Return the family as prometheus_client's metric."""
         metric = Metric(_base(self.name, self.kind), self.of.help, self.kind)
         for labels, value in self.values.items():
             metric.add_sample(self.name, dict(zip(self.of.labels, labels, strict=True)), value)
@@ -94,7 +94,7 @@ class Scalars:
 
 
 def write(families: Iterable[Family], format_: Format) -> bytes:
-    """A whole scrape."""
+    """Write a whole scrape."""
     if format_ is Format.PROTOBUF:
         return b"".join([family.protobuf() for family in families])
     openmetrics = format_ is Format.OPENMETRICS
@@ -107,10 +107,10 @@ def _base(name: str, kind: str) -> str:
 
 
 def head(name: str, help_: str, kind: str, openmetrics: bool) -> str:
-    """What stands above the lines of a family."""
-    told = _base(name, kind) if openmetrics else name
+    """Return the HELP and TYPE lines of a family."""
+    written = _base(name, kind) if openmetrics else name
     help_ = _escaped(help_) if openmetrics else help_.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {told} {help_}\n# TYPE {told} {kind}\n"
+    return f"# HELP {written} {help_}\n# TYPE {written} {kind}\n"
 
 
 def _escaped(value: str) -> str:
@@ -118,15 +118,15 @@ def _escaped(value: str) -> str:
 
 
 def labels_text(names: Labels, values: Labels) -> str:
-    """What stands in the braces; the labels in the order of their names."""
+    """Return the labels as text between braces, sorted by name."""
     return ",".join(
         f'{name}="{_escaped(value)}"' for name, value in sorted(zip(names, values, strict=True))
     )
 
 
 @lru_cache(maxsize=256)
-def _begins(of: Series) -> Kept[str]:
-    """What stands before a value."""
+def _begins(of: Series) -> LabelCache[str]:
+    """Return the text before each value."""
     if not of.labels:
-        return Kept(lambda _: f"{of.name} ")
-    return Kept(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")
+        return LabelCache(lambda _: f"{of.name} ")
+    return LabelCache(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")

@@ -1,4 +1,4 @@
-"""Clocks that are off, the senders' and our own, as Prometheus metrics."""
+"""Metrics of clocks that are off: the senders' and our own."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -9,62 +9,62 @@ from exporters.format.text import Families, Family
 
 LEAD: Final = Series(
     "tailspan_clock_lead_seconds",
-    "How far ahead of their arrival a sender's newest instants are, the middle of its last"
-    " messages: about 0 or a little less; above it the clock is ahead, far below it is"
-    " behind, or what it tells waits on the way.",
+    "How far a sender's newest timestamps are ahead of their arrival, as the median of its last"
+    " messages. About 0 or slightly below; above 0 the clock is ahead, far below it is behind, or"
+    " its messages are delayed.",
     ("source",),
 )
 AHEAD: Final = Series(
     "tailspan_clock_ahead_seconds",
-    "By how much a sender's instants are set back, because its clock is ahead; 0 where it is not.",
+    "By how much a sender's timestamps are set back because its clock is ahead; 0 if it is not.",
     ("source",),
 )
 ROWS: Final = Series(
     "tailspan_clock_corrected_rows_total",
-    "Rows of a sender whose instants were set back.",
+    "Rows of a sender whose timestamps were set back.",
     ("source",),
 )
 OVERFLOWS: Final = Series(
     "tailspan_clock_untracked_messages_total",
-    "Messages of senders beyond the 1,000 whose clocks are remembered: each was judged by itself.",
+    "Messages of senders beyond the 1,000 that are tracked; each is corrected separately.",
 )
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",
-    "By how much Tailspan's own clock is ahead of the time that alerts and retention follow: 0"
+    "By how much Tailspan's own clock is ahead of the time that alerts and retention follow. 0"
     " unless it jumped, or was wrong at the start, and nothing confirms it.",
 )
 BEHIND: Final = Series(
     "tailspan_retention_behind_seconds",
-    "How far deleting is behind the time that alerts follow: it catches up at twice the speed of"
+    "How far deletion is behind the time that alerts follow. It catches up at twice the speed of"
     " time after Tailspan was down, or its clock jumped ahead.",
 )
 
 
 class Sender(Protocol):
-    """What is known of one clock; `collector.rows.sender_clocks.Source` answers."""
+    """The measured state of a clock, such as `collector.rows.sender_clocks.Source`."""
 
     @property
     def name(self) -> str:
-        """The replica's."""
+        """The replica's name."""
 
     @property
     def lead_s(self) -> float:
-        """Of its newest instants over their arrival."""
+        """How far its newest timestamps are ahead of their arrival."""
 
     @property
     def ahead_s(self) -> float:
-        """By how much it is set back."""
+        """By how much its timestamps are set back."""
 
     @property
     def rows(self) -> int:
-        """That were."""
+        """The number of rows that were set back."""
 
 
 class OwnClock(Protocol):
-    """Our own clock; `telemetry.corroborated_time.CorroboratedClock` answers."""
+    """Our own clock, such as `telemetry.corroborated_time.CorroboratedClock`."""
 
     def __call__(self) -> int:
-        """The present, in unix nanoseconds."""
+        """Return the current time in unix nanoseconds."""
 
     @property
     def ahead_ns(self) -> int:
@@ -72,16 +72,16 @@ class OwnClock(Protocol):
 
     @property
     def deletable_unix_ns(self) -> int:
-        """The present for deleting."""
+        """The current time for retention."""
 
 
 class ClockMetrics(Families):
-    """Reports the senders that were heard lately, and our own clock.
+    """Reports the senders that sent something lately, and our own clock.
 
     Args:
         report: the senders.
         own: our own clock.
-        overflows: how many messages came from senders that there was no room for.
+        overflows: number of messages of senders that are not tracked.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ClockMetrics(Families):
         self._overflows = overflows
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now; of senders none where none was heard."""
+        """Yield every family as of now; those of senders only if there are any."""
         yield gauge(JUMP, {(): self._own.ahead_ns / 1e9})
         yield gauge(BEHIND, {(): max(0, self._own() - self._own.deletable_unix_ns) / 1e9})
         yield counter(OVERFLOWS, {(): self._overflows()})

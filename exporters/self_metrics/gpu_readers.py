@@ -1,4 +1,4 @@
-"""How the readers of GPUs stand, as Prometheus metrics: up or down, and what was amiss."""
+"""Metrics of GPU readers: up or down, and their failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -9,63 +9,65 @@ from exporters.format.text import Families, Family
 
 UP: Final = Series(
     "tailspan_gpu_reader_up",
-    "1 where the reader's last look told, 0 where not; absent where there is no GPU of its make.",
+    "1 if the reader's last reading succeeded, 0 if not; absent if there is no GPU of its make.",
     ("reader",),
 )
 FAILURES: Final = Series(
     "tailspan_gpu_reader_failures_total",
-    "Looks that told nothing, and GPUs that told nothing at a look, by what was amiss.",
+    "Failed readings, and GPUs that failed in a reading, by reason.",
     ("reader", "reason"),
 )
 DURATION: Final = Series(
-    "tailspan_gpu_reader_duration_seconds", "How long its last good look took.", ("reader",)
+    "tailspan_gpu_reader_duration_seconds",
+    "Duration of its last successful reading.",
+    ("reader",),
 )
 LAST_SUCCESS: Final = Series(
     "tailspan_gpu_reader_last_success_timestamp_seconds",
-    "When its last good look was, in unix seconds.",
+    "Time of its last successful reading, in unix seconds.",
     ("reader",),
 )
 GPUS: Final = Series(
-    "tailspan_gpu_reader_gpus", "GPUs and slices of GPUs that its last look told of.", ("reader",)
+    "tailspan_gpu_reader_gpus", "GPUs and MIG slices in its last reading.", ("reader",)
 )
 
 
 class ReaderReport(Protocol):
-    """How it stands with one reader; `collector.gpus.sampler.ReaderState` answers."""
+    """The state of a reader, such as `collector.gpus.sampler.ReaderState`."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The reader's name."""
 
     @property
     def up(self) -> bool | None:
-        """None before the first look, and where there is no GPU of its make."""
+        """None before the first reading, and if there is no GPU of its make."""
 
     @property
     def gpus(self) -> Sequence[object]:
-        """What it told last."""
+        """The GPUs of its last reading."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """By reason."""
+        """Failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Of the last good look."""
+        """Duration of the last successful reading."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """None before it."""
+        """None before the first one."""
 
 
 class GpuReaderMetrics(Families):
-    """Tells how the readers stand."""
+    """Reports the state of the readers."""
 
     def __init__(self, report: Callable[[], Sequence[ReaderReport]]) -> None:
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now; none where there is no GPU."""
+        """Yield every family as of now; none if there is no GPU."""
         states = {each.name: each for each in self._report() if each.up is not None}
         if not states:
             return
@@ -79,7 +81,7 @@ class GpuReaderMetrics(Families):
                 for reason, count in each.failures.items()
             },
         )
-        for of, told in (
+        for of, values in (
             (DURATION, {(n,): s.duration_s for n, s in states.items() if s.duration_s is not None}),
             (
                 LAST_SUCCESS,
@@ -90,5 +92,5 @@ class GpuReaderMetrics(Families):
                 },
             ),
         ):
-            if told:
-                yield gauge(of, told)
+            if values:
+                yield gauge(of, values)

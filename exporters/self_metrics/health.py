@@ -1,11 +1,11 @@
-"""What the exporter asks of a collector about itself; `collector.counters.Report` answers."""
+"""The counters that the exporter reads from a collector, such as `collector.counters.Report`."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class CollectorReport(Protocol):
-    """The collector's counters at one instant."""
+    """The collector's counters at an instant."""
 
     @property
     def items(self) -> Mapping[tuple[str, str, str], int]:
@@ -17,7 +17,7 @@ class CollectorReport(Protocol):
 
     @property
     def truncated_texts(self) -> int:
-        """Texts that were cut."""
+        """Texts that were truncated."""
 
     @property
     def listener_failures(self) -> int:
@@ -29,8 +29,8 @@ class CollectorReport(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Of the messages that wait."""
+        """Size of the unanswered messages."""
 
     @property
     def last_commit_unix_ns(self) -> int | None:
-        """None before the first."""
+        """None before the first commit."""

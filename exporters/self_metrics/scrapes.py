@@ -1,4 +1,4 @@
-"""Whom we scrape, as Prometheus metrics: up or down, and what was amiss."""
+"""Metrics of scrape targets: up or down, and their failures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
@@ -9,66 +9,66 @@ from exporters.format.text import Families, Family
 
 UP: Final = Series(
     "tailspan_scrape_up",
-    "1 where the target's last answer was taken, 0 where not; absent before the first.",
+    "1 if the target's last scrape succeeded, 0 if not; absent before the first.",
     ("target",),
 )
 FAILURES: Final = Series(
     "tailspan_scrape_failures_total",
-    "Questions to the target that told nothing, by what was amiss.",
+    "Failed scrapes of the target, by reason.",
     ("target", "reason"),
 )
 DURATION: Final = Series(
-    "tailspan_scrape_duration_seconds", "How long its last good answer took.", ("target",)
+    "tailspan_scrape_duration_seconds", "Duration of its last successful scrape.", ("target",)
 )
 LAST_SUCCESS: Final = Series(
     "tailspan_scrape_last_success_timestamp_seconds",
-    "When its last good answer was taken, in unix seconds.",
+    "Time of its last successful scrape, in unix seconds.",
     ("target",),
 )
 UNUSABLE: Final = Series(
     "tailspan_scrape_unusable_values_total",
-    "Values in its answers that cannot be, such as a ratio over 1; left unknown.",
+    "Impossible values in its answers, such as a ratio above 1; left unknown.",
     ("target",),
 )
 
 
 DISCOVERY_UP: Final = Series(
     "tailspan_scrape_discovery_up",
-    "1 where a file or a name last told its targets, 0 where not; those of before stay.",
+    "1 if the last discovery by a file or a name succeeded, 0 if not; then earlier targets stay.",
     ("discovery",),
 )
 
 
 class ScrapedTarget(Protocol):
-    """How it stands with one target; `collector.scrape.scraper.TargetState` answers."""
+    """The state of a target, such as `collector.scrape.scraper.TargetState`."""
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The target's address."""
 
     @property
     def up(self) -> bool | None:
-        """None before the first answer."""
+        """None before the first scrape."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """By reason."""
+        """Failures by reason."""
 
     @property
     def duration_s(self) -> float | None:
-        """Of the last good answer."""
+        """Duration of the last successful scrape."""
 
     @property
     def last_success_unix_ns(self) -> int | None:
-        """None before it."""
+        """None before the first one."""
 
     @property
     def unusable_values(self) -> int:
-        """All told."""
+        """Total since the start."""
 
 
 class ScrapeMetrics(Families):
-    """Tells how the targets stand."""
+    """Reports the state of the targets."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ScrapeMetrics(Families):
         self._discoveries = discoveries
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now; none without targets."""
+        """Yield every family as of now; none without targets."""
         if found := self._discoveries():
             yield gauge(DISCOVERY_UP, {(name,): int(up) for name, up in found.items()})
         states = {state.url: state for state in self._report()}

@@ -1,4 +1,4 @@
-"""The parts of this Tailspan as Prometheus metrics: whether each does its work."""
+"""Metrics of the parts of this Tailspan: whether each works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -10,13 +10,13 @@ from telemetry.tasks import Task
 
 UP: Final = Series(
     "tailspan_task_up",
-    "1 where the part of this Tailspan works, 0 where its last attempt failed, it ended, or it has"
-    " not succeeded for long.",
+    "1 if the part of this Tailspan works, 0 if its last attempt failed, it ended, or it has not"
+    " succeeded for a long time.",
     ("task",),
 )
 FAILURES: Final = Series(
     "tailspan_task_failures_total",
-    "Attempts of the part that failed; it is started again after each.",
+    "Failed attempts of the part; it is restarted after each.",
     ("task",),
 )
 LAST_SUCCESS: Final = Series(
@@ -27,17 +27,17 @@ LAST_SUCCESS: Final = Series(
 
 
 class TaskMetrics(Families):
-    """Reports how the parts do.
+    """Reports the state of the parts.
 
     Args:
-        report: each part, and why it does not do what it should.
+        report: returns each part, and why it does not work; None if it works.
     """
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:
         self._report = report
 
     def families(self) -> Iterator[Family]:
-        """Every series as of now."""
+        """Yield every family as of now."""
         tasks = self._report()
         if not tasks:
             return

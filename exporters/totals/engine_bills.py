@@ -1,11 +1,11 @@
-"""What each engine cost while it was up, and how much of that was idle.
+"""The cost of each engine while it was up, and the idle part of it.
 
-The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine
-was up; a longer silence is neither billed nor idle, for it is not known whether the machine was
-rented then. Of one engine one process sends the totals of its steps; other processes of the name
-are its API servers and add no time. Where two send them and neither gives way to the other, two
-servers share the name, and the time of both is billed. Idle never goes back, though a long step
-is reported only when it has ended. The time in which an engine loads is not in it.
+The same rule as the bill's (`cost.uptime`): between two samples at most GAP_S apart the engine was
+up. A longer silence is neither billed nor idle, because the machine may not have been rented then.
+One process of an engine sends the totals of its steps; other processes of the name are its API
+servers and add no time. If two processes send such totals and neither replaces the other, two
+servers share the name, and the time of both is billed. Idle time never decreases, although a long
+step is reported only when it has ended. The time in which an engine loads is not included.
 """
 
 from collections.abc import Callable
@@ -18,30 +18,30 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MOST_PROCESSES: Final = 64
-"""Of one engine; of more, the one heard of first is forgotten."""
+"""Processes of one engine; beyond them the one seen first is forgotten."""
 
 
 class EngineBill(NamedTuple):
-    """Of one engine, since we listen. None is unknown."""
+    """The bill of one engine since the start of this process. None is unknown."""
 
     model: str | None
     usd_per_s: float | None
-    """Now; None once it is silent, too."""
+    """The current price; also None if the engine is silent."""
     up_s: float
     idle_s: float | None
     usd: float | None
     idle_usd: float | None
 
 
-class _Told(NamedTuple):
-    """By one process, last."""
+class _Report(NamedTuple):
+    """The last sample of one process."""
 
     at_unix_ns: int
     busy_s: float | None
     first_unix_ns: int = 0
-    """Its first sample's instant."""
+    """Time of its first sample."""
     server: int = 0
-    """Which of the servers that share the engine's name: 0 unless names clash."""
+    """Number of its server among those that share the engine's name: 0 unless names clash."""
 
     @property
     def counts_steps(self) -> bool:
@@ -49,14 +49,14 @@ class _Told(NamedTuple):
 
 
 _Process = tuple[int, int]
-"""Its id and its start."""
+"""Process id and start time."""
 
 
 @dataclass(slots=True)
 class _Server:
     newest_unix_ns: int
     last: _Process | None = None
-    """Who sent last, of those that count the engine's steps."""
+    """The last process that sent totals of steps."""
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class _Engine:
     servers: list[_Server]
     model: str | None = None
     usd_per_s: float | None = None
-    processes: dict[_Process, _Told] = field(default_factory=dict)
+    processes: dict[_Process, _Report] = field(default_factory=dict)
     up_s: float = 0.0
     spare_s: float = 0.0
-    """Up less busy, which runs ahead during a step and falls back at its end."""
+    """Up minus busy time, which grows during a step and decreases at its end."""
     idle_s: float | None = None
     usd: float | None = None
     spare_usd: float = 0.0
@@ -77,23 +77,23 @@ class _Engine:
     def newest_unix_ns(self) -> int:
         return max(each.newest_unix_ns for each in self.servers)
 
-    def advance(self, process: _Process, told: _Told) -> tuple[float, int]:
-        """The seconds that a sample adds to the time up, and the server that it is of.
+    def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
+        """Return the seconds that a sample adds to the time up, and the number of its server.
 
-        Who counts steps after another process that counts them was heard for the first time did
-        not give way to it: it is a server of its own from its last sample on.
+        If a process sends totals of steps after another process has begun to send them, it was not
+        replaced by it: it is a separate server since its last sample.
         """
-        number = told.server
+        number = report.server
         before = self.processes.get(process)
         rival = self.servers[number].last
         if before is not None and rival is not None and rival != process:
-            alike = told.counts_steps or rival[0] == process[0]
-            if alike and told.at_unix_ns > self.processes[rival].first_unix_ns:
-                number = self._free(told.at_unix_ns, before.at_unix_ns)
+            alike = report.counts_steps or rival[0] == process[0]
+            if alike and report.at_unix_ns > self.processes[rival].first_unix_ns:
+                number = self._free(report.at_unix_ns, before.at_unix_ns)
         server = self.servers[number]
-        silence_ns = told.at_unix_ns - server.newest_unix_ns
-        server.newest_unix_ns = max(server.newest_unix_ns, told.at_unix_ns)
-        if told.counts_steps or server.last is None or server.last[0] == process[0]:
+        silence_ns = report.at_unix_ns - server.newest_unix_ns
+        server.newest_unix_ns = max(server.newest_unix_ns, report.at_unix_ns)
+        if report.counts_steps or server.last is None or server.last[0] == process[0]:
             server.last = process
         return (silence_ns / 1e9 if 0 < silence_ns <= _GAP_NS else 0.0), number
 
@@ -102,7 +102,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MOST_PROCESSES:  # a sender may make processes up
+        if len(self.servers) >= MOST_PROCESSES:  # a sender may invent processes
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1
@@ -127,11 +127,11 @@ class _Engine:
 
 
 class EngineBills:
-    """Every engine heard of.
+    """The bills of all engines.
 
     Args:
-        clock_unix_ns: the present.
-        usd_per_s: what a second of a replica's engine costs; None where nobody knows.
+        clock_unix_ns: the current time.
+        usd_per_s: price of a second of a replica's engine; None if unknown.
     """
 
     def __init__(
@@ -144,44 +144,44 @@ class EngineBills:
         self._engines: dict[EngineKey, _Engine] = {}
 
     def add(self, sample: EngineSample) -> None:
-        """Take a sample; one older than what its process told changes nothing."""
+        """Add a sample; one older than the latest of its process changes nothing."""
         key = sample.replica, sample.engine
         at, process = sample.at_unix_ns, (sample.process, sample.started_unix_ns)
         engine = self._engines.get(key)
         if engine is None:
-            # What it did before its first sample is ours if it started just then.
+            # The time before its first sample counts if the engine started just then.
             engine = self._engines[key] = _Engine([_Server(min(sample.started_unix_ns, at))])
-        told = engine.processes.get(process)
+        report = engine.processes.get(process)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
-        if told is not None and at <= told.at_unix_ns <= latest_unix_ns:
+        if report is not None and at <= report.at_unix_ns <= latest_unix_ns:
             return
         for each in engine.servers:
             if each.newest_unix_ns > latest_unix_ns:
                 each.newest_unix_ns = at
         engine.model = sample.model or engine.model
         engine.usd_per_s = self._usd_per_s(*key)
-        before = told or _Told(sample.started_unix_ns, 0.0, at)
+        before = report or _Report(sample.started_unix_ns, 0.0, at)
         busy_s = sample.busy_s_total
-        known_s = busy_s if busy_s is not None or told is None else told.busy_s
+        known_s = busy_s if busy_s is not None or report is None else report.busy_s
         now = before._replace(at_unix_ns=at, busy_s=known_s)
         up_s, server = engine.advance(process, now)
         engine.spend(up_s, _grown(before, at, busy_s))
-        if told is None and len(engine.processes) >= MOST_PROCESSES:
+        if report is None and len(engine.processes) >= MOST_PROCESSES:
             engine.forget(next(iter(engine.processes)))
         engine.processes[process] = now._replace(server=server)
 
     def forget(self, keys: set[EngineKey]) -> None:
-        """Drop engines that have no room any more."""
+        """Remove engines beyond the limit."""
         for key in keys:
             self._engines.pop(key, None)
 
     @property
     def keys(self) -> set[EngineKey]:
-        """The engines heard of."""
+        """The engines with samples."""
         return set(self._engines)
 
     def view(self) -> dict[EngineKey, EngineBill]:
-        """All engines as of now."""
+        """Return the bills of all engines as of now."""
         now_unix_ns = self._clock_unix_ns()
         return {
             key: EngineBill(
@@ -196,8 +196,8 @@ class EngineBills:
         }
 
 
-def _grown(before: _Told, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Busy seconds since a process told last; None where it does not tell."""
+def _grown(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
+    """Return the busy seconds since a process' previous sample; None if it does not report them."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

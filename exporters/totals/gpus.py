@@ -1,8 +1,8 @@
 """GPUs as Prometheus metrics.
 
-The latest sample of each GPU of each replica. One that is silent for a minute is gone: a gauge
-of it would be history, and an idle GPU is no silent one. One that changes hands is told under its
-new replica, and ten seconds longer under the old: summed for a minute it would count twice.
+The latest sample of each GPU of each replica. A GPU without samples for a minute is omitted; an
+idle GPU sends samples. A GPU that changes its replica is exported for its new replica, and for ten
+more seconds for the old one; in a sum it would count twice for a minute otherwise.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +29,10 @@ GpuKey = tuple[str, str]
 
 
 class GpuTotals:
-    """Every GPU heard of.
+    """The latest samples of all GPUs.
 
     Args:
-        clock_unix_ns: the present.
+        clock_unix_ns: the current time.
     """
 
     def __init__(self, clock_unix_ns: Callable[[], int]) -> None:
@@ -40,7 +40,7 @@ class GpuTotals:
         self._latest: dict[GpuKey, GpuSample] = {}
 
     def add(self, sample: GpuSample) -> None:
-        """Take a sample; one older than what is known changes nothing."""
+        """Add a sample; one older than the latest changes nothing."""
         key = sample.replica, sample.gpu
         known = self._latest.get(key)
         latest_unix_ns = self._clock_unix_ns() + AHEAD_NS
@@ -48,8 +48,8 @@ class GpuTotals:
             self._latest[key] = sample
 
     def view(self, labels: Labels) -> list[GpuSample]:
-        """The latest of each that is neither stale nor moved nor without room; the others are
-        forgotten."""
+        """Return the latest sample of each GPU that is not stale, moved or beyond the limit; remove
+        the others."""
         horizon = self._clock_unix_ns() - STALE_NS
         newest: dict[str, int] = {}
         for sample in self._latest.values():
@@ -64,18 +64,18 @@ class GpuTotals:
 
 
 def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
-    """What each GPU told last. What one cannot tell has no series."""
+    """The latest values of each GPU. Values that it does not report have no series."""
     by_labels = {(each.replica, each.gpu, each.model_name or ""): each for each in samples}
     if not by_labels:
         return
     for name, of in GPU_GAUGES.items():
-        told = {
+        values = {
             labels: getattr(each, name)
             for labels, each in by_labels.items()
             if getattr(each, name) is not None
         }
-        if told:
-            yield gauge(of, told)
+        if values:
+            yield gauge(of, values)
     energy = {
         labels: each.energy_j_total
         for labels, each in by_labels.items()
@@ -89,11 +89,11 @@ def gpu_families(samples: Sequence[GpuSample]) -> Iterator[Family]:
         if each.throttle_reasons is not None
     }
     if reasons:
-        yield gauge(THROTTLED, {labels: len(told) for labels, told in reasons.items()})
+        yield gauge(THROTTLED, {labels: len(active) for labels, active in reasons.items()})
     named = {
         (*labels, reason if reason in THROTTLE_REASONS else OTHER): 1
-        for labels, told in reasons.items()
-        for reason in told
+        for labels, active in reasons.items()
+        for reason in active
     }
     if named:
         yield gauge(THROTTLE_REASON, named)

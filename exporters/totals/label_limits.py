@@ -1,8 +1,8 @@
-"""A cap on label values: what a client can make up must not fill Prometheus, or us.
+"""Limits on label values, so that client-chosen values cannot fill Prometheus or our memory.
 
-A label has room for so many values at once. A value that has been silent for hours makes
-way for a new one (replicas get a new name with every rollout); when none has, the new
-one is `other`, and counted.
+A label has a maximum number of values. At the maximum a new value replaces the one that was silent
+longest, if it was silent for hours (replicas get new names with every rollout). Otherwise the new
+value becomes `other`, and is counted.
 """
 
 from collections import OrderedDict
@@ -13,15 +13,15 @@ from exporters.definitions.series_types import OTHER
 
 LIMIT: Final = 200
 COMBINED_LIMIT: Final = 1_000
-"""Of pairs and engines: without it, two labels of 200 values would make 40,000."""
+"""For pairs and engines; otherwise two labels of 200 values would make 40,000."""
 IDLE_NS: Final = 6 * 3_600 * 10**9
-"""As long as the longest window that a page is decided on."""
+"""As long as the longest window of a paging alert."""
 
 _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """Which values have room, the least recently seen first."""
+    """The admitted values, the least recently seen first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -29,7 +29,7 @@ class LabelCap(Generic[_Value]):
         self.overflows = 0
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Whether the value, which so many rows have, has room; it is then seen as of now."""
+        """Admit a value of this many rows, and mark it as seen; return False at the limit."""
         seen = self._seen_unix_ns
         if value not in seen and len(seen) >= self._limit:
             oldest, at_unix_ns = next(iter(seen.items()))
@@ -43,7 +43,7 @@ class LabelCap(Generic[_Value]):
 
     @property
     def use(self) -> tuple[int, int]:
-        """How many values it has, and how many it has room for."""
+        """The number of values, and the maximum."""
         return len(self._seen_unix_ns), self._limit
 
     def __contains__(self, value: object) -> bool:
@@ -51,7 +51,7 @@ class LabelCap(Generic[_Value]):
 
 
 class Labels:
-    """The caps of one exporter."""
+    """The limits of one exporter."""
 
     def __init__(self, limit: int = LIMIT, combined_limit: int = COMBINED_LIMIT) -> None:
         self._models: LabelCap[str] = LabelCap(limit)
@@ -65,7 +65,7 @@ class Labels:
     def pair(
         self, model: str | None, replica: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """The label values of so many requests."""
+        """Return the labels for requests of a model and a replica."""
         pair = (
             _capped(self._models, model, now_unix_ns, rows),
             _capped(self._replicas, replica, now_unix_ns, rows),
@@ -77,31 +77,31 @@ class Labels:
     def customer(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
-        """Those of so many requests by tenant; their model's label is `pair`'s."""
+        """Return the labels for requests of a tenant; `model` is `pair`'s label."""
         pair = model, _capped(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, OTHER
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:
-        """Whether an engine has room. There is no `other` engine: a gauge of whichever came
-        last, or a total of engines that come and go, would mean nothing."""
+        """Return whether an engine is admitted. There is no `other` engine, because a gauge or a
+        total of changing engines would mean nothing."""
         return self._replicas.admits(replica, now_unix_ns) and self._engines.admits(
             (replica, engine), now_unix_ns
         )
 
     def gpu(self, replica: str, gpu: str, now_unix_ns: int) -> bool:
-        """Whether a replica's GPU has room; there is no `other` GPU, as no `other` engine."""
+        """Return whether a replica's GPU is admitted; there is no `other` GPU either."""
         return self._replicas.admits(replica, now_unix_ns) and self._gpus.admits(
             (replica, gpu), now_unix_ns
         )
 
     def holds_gpu(self, gpu: tuple[str, str]) -> bool:
-        """Whether a replica's GPU still has room."""
+        """Return whether a replica's GPU is still admitted."""
         return gpu in self._gpus and gpu[0] in self._replicas
 
     def holds_pair(self, pair: tuple[str, str]) -> bool:
-        """Whether a pair still has room."""
+        """Return whether a pair is still admitted."""
         model, replica = pair
         return (
             _held(self._models, model)
@@ -110,7 +110,7 @@ class Labels:
         )
 
     def holds_customer(self, pair: tuple[str, str]) -> bool:
-        """Whether a model and tenant still have room."""
+        """Return whether a model and tenant are still admitted."""
         model, tenant = pair
         return (
             _held(self._models, model)
@@ -119,19 +119,19 @@ class Labels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """The label value of a model seen before."""
+        """Return the label of a model that was seen before."""
         return (model or "") if _held(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:
-        """Whether an engine still has room."""
+        """Return whether an engine is still admitted."""
         return engine in self._engines and engine[0] in self._replicas
 
     def overflows(self) -> dict[str, int]:
-        """Rows beyond the cap, by label."""
+        """Return the rows beyond the limit, by label."""
         return {label: cap.overflows for label, cap in self._caps.items()}
 
     def use(self) -> dict[str, tuple[int, int]]:
-        """Values and room for them, by label."""
+        """Return the number of values and the maximum, by label."""
         return {label: cap.use for label, cap in self._caps.items()}
 
     @property

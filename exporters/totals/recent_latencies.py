@@ -1,12 +1,12 @@
 """Latencies of the last five minutes, in bins: by model and replica, model, and tenant.
 
-A window is the sum of slices of 15 s. It is kept as it slides: what falls out is taken off
-again, so that a scrape adds nothing up. A request counts in the slice that it ended in; one
-that ended before the window (a replay, a sender that was cut off) is nobody's present.
+A window is the sum of slices of 15 s. The sum is updated as the window moves, by subtracting the
+slices that leave it, so a scrape adds up nothing. A request counts in the slice in which it ended;
+one that ended before the window (a replay, or an interrupted sender) does not count.
 
-Memory: two bytes a request and latency, or six a bin where many share one, and some hundred bins
-a window; how many windows there are is bounded by the caps on labels (benchmarks/scrape.py). What
-has fallen silent is dropped.
+Memory: two bytes per request and latency, or six per bin where many share one, and some hundred
+bins per window. The limits on labels bound the number of windows (benchmarks/scrape.py). Windows
+without recent requests are dropped.
 """
 
 from array import array
@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exporters.definitions.series import RECENT, RECENT_S
-from exporters.totals.request_batch import Bulk, Pair
+from exporters.totals.request_batch import Pair, RequestBatch
 from telemetry.sketches import IntArray, bins_within
 
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Of so many requests most share their bin with another."""
+"""From this number of requests on most share their bin with another."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
 
 
 class Counted(NamedTuple):
-    """A window at one instant: its bins (`telemetry.sketches`), ascending, and the requests of
+    """A window at an instant: its bins (`telemetry.sketches`), ascending, and the requests in
     each."""
 
     bins: list[int]
@@ -43,7 +43,7 @@ Latencies = dict[str, Counted]
 
 
 class RecentCounts(NamedTuple):
-    """All windows at one instant."""
+    """All windows at an instant."""
 
     by_pair: dict[Pair, Latencies]
     by_model: dict[str, Latencies]
@@ -51,7 +51,7 @@ class RecentCounts(NamedTuple):
 
 
 class _Slice:
-    """The bins of some requests: how often each, and the last of them one by one."""
+    """The bins of some requests: counts, and the most recent requests one by one."""
 
     __slots__ = ("_bins", "_fresh", "_numbers")
 
@@ -66,7 +66,7 @@ class _Slice:
             self._pack()
 
     def counts(self) -> Counter[int]:
-        """Requests by bin."""
+        """Return the requests by bin."""
         counts = Counter(dict(zip(self._bins, self._numbers, strict=True)))
         counts.update(self._fresh)
         return counts
@@ -88,8 +88,8 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """What `_total` lacks yet: a thousand at once cost a tenth of one by one."""
-        # The bins of it, ascending: a scrape would sort them anew for every window.
+        """Requests not yet in `_total`: adding a thousand at once costs a tenth of one by one."""
+        # Its bins, ascending, so that a scrape need not sort them for every window.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
         self.oldest = 0
@@ -105,17 +105,17 @@ class SlidingCounts:
             self._settle()
 
     def __bool__(self) -> bool:
-        """Whether it has any."""
+        """Whether it has any requests."""
         return bool(self._fresh or self._total)
 
     def copy(self) -> Counted:
-        """As of now."""
+        """Return the counts as of now."""
         self._settle()
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Forget the slices before this one; and those after the window, by a clock that was
-        ahead."""
+        """Drop the slices before this one, and those after the window, which come from a clock that
+        was ahead."""
         if oldest == self.oldest:
             return
         self.oldest = oldest
@@ -142,7 +142,7 @@ class SlidingCounts:
 
 
 def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
-    """The bins among them, ascending, and how often each."""
+    """Return the distinct bins, ascending, and the number of each."""
     bins, numbers = np.unique(np.frombuffer(several, np.int16), return_counts=True)
     return bins.astype(int), numbers.astype(int)
 
@@ -150,7 +150,7 @@ def _counted(several: "array[int]") -> tuple[IntArray, IntArray]:
 class RecentLatencies:
     """The windows of every pair, every model and every tenant of a model.
 
-    Has no clock: it is told the present.
+    It has no clock; the current time is an argument.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class RecentLatencies:
         self._by_tenant: dict[Pair, dict[str, SlidingCounts]] = {}
         self._swept = 0
 
-    def add(self, bulk: Bulk) -> None:
+    def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
         now = bulk.now_unix_ns // SLICE_NS
         oldest = now - SLICES + 1
@@ -170,10 +170,10 @@ class RecentLatencies:
         models = [model for model, _ in bulk.pairs.labels]
         streamed = np.array([each is not False for each in bulk.rows.column("streamed")], bool)
         for of in RECENT:
-            meant = counted & streamed if of.streamed_only else counted
+            selected = counted & streamed if of.streamed_only else counted
             if of.answered_only:
-                meant = meant & bulk.answered
-            bins, rows = bins_within(bulk.numbers(of.field, meant))
+                selected = selected & bulk.answered
+            bins, rows = bins_within(bulk.numbers(of.field, selected))
             found = _Found(of.field, bins.astype(np.int16), ended[rows], oldest)
             pairs, customers = bulk.pairs.place[rows], bulk.customers.place[rows]
             _take(self._by_pair, bulk.pairs.labels, pairs, found)
@@ -181,7 +181,7 @@ class RecentLatencies:
             _take(self._by_tenant, bulk.customers.labels, customers, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
-        """As of now; what has fallen silent is not there."""
+        """Return all windows as of now, without empty ones."""
         self._sweep(now_unix_ns // SLICE_NS)
         return RecentCounts(
             _copies(self._by_pair), _copies(self._by_model), _copies(self._by_tenant)

@@ -1,9 +1,9 @@
 """Quantiles of many windows at once.
 
-One after another, the windows of a fleet took a third of a scrape. All are added up as one long
-column here, in which each has its stretch. Lists, not numpy: numbers that come out of
-dictionaries are in an array no sooner than they are added up. The ranks and estimates are those
-of `telemetry.sketches.quantiles_s`.
+One by one, the windows of a fleet took a third of a scrape. Here all are added up as one long
+column, of which each window is a range. Lists instead of numpy, because converting the numbers of
+dictionaries to an array takes as long as adding them up. Ranks and estimates are those of
+`telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -18,14 +18,14 @@ from telemetry.sketches import estimate_s
 def quantiles_s(
     windows: Iterable[Counted], labels: Iterable[str]
 ) -> Iterator[tuple[int, str, float]]:
-    """The quantiles that there are requests enough for.
+    """Yield the quantiles for which there are enough requests.
 
     Args:
         windows: none of them empty.
-        labels: the quantiles, each as it is written: "0.99".
+        labels: the quantiles as text, such as "0.99".
 
     Yields:
-        The number of the window, the quantile's label, and seconds; window by window.
+        The window's number, the quantile's label, and seconds; window by window.
     """
     windows = list(windows)
     numbers: list[int] = []

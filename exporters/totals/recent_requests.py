@@ -1,10 +1,9 @@
-"""Which requests were heard of lately, so that one that is told again counts once.
+"""Remembers recent requests, so that a repeated one counts once.
 
-A sender repeats a batch whose answer it missed. The store tells a repeat by its key; the
-counters here tell it by this memory, which is bounded: it holds at least the last
-`capacity` requests and, in two generations, at most twice as many and those asked about last.
-At 1,000 requests a second the default reaches back over 100 s, and OpenTelemetry's exporters
-give up within 64.
+A sender repeats a batch whose answer it did not receive. The store recognises a repeat by its key,
+the counters here by this memory. It is bounded: it has at least the last `capacity` requests and,
+in two generations, at most twice as many. At 1,000 requests a second the default covers 100 s;
+OpenTelemetry's exporters give up within 64 s.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Some 10 MB a generation."""
+"""About 10 MB per generation."""
 
 
 class RecentIds:
@@ -25,7 +24,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """Where among these are ids that were not heard of lately; they are from now on."""
+        """Return the indices of ids that are not remembered, and remember them."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))
@@ -42,9 +41,9 @@ class RecentIds:
 
 
 class RecentSources:
-    """A bounded memory of who told of which request id, in two generations likewise.
+    """Remembers which source reported a request id; bounded, in two generations.
 
-    A server may tell of a request twice: through our instrumentation and by spans of its own.
+    A server may report a request twice: by our instrumentation and by its own spans.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -52,14 +51,14 @@ class RecentSources:
         self._newer: dict[str, bool] = {}
         self._older: dict[str, bool] = {}
 
-    def told_by_another(self, request_id: str | None, source: str) -> bool:
-        """Whether another source told of this request; else this one has from now on."""
+    def from_another(self, request_id: str | None, source: str) -> bool:
+        """Return whether another source reported this request; if not, remember this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE
-        told = self._newer.get(request_id, self._older.get(request_id))
-        if told is not None:
-            return told is not native
+        remembered = self._newer.get(request_id, self._older.get(request_id))
+        if remembered is not None:
+            return remembered is not native
         if len(self._newer) >= self._capacity:
             self._older, self._newer = self._newer, {}
         self._newer[request_id] = native

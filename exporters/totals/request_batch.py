@@ -1,6 +1,6 @@
-"""Requests that are counted together: their columns, and the label values each goes under.
+"""A batch of requests that are counted together: their columns, and the labels of each request.
 
-Counting one by one costs several times as much: what is added up here is whole columns.
+Adding up whole columns costs a fraction of counting requests one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,29 +26,29 @@ _ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
 
 
 class Sum(NamedTuple):
-    """What some columns come to under one pair of label values."""
+    """Sums of some columns over the requests with one pair of labels."""
 
     at: int
-    """Which pair."""
+    """Index of the pair."""
     requests: int
-    """How many told all of the columns."""
+    """The number of requests that have all of the columns."""
     totals: list[float]
-    """Of each column."""
+    """The sum of each column."""
 
 
 class Under(NamedTuple):
-    """The pairs of label values of some requests; `place` (requests,) is which one each has."""
+    """The label pairs of some requests; `place` (requests,) is the index of each one's pair."""
 
     labels: list[Pair]
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """How many requests of each code, from 0 to below `most`, by pair."""
+        """Return the number of requests of each code in [0, most), by pair."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
     def sums(self, *columns: FloatArray) -> Iterator[Sum]:
-        """Columns added up over the requests that tell all of them, where there are any."""
+        """Yield sums of columns over the requests that have all of them, by non-empty pair."""
         known = ~np.isnan(columns[0])
         for column in columns[1:]:
             known &= ~np.isnan(column)
@@ -59,14 +59,14 @@ class Under(NamedTuple):
             yield Sum(at, int(requests[at]), [float(total[at]) for total in totals])
 
 
-class Bulk:
-    """Some requests, as of the present.
+class RequestBatch:
+    """Some requests and their labels.
 
     Args:
         rows: the requests.
         pairs: by model and replica.
         customers: by model and tenant.
-        now_unix_ns: the present.
+        now_unix_ns: the current time.
     """
 
     def __init__(self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int) -> None:
@@ -76,38 +76,43 @@ class Bulk:
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
-        """What never reached the engine has no latency to speak of."""
+        """Requests that reached the engine; the others have no meaningful latency."""
         self.answered: BoolArray = _ANSWERED[self.outcomes]
         lasted_ns = np.rint(self.numbers("e2e_s") * 1e9).astype(np.int64)
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns
 
     @classmethod
-    def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "Bulk":
-        """These requests under the label values that there is room for."""
-        told: dict[tuple[str | None, ...], int] = {}
+    def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "RequestBatch":
+        """Return these requests with their labels, within the limits."""
+        combinations: dict[tuple[str | None, ...], int] = {}
         columns = [rows.column(each) for each in ("model", "replica", "tenant")]
-        place = np.array([told.setdefault(each, len(told)) for each in zip(*columns, strict=True)])
+        place = np.array(
+            [
+                combinations.setdefault(each, len(combinations))
+                for each in zip(*columns, strict=True)
+            ]
+        )
         numbers = np.bincount(place).tolist()
         pairs, customers = [], []
-        for (model, replica, tenant), number in zip(told, numbers, strict=True):
+        for (model, replica, tenant), number in zip(combinations, numbers, strict=True):
             pair = labels.pair(model, replica, now_unix_ns, number)
             pairs.append(pair)
             customers.append(labels.customer(pair[0], tenant, now_unix_ns, number))
         return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
-        """A field's values, NaN where unknown and where not `only`; to be read only."""
+        """Return a field's values, NaN if unknown or not in `only`; do not modify them."""
         found = self.rows.numbers(field)
         return found if only is None else np.where(only, found, np.nan)
 
 
 def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
-    """Each pair once, where several places may have the same."""
+    """Merge equal pairs."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
     return Under(list(known), np.array([known[pair] for pair in labels], int)[place])
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:
-    """A number for each value, asked for once of equal ones; NaN for None."""
+    """Return a number for each value, computed once for equal ones; NaN for None."""
     known = {value: of(value) for value in set(values)}
     return np.array([known[value] for value in values], np.float64)

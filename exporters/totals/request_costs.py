@@ -1,6 +1,6 @@
-"""How many requests have a cost, and what was computed again for them: by replica, by tenant.
+"""Numbers of requests with a cost, and the cost of repeated computation, by replica and tenant.
 
-Their costs themselves are totals like their tokens (`requests.Counts`).
+The costs themselves are totals like the tokens (`requests.Counts`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from exporters.definitions import cost_series as series
 from exporters.families import counter, gauge
 from exporters.format.text import Family
 from exporters.totals.engine_bills import EngineBill
-from exporters.totals.request_batch import Bulk, Pair, Under
+from exporters.totals.request_batch import Pair, RequestBatch, Under
 from telemetry.quantiles import FloatArray
 from telemetry.requests import PricedBy
 
@@ -24,33 +24,33 @@ _METHODS: Final = tuple(PricedBy)
 
 @dataclass(slots=True)
 class Spent:
-    """By whom: requests by how they were priced; what was computed again."""
+    """Requests by how they were priced, and the cost of repeated computation."""
 
     requests: dict[PricedBy, int] = field(default_factory=lambda: dict.fromkeys(_METHODS, 0))
     wasted_usd: float = 0.0
 
     def copy(self) -> "Spent":
-        """As of now."""
+        """Return a copy."""
         return Spent(dict(self.requests), self.wasted_usd)
 
 
 class CostTotals:
-    """Every pair of labels that has a price."""
+    """The totals of every pair of labels with a price."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, Spent] = {}
 
     def expect(self, pair: Pair) -> Spent:
-        """A price is known: its costs stand at 0 before the first request ends."""
+        """Create a pair whose price is known, so its series are 0 before the first request ends."""
         return self._by_pair.setdefault(pair, Spent())
 
-    def add(self, under: Under, bulk: Bulk, usd_per_s: FloatArray) -> None:
-        """Count requests; those without a price are in no total.
+    def add(self, under: Under, bulk: RequestBatch, usd_per_s: FloatArray) -> None:
+        """Count requests; those without a price are not counted.
 
         Args:
             under: their labels.
-            bulk: with their costs, where they have one.
-            usd_per_s: (requests,) what a second of each one's engine costs; NaN for unknown.
+            bulk: the requests, with their costs.
+            usd_per_s: (requests,) price of a second of each one's engine; NaN if unknown.
         """
         priced_by = bulk.rows.column("priced_by")
         for method in _METHODS:
@@ -62,17 +62,17 @@ class CostTotals:
             self.expect(under.labels[at]).wasted_usd += usd
 
     def forget(self, pairs: set[Pair]) -> None:
-        """Drop pairs that have no room any more."""
+        """Remove pairs beyond the limit."""
         for pair in pairs:
             del self._by_pair[pair]
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pairs that have a price."""
+        """The pairs with a price."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, Spent]:
-        """As of now."""
+        """Return a copy."""
         return {pair: spent.copy() for pair, spent in self._by_pair.items()}
 
 
@@ -81,7 +81,7 @@ def cost_families(
     by_tenant: Mapping[Pair, Spent],
     engines: Mapping[EngineLabels, EngineBill],
 ) -> Iterator[Family]:
-    """How many requests have a cost, what was wasted, and what engines cost."""
+    """Requests with a cost, wasted cost, and the cost of engines."""
     if by_replica:
         yield counter(
             series.PRICED_REQUESTS,
@@ -102,12 +102,12 @@ def cost_families(
     }
     if prices:
         yield gauge(series.ENGINE_PRICE, prices)
-    for of, told in (
+    for of, values in (
         (series.ENGINE_UP, {labels: each.up_s for labels, each in engines.items()}),
         (series.ENGINE_IDLE, {labels: each.idle_s for labels, each in engines.items()}),
         (series.ENGINE_COST, {labels: each.usd for labels, each in engines.items()}),
         (series.ENGINE_IDLE_COST, {labels: each.idle_usd for labels, each in engines.items()}),
     ):
-        known = {labels: value for labels, value in told.items() if value is not None}
+        known = {labels: value for labels, value in values.items() if value is not None}
         if known:
             yield counter(of, known)

@@ -1,8 +1,6 @@
-"""Totals over requests: how many ended how, their tokens, their latencies in buckets, and where
-their time went.
+"""Totals of requests: outcomes, tokens, latency histograms, and time by phase and part.
 
-Knows neither Prometheus nor a clock. What a scrape reads is a copy, so that writing the
-text holds nobody up.
+Independent of Prometheus and of any clock. A scrape reads a copy, so writing it blocks nothing.
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from exporters.definitions.series import COSTS, HISTOGRAMS, TOKENS
 from exporters.definitions.series_types import Histogram
 from exporters.format.histogram_cells import cells
 from exporters.format.histograms import Distribution, distribution, observed
-from exporters.totals.request_batch import OUTCOMES, Bulk, Pair, Under
+from exporters.totals.request_batch import OUTCOMES, Pair, RequestBatch, Under
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
 _Key = TypeVar("_Key", str, Pair)
@@ -29,38 +27,38 @@ _PARTS: Final = tuple(
         ("decode", DECODE_PARTS),
     )
 )
-"""Of each phase that has any: its fields, and the label values of each: (phase, part)."""
+"""For each phase with parts: its fields, and the labels of each: (phase, part)."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How many requests ended how, their tokens and what they cost. An amount is there once it
-    was known."""
+    """Requests by outcome, their tokens and their costs. An amount is present once a request had
+    it."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
 
     def copy(self) -> "Counts":
-        """As of now."""
+        """Return a copy."""
         return Counts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
 
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica. A histogram, phase or part is there once a value
-    was known."""
+    """The totals of one model on one replica. A histogram, phase or part is present once a request
+    had it."""
 
     counts: Counts = field(default_factory=Counts)
     histograms: dict[str, Distribution] = field(default_factory=dict)
     phased: int = 0
-    """Requests whose phases are all known."""
+    """Requests with all phases known."""
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
     """By phase and part."""
 
     def copy(self) -> "PairTotals":
-        """As of now."""
+        """Return a copy."""
         return PairTotals(
             self.counts.copy(),
             {name: each.copy() for name, each in self.histograms.items()},
@@ -70,7 +68,7 @@ class PairTotals:
         )
 
 
-def _count(counts: Sequence[Counts], under: Under, bulk: Bulk) -> None:
+def _count(counts: Sequence[Counts], under: Under, bulk: RequestBatch) -> None:
     """Add requests to the counts of their labels."""
     for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
         for outcome, number in zip(OUTCOMES, numbers, strict=True):
@@ -84,7 +82,7 @@ def _count(counts: Sequence[Counts], under: Under, bulk: Bulk) -> None:
             counts[at].costs[name] = counts[at].costs.get(name, 0.0) + cost
 
 
-def _observe(totals: Sequence[PairTotals], bulk: Bulk, histogram: Histogram) -> None:
+def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histogram) -> None:
     """Add one latency to the histograms of its labels."""
     counted = bulk.answered if histogram.answered_only else bulk.served
     values_s = bulk.numbers(histogram.field)
@@ -106,14 +104,14 @@ def _observe(totals: Sequence[PairTotals], bulk: Bulk, histogram: Histogram) -> 
                 )
 
 
-def _spend(totals: Sequence[PairTotals], bulk: Bulk) -> None:
-    """Add where the time of requests went."""
+def _spend(totals: Sequence[PairTotals], bulk: RequestBatch) -> None:
+    """Add the time of requests by phase and part."""
     phases = [bulk.numbers(name, bulk.served) for name in PHASES]
     for at, requests, spent_s in bulk.pairs.sums(*phases):
         totals[at].phased += requests
         _add(totals[at].phases_s, _PHASES, spent_s)
     for names, labels in _PARTS:
-        # Parts are known together or not at all.
+        # A request has either all parts of a phase or none.
         parts = [bulk.numbers(name, bulk.served) for name in names]
         for at, _, spent_s in bulk.pairs.sums(*parts):
             _add(totals[at].parts_s, labels, spent_s)
@@ -128,7 +126,7 @@ class RequestTotals:
     """The totals of every pair of model and replica.
 
     Args:
-        histograms: with the bounds to count by.
+        histograms: the histograms, with their bounds.
     """
 
     def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
@@ -136,11 +134,11 @@ class RequestTotals:
         self._histograms = histograms
 
     def expect(self, pair: Pair) -> PairTotals:
-        """A pair is known: its outcomes stand at 0 before the first request ends, or a
-        rate would miss that one."""
+        """Create a pair, so its outcomes are 0 before the first request ends; otherwise a rate
+        would miss that request."""
         return self._by_pair.setdefault(pair, PairTotals())
 
-    def add(self, bulk: Bulk) -> None:
+    def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
         totals = [self.expect(pair) for pair in bulk.pairs.labels]
         _count([each.counts for each in totals], bulk.pairs, bulk)
@@ -149,17 +147,17 @@ class RequestTotals:
         _spend(totals, bulk)
 
     def forget(self, pairs: set[Pair]) -> None:
-        """Drop pairs that have no room any more."""
+        """Remove pairs beyond the limit."""
         for pair in pairs:
             del self._by_pair[pair]
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pairs counted."""
+        """The pairs with requests."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, PairTotals]:
-        """As of now."""
+        """Return a copy."""
         return {pair: totals.copy() for pair, totals in self._by_pair.items()}
 
 
@@ -169,21 +167,21 @@ class TenantTotals:
     def __init__(self) -> None:
         self._by_pair: dict[Pair, Counts] = {}
 
-    def add(self, bulk: Bulk) -> None:
+    def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
         under = bulk.customers
         _count([self._by_pair.setdefault(pair, Counts()) for pair in under.labels], under, bulk)
 
     def forget(self, pairs: set[Pair]) -> None:
-        """Drop pairs that have no room any more."""
+        """Remove pairs beyond the limit."""
         for pair in pairs:
             del self._by_pair[pair]
 
     @property
     def pairs(self) -> set[Pair]:
-        """The pairs counted."""
+        """The pairs with requests."""
         return set(self._by_pair)
 
     def copy(self) -> dict[Pair, Counts]:
-        """As of now."""
+        """Return a copy."""
         return {pair: counts.copy() for pair, counts in self._by_pair.items()}

@@ -99,12 +99,12 @@ class _Engine:
 
 
 class RooflineMetrics(Families):
-    """Keeps the last minute of every engine, and tells what it comes to.
+    """Keeps the last minute of samples of every engine, and computes its utilisation.
 
     Args:
-        starts: what the engines of some replicas were last started with, the newest of each.
-        clock_unix_ns: the present.
-        peaks: of devices, by a configuration (`roofline.peaks.device_named`).
+        starts: returns the latest start of each engine of some replicas.
+        clock_unix_ns: the current time.
+        peaks: configured peaks of devices (`roofline.peaks.device_named`).
     """
 
     def __init__(
@@ -126,18 +126,18 @@ class RooflineMetrics(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Note samples; an engine beyond the most that are kept is left out."""
+        """Add samples; engines beyond the limit are left out."""
         with self._lock:
             for sample in samples:
                 self._add(sample)
 
     def families(self) -> Iterator[Family]:
-        """Of every engine that can be told of."""
+        """Yield the utilisation of every engine with a known shape and device."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             self._forget(now_unix_ns - SPAN_NS)
             engines = {key: each.copy() for key, each in self._engines.items()}
-        # Only for engines that have sent samples: any sender can make up starts of others.
+        # Only for engines that sent samples, because any sender can invent starts.
         starts = self._in_force(now_unix_ns, {replica for replica, _ in engines})
         alike: dict[_Kind, dict[EngineKey, _Engine]] = {}
         for key, each in engines.items():
@@ -145,15 +145,15 @@ class RooflineMetrics(Families):
                 start = starts[key]
                 kind = start.shape, start.device, read_chunks(start.arguments)
                 alike.setdefault(kind, {})[key] = each
-        told: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
+        by_name: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in ROOFLINES}
         for (shape, device, chunks), group in alike.items():
             peaks = device_named(device, self._peaks)
             for key, window in _windows(group, _shape(shape), peaks, chunks):
-                for name, values in told.items():
+                for name, values in by_name.items():
                     value = getattr(window, name)
                     if value is not None:
                         values[group[key].model or "", key[0], str(key[1])] = value
-        for name, values in told.items():
+        for name, values in by_name.items():
             if values:
                 yield gauge(ROOFLINES[name], values)
         if any(self._overflows.values()):
@@ -171,10 +171,10 @@ class RooflineMetrics(Families):
                 return
             engine = self._engines[key] = _Engine(sample.model)
         engine.model = sample.model or engine.model
-        told = (getattr(sample, name) for name in _TOTALS)
+        totals = (getattr(sample, name) for name in _TOTALS)
         self._overflows["sample"] += engine.add(
             (sample.at_unix_ns, sample.process, sample.started_unix_ns),
-            [nan if value is None else value for value in told],
+            [nan if value is None else value for value in totals],
         )
         engine.forget(sample.at_unix_ns - SPAN_NS)
 
@@ -197,7 +197,7 @@ class RooflineMetrics(Families):
                 self._starts = {
                     (start.replica, start.engine): start for start in self._ask(replicas)
                 }
-            except Exception:  # a scrape must not fail for it; what was known still holds
+            except Exception:  # a scrape must not fail because of it; earlier starts still hold
                 _log.warning("engine starts could not be read", exc_info=True)
         return self._starts
 
@@ -208,17 +208,17 @@ def _windows(
     device: Device | None,
     chunks: Chunks | None,
 ) -> Iterator[tuple[EngineKey, Window]]:
-    """What each engine comes to, of several with one shape on one device.
+    """Yield the utilisation of each engine, for engines with one shape on one device.
 
-    All at once, as one engine's account in windows of time: each engine has one of its own, as
-    if they had run one after another. One by one, a fleet takes five times as long.
+    All engines are computed at once as one engine, each in a separate window of time. One by one, a
+    fleet takes five times as long.
     """
     keys, series = list(group), dict[tuple[int, int, int], int]()
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # Each has room for a minute to either side of what came last: one sample from another
-        # century, in whichever clock, leaves the others where they are.
+        # Each window extends a minute before and after the engine's last sample, so a sample with
+        # a wrong clock does not affect the others.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:
@@ -226,10 +226,10 @@ def _windows(
             at_ns.append(at + shift_ns if inside else -1)
             numbers.append(series.setdefault((place, process, started), len(series)))
     totals = np.frombuffer(b"".join(each.totals for each in group.values()), dtype=np.float64)
-    told = np.array(at_ns, dtype=np.int64)
-    kept = told >= 0
+    times = np.array(at_ns, dtype=np.int64)
+    kept = times >= 0
     columns = Columns(
-        at_unix_ns=told[kept],
+        at_unix_ns=times[kept],
         series=np.array(numbers, dtype=np.int64)[kept],
         numbers=dict(zip(_TOTALS, totals.reshape(-1, len(_TOTALS))[kept].T, strict=True)),
     )
@@ -238,8 +238,8 @@ def _windows(
             yield keys[window.from_unix_ns // _APART_NS], window
 
 
-def _shape(told: str | None) -> ModelShape | None:
+def _shape(text: str | None) -> ModelShape | None:
     try:
-        return None if told is None else read_shape(told)
+        return None if text is None else read_shape(text)
     except UnknownShapeError:
         return None

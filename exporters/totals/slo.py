@@ -1,12 +1,12 @@
-"""Good and all, per objective: each request judged against the exact threshold as it comes in.
+"""Good events and all events per objective, by the exact threshold, counted as requests arrive.
 
-The counters stand at 0 from the start, or Prometheus would miss the first event. A request
-that ended long before it was heard of (a replay, a sender that was cut off) says nothing of
-the present: Prometheus cannot date it back, so it is left out and counted as `late`.
+The counters are 0 from the start; otherwise Prometheus would miss the first event. A request that
+ended long before it was received (a replay, or an interrupted sender) is left out and counted as
+`late`, because Prometheus cannot date it back.
 
-A request in flight that is bad already counts with the first report that shows it, and never
-again: each report says how old the request was at the one before, and so does its row in the end.
-A counter takes nothing back. A request that a client error ends after it was counted stays bad.
+A request in flight that is already bad counts with the first report that shows it, and never
+again: each report, and finally the request's row, has the request's age at the previous report.
+Counters do not decrease, so a request that a client error ends after it was counted stays bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from alerts.evaluation.table_verdicts import (
 )
 from alerts.groups import Group, other, places_in
 from alerts.objectives import Goodput
-from exporters.totals.request_batch import BoolArray, Bulk
+from exporters.totals.request_batch import BoolArray, RequestBatch
 from telemetry.in_flight import InFlightRequest
 from telemetry.sketches import IntArray
 
@@ -36,7 +36,7 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""The shortest window that a page is decided on; senders give up much sooner."""
+"""The shortest window of a paging alert; senders give up much earlier."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class SloTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Add requests by their verdicts, and those that were reported late."""
+        """Add requests by their verdicts, and the number of late ones."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):
@@ -59,20 +59,20 @@ class SloTotals:
                 self.good += number if verdict is Verdict.GOOD else 0
 
     def copy(self) -> "SloTotals":
-        """As of now."""
+        """Return a copy."""
         return SloTotals(self.events, self.good, dict(self.excluded))
 
 
 Key = tuple[str, Group]
-"""An objective's name, and a group; () where it has none."""
+"""An objective's name, and a group; () if it has none."""
 
 
-class Slos:
+class SloCounts:
     """Counts requests for every objective.
 
     Args:
         objectives: by name.
-        placed: the groups of an objective that are counted by themselves.
+        placed: the groups of an objective that are counted separately.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Slos:
         self._placed = placed
         self._totals: dict[Key, SloTotals] = {}
 
-    def add(self, bulk: Bulk) -> None:
-        """Count requests where they are meant."""
+    def add(self, bulk: RequestBatch) -> None:
+        """Count requests for the objectives that apply to them."""
         late = _late(bulk.now_unix_ns, bulk.ended_unix_ns)
         for name, goodput in self._objectives.items():
             columns = (*columns_of(goodput.where, goodput.good), *goodput.by)
@@ -95,7 +95,7 @@ class Slos:
             self._add(name, goodput, table, codes, late)
 
     def add_in_flight(self, reports: Sequence[InFlightRequest], now_unix_ns: int) -> None:
-        """Count reports that show for the first time that an objective is missed."""
+        """Count reports that are the first to show a missed objective."""
         late = _late(now_unix_ns, np.array([each.seen_unix_ns for each in reports], np.int64))
         for name, goodput in self._objectives.items():
             bad = newly_bad(goodput, reports)
@@ -107,23 +107,22 @@ class Slos:
         self, name: str, goodput: Goodput, table: pa.Table, codes: IntArray, late: BoolArray
     ) -> None:
         """Count requests in their groups.
-
         Args:
             name: of the objective.
             goodput: the objective.
             table: the requests, with the fields of `by`.
-            codes: (n,) places in `VERDICTS`, or `NOT_SELECTED`.
+            codes: (n,) indices in `VERDICTS`, or `NOT_SELECTED`.
             late: (n,).
         """
-        places, meant = self._places(goodput), codes != NOT_SELECTED
+        places, selected = self._places(goodput), codes != NOT_SELECTED
         place = places_in(table, goodput.by, places[1:]) if goodput.by else np.zeros_like(codes)
-        for at in np.unique(place[meant]).tolist():
-            own = meant & (place == at)
+        for at in np.unique(place[selected]).tolist():
+            own = selected & (place == at)
             totals = self._totals.setdefault((name, places[at]), SloTotals())
             totals.add(codes[own & ~late], int(np.count_nonzero(own & late)))
 
     def copy(self) -> dict[Key, SloTotals]:
-        """As of now; a group that has just got its place stands at 0."""
+        """Return the counts as of now; a new group is at 0."""
         keys = [
             (name, group) for name, each in self._objectives.items() for group in self._places(each)
         ]
@@ -131,7 +130,7 @@ class Slos:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: Goodput) -> tuple[Group, ...]:
-        """The group of all others first."""
+        """Return the groups; the group of all others is first."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 
 

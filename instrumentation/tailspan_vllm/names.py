@@ -111,41 +111,57 @@ LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
 """Prefix of the model's shape, as in `tailspan.model.num_hidden_layers`."""
 
+UNITS: Final[dict[str, str]] = {}
+"""UCUM unit of each metric of an engine."""
+GPU_UNITS: Final[dict[str, str]] = {}
+"""UCUM unit of each metric of a GPU."""
+
+
+def _metric(name: str, unit: str) -> str:
+    UNITS[name] = unit
+    return name
+
+
+def _gpu_metric(name: str, unit: str) -> str:
+    GPU_UNITS[name] = unit
+    return name
+
+
 # --- Metrics: gauges --------------------------------------------------------------------
-WAITING: Final = "tailspan.engine.requests.waiting"
-RUNNING: Final = "tailspan.engine.requests.running"
-DEFERRED: Final = "tailspan.engine.requests.deferred"
+WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
+RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
+DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
 """Waiting requests that a temporary constraint holds back, such as an adapter's slot."""
-FETCHING_KV: Final = "tailspan.engine.requests.fetching_kv"
+FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
 """Waiting requests whose KV cache is being fetched from outside the engine."""
-IN_FLIGHT: Final = "tailspan.engine.requests.in_flight"
-OLDEST_REQUEST_AGE: Final = "tailspan.engine.requests.oldest_age"
-LAST_STEP_AGE: Final = "tailspan.engine.step.last_age"
+IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
+OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
+LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
 """Gauges of unfinished requests, which a front end reports even while the engine hangs."""
-KV_USAGE: Final = "tailspan.engine.kv_cache.usage"
-WAITING_LORAS: Final = "tailspan.engine.lora.waiting"
-RUNNING_LORAS: Final = "tailspan.engine.lora.running"
-LONGEST_STEP: Final = "tailspan.engine.step.longest"
+KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
+WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
+RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")
+LONGEST_STEP: Final = _metric("tailspan.engine.step.longest", "s")
 STEP_MODEL: Final = (
-    "tailspan.engine.step_model.base",
-    "tailspan.engine.step_model.per_prefill_token",
-    "tailspan.engine.step_model.per_prefill_attention",
-    "tailspan.engine.step_model.per_context_token",
-    "tailspan.engine.step_model.per_decode",
+    _metric("tailspan.engine.step_model.base", "s"),
+    _metric("tailspan.engine.step_model.per_prefill_token", "s"),
+    _metric("tailspan.engine.step_model.per_prefill_attention", "s"),
+    _metric("tailspan.engine.step_model.per_context_token", "s"),
+    _metric("tailspan.engine.step_model.per_decode", "s"),
 )
 """The coefficients γ, α, κ, β, δ of the step model."""
-STEP_MODEL_ERROR: Final = "tailspan.engine.step_model.error"
-STEP_MODEL_R_SQUARED: Final = "tailspan.engine.step_model.r_squared"
-HOST_CPUS: Final = "tailspan.host.cpus"
+STEP_MODEL_ERROR: Final = _metric("tailspan.engine.step_model.error", "1")
+STEP_MODEL_R_SQUARED: Final = _metric("tailspan.engine.step_model.r_squared", "1")
+HOST_CPUS: Final = _metric("tailspan.host.cpus", "{cpu}")
 # --- Metrics: monotonic sums, counted since the engine started -----------------------------
-STEPS: Final = "tailspan.engine.steps"
-BUSY_TIME: Final = "tailspan.engine.busy_time"
-STALL_TIME: Final = "tailspan.engine.stall_time"
-SCHEDULED_PREFILL_TOKENS: Final = "tailspan.engine.prefill.scheduled"
-PREFILL_ATTENTION: Final = "tailspan.engine.prefill.attention"
-CONTEXT_TOKENS: Final = "tailspan.engine.decode.context"
-SCHEDULED_DECODES: Final = "tailspan.engine.decode.scheduled"
+STEPS: Final = _metric("tailspan.engine.steps", "{step}")
+BUSY_TIME: Final = _metric("tailspan.engine.busy_time", "s")
+STALL_TIME: Final = _metric("tailspan.engine.stall_time", "s")
+SCHEDULED_PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.scheduled", "{token}")
+PREFILL_ATTENTION: Final = _metric("tailspan.engine.prefill.attention", "{pair}")
+CONTEXT_TOKENS: Final = _metric("tailspan.engine.decode.context", "{token}")
+SCHEDULED_DECODES: Final = _metric("tailspan.engine.decode.scheduled", "{sequence}")
 OF_THE_LEDGER: Final = (
     STEPS,
     BUSY_TIME,
@@ -156,132 +172,60 @@ OF_THE_LEDGER: Final = (
     SCHEDULED_DECODES,
 )
 """Totals that the engine core itself counts at each step."""
-PREFILL_TOKENS: Final = "tailspan.engine.prefill.tokens"
-DECODE_TOKENS: Final = "tailspan.engine.decode.tokens"
-PREFIX_CACHE_QUERIES: Final = "tailspan.engine.prefix_cache.queries"
-PREFIX_CACHE_HITS: Final = "tailspan.engine.prefix_cache.hits"
-EXTERNAL_CACHE_QUERIES: Final = "tailspan.engine.external_prefix_cache.queries"
-EXTERNAL_CACHE_HITS: Final = "tailspan.engine.external_prefix_cache.hits"
-LOCAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_local"
-EXTERNAL_CACHED_PROMPT_TOKENS: Final = "tailspan.engine.prompt.cached_external"
-KV_TRANSFER_BYTES: Final = "tailspan.engine.kv_transfer.bytes"
-KV_TRANSFER_TIME: Final = "tailspan.engine.kv_transfer.time"
-KV_TRANSFER_FAILURES: Final = "tailspan.engine.kv_transfer.failures"
-ENGINE_PREEMPTIONS: Final = "tailspan.engine.preemptions"
-DRAFTS: Final = "tailspan.engine.speculation.drafts"
-DRAFT_TOKENS: Final = "tailspan.engine.speculation.draft_tokens"
-ACCEPTED_TOKENS: Final = "tailspan.engine.speculation.accepted_tokens"
-MODELLED_FLOPS: Final = "tailspan.engine.modelled.flops"
-MODELLED_READ_BYTES: Final = "tailspan.engine.modelled.read_bytes"
-MODELLED_WRITE_BYTES: Final = "tailspan.engine.modelled.write_bytes"
-PROCESS_CPU_TIME: Final = "tailspan.process.cpu_time"
-CORE_CPU_TIME: Final = "tailspan.engine.cpu_time"
-HOST_BUSY_TIME: Final = "tailspan.host.cpu.busy_time"
-HOST_STEAL_TIME: Final = "tailspan.host.cpu.steal_time"
+PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.tokens", "{token}")
+DECODE_TOKENS: Final = _metric("tailspan.engine.decode.tokens", "{token}")
+PREFIX_CACHE_QUERIES: Final = _metric("tailspan.engine.prefix_cache.queries", "{token}")
+PREFIX_CACHE_HITS: Final = _metric("tailspan.engine.prefix_cache.hits", "{token}")
+EXTERNAL_CACHE_QUERIES: Final = _metric("tailspan.engine.external_prefix_cache.queries", "{token}")
+EXTERNAL_CACHE_HITS: Final = _metric("tailspan.engine.external_prefix_cache.hits", "{token}")
+LOCAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_local", "{token}")
+EXTERNAL_CACHED_PROMPT_TOKENS: Final = _metric("tailspan.engine.prompt.cached_external", "{token}")
+KV_TRANSFER_BYTES: Final = _metric("tailspan.engine.kv_transfer.bytes", "By")
+KV_TRANSFER_TIME: Final = _metric("tailspan.engine.kv_transfer.time", "s")
+KV_TRANSFER_FAILURES: Final = _metric("tailspan.engine.kv_transfer.failures", "{transfer}")
+ENGINE_PREEMPTIONS: Final = _metric("tailspan.engine.preemptions", "{preemption}")
+DRAFTS: Final = _metric("tailspan.engine.speculation.drafts", "{draft}")
+DRAFT_TOKENS: Final = _metric("tailspan.engine.speculation.draft_tokens", "{token}")
+ACCEPTED_TOKENS: Final = _metric("tailspan.engine.speculation.accepted_tokens", "{token}")
+MODELLED_FLOPS: Final = _metric("tailspan.engine.modelled.flops", "{flop}")
+MODELLED_READ_BYTES: Final = _metric("tailspan.engine.modelled.read_bytes", "By")
+MODELLED_WRITE_BYTES: Final = _metric("tailspan.engine.modelled.write_bytes", "By")
+PROCESS_CPU_TIME: Final = _metric("tailspan.process.cpu_time", "s")
+CORE_CPU_TIME: Final = _metric("tailspan.engine.cpu_time", "s")
+HOST_BUSY_TIME: Final = _metric("tailspan.host.cpu.busy_time", "s")
+HOST_STEAL_TIME: Final = _metric("tailspan.host.cpu.steal_time", "s")
 # --- Metrics of the instrumentation itself --------------------------------------------------
-SPANS_DROPPED: Final = "tailspan.instrumentation.spans.dropped"
+SPANS_DROPPED: Final = _metric("tailspan.instrumentation.spans.dropped", "{span}")
 DROP_REASON: Final = "tailspan.drop.reason"
 """Attribute of dropped spans: the reason."""
 UNAUTHENTICATED: Final = "unauthenticated"
 """The drop reason of requests that the server answered with 401 or 403."""
-HOOK_FAILURES: Final = "tailspan.instrumentation.hook.failures"
+HOOK_FAILURES: Final = _metric("tailspan.instrumentation.hook.failures", "{failure}")
 HOOK: Final = "tailspan.hook"
 """Attribute of hook failures: the hook's name."""
-ACCOUNTS_DROPPED: Final = "tailspan.instrumentation.accounts.dropped"
+ACCOUNTS_DROPPED: Final = _metric("tailspan.instrumentation.accounts.dropped", "{account}")
 
 # --- Metrics of GPUs, reported by a sampler beside the server -------------------------------
 GPU: Final = "hw.id"
 GPU_MODEL: Final = "hw.model"
 GPU_SOURCE: Final = "tailspan.gpu.source"
 GPU_THROTTLE_REASONS: Final = "tailspan.gpu.throttle_reasons"
-GPU_DRAM_UTILIZATION: Final = "tailspan.gpu.dram.utilization"
+GPU_DRAM_UTILIZATION: Final = _gpu_metric("tailspan.gpu.dram.utilization", "1")
 """Share of the peak bandwidth. OpenTelemetry's `hw.gpu.memory.utilization` is the share of
 capacity in use."""
-GPU_DRAM_BANDWIDTH: Final = "tailspan.gpu.dram.bandwidth"
-GPU_SM_ACTIVITY: Final = "tailspan.gpu.sm.activity"
-GPU_TENSOR_ACTIVITY: Final = "tailspan.gpu.tensor.activity"
-GPU_MEMORY_USED: Final = "tailspan.gpu.memory.used"
-GPU_MEMORY_TOTAL: Final = "tailspan.gpu.memory.total"
-GPU_POWER: Final = "tailspan.gpu.power"
-GPU_ENERGY: Final = "tailspan.gpu.energy"
-GPU_SM_CLOCK: Final = "tailspan.gpu.sm.clock"
-GPU_SM_CLOCK_MAX: Final = "tailspan.gpu.sm.clock_max"
-GPU_MEMORY_CLOCK: Final = "tailspan.gpu.memory.clock"
-GPU_THROTTLED: Final = "tailspan.gpu.throttled"
-GPU_FOREIGN_PROCESSES: Final = "tailspan.gpu.foreign_processes"
-GPU_PCIE_RECEIVED: Final = "tailspan.gpu.pcie.received"
-GPU_PCIE_SENT: Final = "tailspan.gpu.pcie.sent"
-GPU_NVLINK_RECEIVED: Final = "tailspan.gpu.nvlink.received"
-GPU_NVLINK_SENT: Final = "tailspan.gpu.nvlink.sent"
-
-GPU_UNITS: Final[dict[str, str]] = {
-    GPU_DRAM_UTILIZATION: "1",
-    GPU_DRAM_BANDWIDTH: "By/s",
-    GPU_SM_ACTIVITY: "1",
-    GPU_TENSOR_ACTIVITY: "1",
-    GPU_MEMORY_USED: "By",
-    GPU_MEMORY_TOTAL: "By",
-    GPU_POWER: "W",
-    GPU_ENERGY: "J",
-    GPU_SM_CLOCK: "Hz",
-    GPU_SM_CLOCK_MAX: "Hz",
-    GPU_MEMORY_CLOCK: "Hz",
-    GPU_THROTTLED: "{reason}",
-    GPU_FOREIGN_PROCESSES: "{process}",
-    GPU_PCIE_RECEIVED: "By/s",
-    GPU_PCIE_SENT: "By/s",
-    GPU_NVLINK_RECEIVED: "By/s",
-    GPU_NVLINK_SENT: "By/s",
-}
-"""UCUM unit of each metric of a GPU."""
-
-UNITS: Final[dict[str, str]] = {
-    WAITING: "{request}",
-    RUNNING: "{request}",
-    DEFERRED: "{request}",
-    FETCHING_KV: "{request}",
-    IN_FLIGHT: "{request}",
-    OLDEST_REQUEST_AGE: "s",
-    LAST_STEP_AGE: "s",
-    KV_USAGE: "1",
-    WAITING_LORAS: "{request}",
-    RUNNING_LORAS: "{request}",
-    LONGEST_STEP: "s",
-    **dict.fromkeys(STEP_MODEL, "s"),
-    STEP_MODEL_ERROR: "1",
-    STEP_MODEL_R_SQUARED: "1",
-    HOST_CPUS: "{cpu}",
-    STEPS: "{step}",
-    BUSY_TIME: "s",
-    STALL_TIME: "s",
-    SCHEDULED_PREFILL_TOKENS: "{token}",
-    PREFILL_ATTENTION: "{pair}",
-    CONTEXT_TOKENS: "{token}",
-    SCHEDULED_DECODES: "{sequence}",
-    PREFILL_TOKENS: "{token}",
-    DECODE_TOKENS: "{token}",
-    PREFIX_CACHE_QUERIES: "{token}",
-    PREFIX_CACHE_HITS: "{token}",
-    EXTERNAL_CACHE_QUERIES: "{token}",
-    EXTERNAL_CACHE_HITS: "{token}",
-    LOCAL_CACHED_PROMPT_TOKENS: "{token}",
-    EXTERNAL_CACHED_PROMPT_TOKENS: "{token}",
-    KV_TRANSFER_BYTES: "By",
-    KV_TRANSFER_TIME: "s",
-    KV_TRANSFER_FAILURES: "{transfer}",
-    ENGINE_PREEMPTIONS: "{preemption}",
-    DRAFTS: "{draft}",
-    DRAFT_TOKENS: "{token}",
-    ACCEPTED_TOKENS: "{token}",
-    MODELLED_FLOPS: "{flop}",
-    MODELLED_READ_BYTES: "By",
-    MODELLED_WRITE_BYTES: "By",
-    PROCESS_CPU_TIME: "s",
-    CORE_CPU_TIME: "s",
-    HOST_BUSY_TIME: "s",
-    HOST_STEAL_TIME: "s",
-    SPANS_DROPPED: "{span}",
-    HOOK_FAILURES: "{failure}",
-    ACCOUNTS_DROPPED: "{account}",
-}
-"""UCUM unit of each metric of an engine."""
+GPU_DRAM_BANDWIDTH: Final = _gpu_metric("tailspan.gpu.dram.bandwidth", "By/s")
+GPU_SM_ACTIVITY: Final = _gpu_metric("tailspan.gpu.sm.activity", "1")
+GPU_TENSOR_ACTIVITY: Final = _gpu_metric("tailspan.gpu.tensor.activity", "1")
+GPU_MEMORY_USED: Final = _gpu_metric("tailspan.gpu.memory.used", "By")
+GPU_MEMORY_TOTAL: Final = _gpu_metric("tailspan.gpu.memory.total", "By")
+GPU_POWER: Final = _gpu_metric("tailspan.gpu.power", "W")
+GPU_ENERGY: Final = _gpu_metric("tailspan.gpu.energy", "J")
+GPU_SM_CLOCK: Final = _gpu_metric("tailspan.gpu.sm.clock", "Hz")
+GPU_SM_CLOCK_MAX: Final = _gpu_metric("tailspan.gpu.sm.clock_max", "Hz")
+GPU_MEMORY_CLOCK: Final = _gpu_metric("tailspan.gpu.memory.clock", "Hz")
+GPU_THROTTLED: Final = _gpu_metric("tailspan.gpu.throttled", "{reason}")
+GPU_FOREIGN_PROCESSES: Final = _gpu_metric("tailspan.gpu.foreign_processes", "{process}")
+GPU_PCIE_RECEIVED: Final = _gpu_metric("tailspan.gpu.pcie.received", "By/s")
+GPU_PCIE_SENT: Final = _gpu_metric("tailspan.gpu.pcie.sent", "By/s")
+GPU_NVLINK_RECEIVED: Final = _gpu_metric("tailspan.gpu.nvlink.received", "By/s")
+GPU_NVLINK_SENT: Final = _gpu_metric("tailspan.gpu.nvlink.sent", "By/s")

@@ -1,6 +1,6 @@
 """The whole schema: every module of the store that declares tables, imported in one place.
 
-A module missing here would be missing in new databases; `tests/store/test_migrations.py`
+A module missing here would be missing in new databases; `tests/store/migrations`
 holds the whole against the revisions.
 """
 

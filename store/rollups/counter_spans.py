@@ -18,7 +18,8 @@ from store.connections import reading
 from store.rollups.marks import SECOND_NS
 from store.rollups.sample_tables import Kind
 from store.rollups.tables import MINUTE_S
-from telemetry.accounts import GAP_S, FloatArray, IntArray
+from telemetry.accounts import GAP_S
+from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 
@@ -147,9 +148,9 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
     """One bucket of its parts: neighbours in time as one entry, where nothing parts them."""
     if not parts.which.size:
         return parts
-    parts = parts.only(np.lexsort((parts.first_unix_ns, parts.which)))
-    silence = parts.first_unix_ns[1:] - parts.last_unix_ns[:-1] > GAP_S * SECOND_NS
-    apart = silence | (np.diff(parts.which) != 0)
+    series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)
+    parts = parts.only(series.order)
+    apart = ~series.follows[1:]
     for name, first in parts.first.items():
         last = parts.last[name]
         apart |= np.isnan(first[1:]) != np.isnan(first[:-1])

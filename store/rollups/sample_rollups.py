@@ -19,7 +19,7 @@ from store.rollups.marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_
 from store.rollups.plan import down, neighbours, up
 from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
-from telemetry.accounts import FloatArray, IntArray
+from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
 """Windows up to so long are told by the minute: idle energy is found from minutes."""

@@ -14,6 +14,8 @@ from sqlalchemy import Boolean, Column, Table, Text
 from store.rollups.tables import PACKED, key_column, marks_table, state_table
 from store.schema import GPUS, METADATA, SAMPLES
 from telemetry.accounts import COEFFICIENTS, WORK, Count
+from telemetry.fields import rolled_up
+from telemetry.gpus import GpuSample
 
 INSTANT: Final = np.dtype("<i8")
 AMOUNT: Final = np.dtype("<f8")
@@ -64,7 +66,7 @@ def _table(name: str, totals: tuple[str, ...], means: tuple[str, ...]) -> Table:
     )
 
 
-_ENERGY: Final = ("energy_j_total",)
+_ENERGY: Final = rolled_up(GpuSample)
 
 ENGINES: Final = Kind(
     SAMPLES,

@@ -30,7 +30,8 @@ from sqlalchemy import (
 )
 
 from store.schema import METADATA
-from telemetry.requests import DECODE_PARTS, LATENCIES, PHASES, PREFILL_PARTS
+from telemetry.fields import rolled_up
+from telemetry.requests import RequestTimeline
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
@@ -41,18 +42,7 @@ WIDTHS_S: Final = (MINUTE_S, HOUR_S)
 LABELS: Final = ("model", "lora", "route", "tenant", "region", "replica", "outcome", "streamed")
 """The labels that rollups can be asked by."""
 
-QUANTITIES: Final = tuple(
-    dict.fromkeys(
-        (
-            *LATENCIES,
-            *PHASES,
-            *PREFILL_PARTS,
-            *DECODE_PARTS,
-            *("prompt_tokens", "cached_tokens", "output_tokens", "preemptions"),
-            *("billed_s", "wasted_s", "cost_usd"),
-        )
-    )
-)
+QUANTITIES: Final = ("tpot_s", *rolled_up(RequestTimeline))
 """What is summed."""
 
 FACTS: Final = ("number", "sum", "least", "greatest")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import promtool
+from cli.checks import promtool
 from cli.main import tailspan
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.alerting.notifications import Notification, keep_notifications

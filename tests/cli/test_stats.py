@@ -9,7 +9,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.stats import group_stats
+from cli.commands.stats import group_stats
 from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import forget_older

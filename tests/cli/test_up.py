@@ -120,7 +120,7 @@ def test_what_the_sdk_sends_is_kept_scraped_and_listed(
     assert "Stopped. 2 requests arrived" in running.said
 
 
-@pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGTERM, 0), (SIGKILL, -SIGKILL)])
+@pytest.mark.parametrize(("number", "status"), [(SIGINT, 0), (SIGKILL, -SIGKILL)])
 def test_what_was_acknowledged_is_kept_however_it_ends(
     up: Callable[..., Tailspan],
     span: Callable[..., ReadableSpan],
@@ -197,7 +197,8 @@ def test_a_time_to_keep_that_is_none_is_refused() -> None:
     """A slip must not remove a month."""
     result = CliRunner().invoke(tailspan, ["up", "--keep-rows", "7"])
     assert result.exit_code == 2
-    assert "--keep-rows '7' is no duration" in result.output
+    assert "'--keep-rows'" in result.output
+    assert "'7' is no duration" in result.output
     assert "or forever" in result.output
 
 
@@ -245,12 +246,11 @@ def test_output_that_nobody_reads_stops_nothing(
 
 
 @ON_LINUX
-@pytest.mark.parametrize(("number", "status"), [(SIGTERM, 0), (SIGKILL, -SIGKILL)])
-def test_its_children_end_with_it(
-    up: Callable[..., Tailspan], url: str, number: Signals, status: int, tmp_path: Path
+def test_its_children_end_with_it_even_where_it_is_killed(
+    up: Callable[..., Tailspan], tmp_path: Path
 ) -> None:
-    """The explorer, the simulator and what reads spans, even where it is killed. The logs of the
-    first two lie by the database."""
+    """The explorer, the simulator and what reads spans. The logs of the first two lie by the
+    database."""
     running = up("--simulate", "--explorer-port=0")
     page = running.says(r"  Explorer   (http://\S+)")
     running.says("Telemetry arrives from sim-0")
@@ -258,7 +258,7 @@ def test_its_children_end_with_it(
         assert answer.status == 200
     started = children_of(running)
     assert len(started) == 3
-    assert running.ends(number) == status
+    assert running.ends(SIGKILL) == -SIGKILL
     assert all(map(gone, started))
     assert {path.name for path in tmp_path.glob("*.log")} == {"explorer.log", "simulator.log"}
 
@@ -316,7 +316,7 @@ def test_peaks_that_cannot_be_read_are_an_error_before_anything_starts(
         (["--scrape", "gpu:8000"], "gpu:8000"),
         (["--scrape", "http://me:pw@gpu:8000"], "credentials"),
         (["--scrape-file", "nowhere.json"], "nowhere.json"),
-        (["--scrape-every", "0.1"], "0.1"),
+        (["--scrape-every", "100ms"], "100ms"),
         (["--scrape", "https://gpu:8000", "--scrape-token-file", "nowhere"], "nowhere"),
         (["--scrape", "https://gpu:8000", "--scrape-ca", "nowhere.pem"], "nowhere.pem"),
         (["--scrape-ca", "nowhere.pem"], "there is none"),

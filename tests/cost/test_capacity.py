@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cost.capacity import MIN_REQUESTS, ObjectiveCounts, SustainableRate, sustainable_rate
-from telemetry.accounts import IntArray
+from telemetry.counter_series import IntArray
 
 LENGTH_S = 300.0
 TARGET = 0.99

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cost.prices import PriceList
-from cost.pricing import MOST_ENGINES, Pricing
+from cost.pricing import Pricing
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import RequestRows
@@ -91,13 +91,16 @@ def test_a_lost_account_is_stood_in_for_by_the_step_model(request_row: Requests)
     assert request.priced_by is PricedBy.TOKENS
 
 
-def test_names_that_a_sender_makes_up_do_not_fill_the_memory(request_row: Requests) -> None:
+def test_names_that_a_sender_makes_up_do_not_fill_the_memory(
+    request_row: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first are forgotten."""
+    monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
     pricing = Pricing(PriceList())
-    pricing.update(start(f"r{n}") for n in range(MOST_ENGINES + 5))
-    _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(MOST_ENGINES + 5)))
-    assert len(pricing._starts) == MOST_ENGINES
-    assert len(pricing._usd_per_s) == MOST_ENGINES
+    pricing.update(start(f"r{n}") for n in range(55))
+    _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(55)))
+    assert len(pricing._starts) == 50
+    assert len(pricing._usd_per_s) == 50
 
 
 def test_a_scrape_asks_while_messages_tell_of_new_engines() -> None:

@@ -202,16 +202,16 @@ def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
     [
         ("GET /folders/tailspan", (401, {"message": "Invalid API key"}), "does not know the token"),
         ("POST /folders", (403, {"message": "needs folders:create"}), "needs folders:create"),
-        ("POST /folders", (409, {"message": "name exists"}), "something else has its name"),
+        ("POST /folders", (409, {"message": "name exists"}), "another object has its name"),
         ("POST /datasources", (403, {"message": "no"}), "role Admin"),
-        ("POST /dashboards/db", (404, {"message": "Not found"}), "knows no place"),
+        ("POST /dashboards/db", (404, {"message": "Not found"}), "has no such endpoint"),
         ("POST /dashboards/db", (412, {"message": "name-exists"}), "push again"),
         ("POST /dashboards/db", (400, {"message": "Cannot save provisioned"}), "provisioned"),
         ("POST /dashboards/db", (500, {"message": "boom"}), "failed with 500 (boom)"),
         ("POST /dashboards/db", (503, "<html>no upstream</html>"), "failed with 503"),
         ("GET /health", (200, "<html>hello</html>"), "is no Grafana"),
         ("GET /health", (200, {"status": "ok"}), "is no Grafana"),
-        ("GET /health", (404, {"message": "?"}), "knows no place"),
+        ("GET /health", (404, {"message": "?"}), "has no such endpoint"),
     ],
 )
 def test_each_refusal_is_a_sentence(

@@ -15,7 +15,7 @@ from collector.listen import log_rate_limit
 from collector.listen.asgi_server import AsgiHost
 from collector.listen.connections import ConnectionLimits
 from collector.listen.tls import Tls
-from collector.otlp.message_reader import Reading
+from collector.otlp.message_reader import MessageReader
 from collector.server import Collector
 from collector.testing import MemorySink, background_loop, running
 from rig.program import Tailspan
@@ -83,7 +83,7 @@ def collect() -> Iterator[Collect]:
     with ExitStack() as stack:
 
         def make(
-            sink: MemorySink | None = None, reading: Reading | None = None, **limits: Any
+            sink: MemorySink | None = None, reading: MessageReader | None = None, **limits: Any
         ) -> Collector:
             tokens = limits.pop("tokens", None)
             collector = Collector(

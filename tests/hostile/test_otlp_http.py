@@ -20,7 +20,7 @@ from collector.listen.bearer_tokens import Tokens
 from collector.normalise.batch import Batch
 from collector.otlp import http_body
 from collector.otlp.http_body import MAX_MEMBERS, inflate
-from collector.otlp.message_reader import ReadingHere
+from collector.otlp.message_reader import LocalReader
 from collector.server import Collector
 from collector.signals import TRACES, Signal
 from collector.testing import MemorySink
@@ -154,7 +154,7 @@ def test_what_was_decompressed_counts_for_the_memory(
         assert first.result().status == 200
 
 
-class _Gate(ReadingHere):
+class _Gate(LocalReader):
     """Reads when it is let, and notes whose message it was."""
 
     def __init__(self) -> None:

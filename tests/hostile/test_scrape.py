@@ -94,7 +94,7 @@ def test_each_bad_target_costs_itself_alone(tmp_path: Path, serve: Callable[[Man
     urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
-    with collecting(tmp_path, url, *words, "--scrape-every", "1") as running:
+    with collecting(tmp_path, url, *words, "--scrape-every", "1s") as running:
         metrics = running.address("metrics")
 
         def stands() -> bool:

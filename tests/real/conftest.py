@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from rig import install, serve
+from rig.load import Timed
 from rig.ports import free_port
 from rig.program import Program, Tailspan, tailspan_command
+from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
 
 Row = dict[str, Any]
 
@@ -52,6 +55,25 @@ class Watching(Tailspan):
             if len(found) == len(wanted) or time.monotonic() > deadline:
                 return found
             time.sleep(0.5)
+
+    def query(self, statement: str, *values: Any) -> list[Row]:
+        """Rows of its database."""
+        file = f"file:{self.folder}/var/tailspan.db?mode=ro"
+        with closing(sqlite3.connect(file, uri=True)) as database:
+            database.row_factory = sqlite3.Row
+            return [dict(row) for row in database.execute(statement, values)]
+
+    def stored(self, seen: Iterable[Timed]) -> dict[str, Row]:
+        """Every column of these requests, by trace id, once all are there."""
+        wanted = {timed.trace_id for timed in seen}
+        self.rows(wanted)
+        rows = self.query("SELECT * FROM requests")
+        return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
+
+    def samples(self, replica: str) -> list[Row]:
+        """A server's samples, in their order."""
+        statement = "SELECT * FROM engine_samples WHERE replica = ? ORDER BY at_unix_ns"
+        return self.query(statement, replica)
 
     def metrics(self) -> str:
         """What Prometheus would scrape."""
@@ -89,6 +111,36 @@ class Vllm(Program):
 
 
 StartVllm = Callable[..., Vllm]
+
+
+def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
+    """Promise one, on a row; `whole` where no phase may be without its parts."""
+    for phase, names in (
+        ("queue", QUEUE_PARTS),
+        ("prefill", PREFILL_PARTS),
+        ("decode", DECODE_PARTS),
+    ):
+        parts = [row[name] for name in names]
+        if whole or any(part is not None for part in parts):
+            assert None not in parts
+            assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
+            assert min(parts) >= 0
+
+
+def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
+    """Write a distribution with a plugin of vLLM's, which loads it where `folder` is on the path.
+
+    Args:
+        folder: where.
+        name: of the module and the distribution.
+        code: of the module.
+        entry: the entry point, `name = module:function`; they are loaded by name.
+    """
+    (folder / f"{name}.py").write_text(code)
+    about = folder / f"{name}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{entry}\n")
 
 
 def get(url: str) -> str:
@@ -129,7 +181,7 @@ def tailspan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watching]:
     """All of Tailspan, in an empty folder."""
     folder = tmp_path_factory.mktemp("tailspan")
     (folder / TARGETS).write_text("[]")
-    words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1")
+    words = ("--explorer-port=0", "--scrape-file", TARGETS, "--scrape-every", "1s")
     with Watching(folder, "up", *words) as running:
         yield running.is_up()
         assert running.ends(SIGTERM) == 0, running.said

@@ -164,7 +164,7 @@ def test_every_page_opens_on_a_real_server(
     if not shown.of_a_range:
         asked = {"page": shown.key, "request": next(iter(rows))}
     page.goto(f"{tailspan.address('explorer')}/?{urlencode(asked)}")
-    page.get_by_role("heading", name=shown.question).wait_for()
+    page.get_by_role("heading", name=shown.name).wait_for()
     page.locator(".headline, .note").first.wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     assert page.get_by_text("Traceback").count() == 0

@@ -13,6 +13,7 @@ import pytest
 
 from rig.load import Call, Timed, mixed, send, send_all
 from rig.serve import engine_cores
+from tests.real.conftest import write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -138,11 +139,7 @@ def test_disabled_nothing_of_ours_runs_while_it_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """No thread, no hook, no link, no line; the stat logger that vLLM insists on is empty."""
-    (tmp_path / "probe.py").write_text(PROBE)
-    about = tmp_path / "probe-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: probe\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[vllm.general_plugins]\nprobe = probe:begin\n")
+    write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "told"
     into.mkdir()
     server = start_vllm(PYTHONPATH=str(tmp_path), PROBE_INTO=str(into), OTEL_SDK_DISABLED="true")

@@ -12,6 +12,7 @@ import pytest
 
 from rig.load import Call, mixed, send_all
 from rig.serve import engine_cores
+from tests.real.conftest import write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -31,18 +32,12 @@ def break_everything():
     statlogger.add_steps = boom
 """
 
-PLUGIN = "[vllm.general_plugins]\nsabotage = sabotage:break_everything\n"
-
 
 def test_with_every_hook_raising_serving_goes_on_and_the_failures_are_counted(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """Fault-injected through a plugin of its own, on a real server."""
-    (tmp_path / "sabotage.py").write_text(SABOTAGE)
-    about = tmp_path / "sabotage-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sabotage\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(PLUGIN)
+    write_plugin(tmp_path, "sabotage", SABOTAGE, "sabotage = sabotage:break_everything")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     seen = send_all(server.port, mixed(40, seed=31), concurrency=8)
     assert all(timed.status == 200 for timed in seen)

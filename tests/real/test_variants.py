@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,44 +12,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from rig.load import Call, Timed, mixed, send, send_all
-from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, QUEUE_PARTS
+from rig.load import Call, mixed, send, send_all
+from tests.real.conftest import assert_parts_sum, write_plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
-
-
-def stored(tailspan: Any, seen: list[Timed]) -> dict[str, dict[str, Any]]:
-    """Every column of these requests, by trace id, once all are there."""
-    tailspan.rows({timed.trace_id for timed in seen})
-    rows = query(tailspan, "SELECT * FROM requests")
-    wanted = {timed.trace_id for timed in seen}
-    return {row["trace_id"]: row for row in rows if row["trace_id"] in wanted}
-
-
-def samples(tailspan: Any, server: Any) -> list[dict[str, Any]]:
-    """A server's samples, in their order."""
-    told = "SELECT * FROM engine_samples WHERE replica = ? ORDER BY at_unix_ns"
-    return query(tailspan, told, f"vllm-{server.port}")
-
-
-def query(tailspan: Any, statement: str, *values: Any) -> list[dict[str, Any]]:
-    """Rows of the running Tailspan's database."""
-    with sqlite3.connect(f"file:{tailspan.folder}/var/tailspan.db?mode=ro", uri=True) as database:
-        database.row_factory = sqlite3.Row
-        return [dict(row) for row in database.execute(statement, values)]
-
-
-def assert_parts_sum(row: dict[str, Any]) -> None:
-    """Promise one, on a row that has its parts."""
-    for phase, names in (
-        ("queue", QUEUE_PARTS),
-        ("prefill", PREFILL_PARTS),
-        ("decode", DECODE_PARTS),
-    ):
-        parts = [row[name] for name in names]
-        assert None not in parts
-        assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
-        assert min(parts) >= 0
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +77,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
     with urlopen(forget, timeout=30) as answer:
         assert answer.status == 200
     seen.append(send(laden.port, call))
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     told = [
         (rows[each.trace_id]["cached_tokens"], rows[each.trace_id]["external_cached_tokens"])
         for each in seen
@@ -122,7 +87,7 @@ def test_what_an_outside_cache_held_is_told_apart(laden: Any, tailspan: Any) -> 
     assert cached >= 512
     own = laden.own_metrics()
     time.sleep(2)
-    last = samples(tailspan, laden)[-1]
+    last = tailspan.samples(f"vllm-{laden.port}")[-1]
     for column, name in (
         ("external_cache_queries_tokens_total", "external_prefix_cache_queries_total"),
         ("external_cache_hits_tokens_total", "external_prefix_cache_hits_total"),
@@ -146,19 +111,19 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
     assert {timed.status for timed in seen} == {200}
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     for timed in seen:
         asked = timed.call.model
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
-        assert_parts_sum(rows[timed.trace_id])
+        assert_parts_sum(rows[timed.trace_id], whole=True)
     held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
     assert max(held_s) > 0.05  # while the other adapter had the only place
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
-    while samples(tailspan, laden)[-1]["running_loras"] != 0:
+    while tailspan.samples(f"vllm-{laden.port}")[-1]["running_loras"] != 0:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    told = samples(tailspan, laden)
+    told = tailspan.samples(f"vllm-{laden.port}")
     assert max(sample["running_loras"] or 0 for sample in told) > 0
     assert max(sample["waiting_loras"] or 0 for sample in told) > 0
 
@@ -173,7 +138,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
         Call(model="nobody"),
     ]
     seen = [send(laden.port, call) for call in calls]
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     told = [(rows[each.trace_id]["outcome"], rows[each.trace_id]["http_status"]) for each in seen]
     assert told == [("rejected", 400), ("rejected", 400), ("rejected", 404)]
     assert [rows[each.trace_id]["model"] for each in seen] == ["tiny", "tiny", None]
@@ -182,7 +147,7 @@ def test_what_is_refused_before_the_engine_is_a_row_with_its_status(
     crowd = [Call(stream=n % 2 == 0, prompt=f"crowd {n}", max_tokens=200) for n in range(48)]
     seen = send_all(laden.port, crowd, concurrency=48)
     turned_away = laden.own_metrics()["vllm:admission_rejections_total"] - before
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 48
     refused = [row for row in rows.values() if row["outcome"] == "rejected"]
     assert len(refused) == turned_away > 0
@@ -214,7 +179,7 @@ def test_its_configuration_can_be_held_against_anothers(
     assert mine["arguments"]["kv_transfer.kv_connector"] == "ExampleConnector"
     assert mine["arguments"]["cache.num_gpu_blocks"] > 0
     (seen,) = send_all(guessing.port, [Call()], 1)
-    assert stored(tailspan, [seen])[seen.trace_id]["config"] == other["config"]
+    assert tailspan.stored([seen])[seen.trace_id]["config"] == other["config"]
     found = tailspan.run("config", mine["config"], other["config"], "--format", "json").stdout
     differing = {each["argument"]: each for each in map(json.loads, found.splitlines())}
     assert differing["model.max_model_len"]["before"] == 2048
@@ -235,21 +200,21 @@ def test_speculation_is_told_and_the_numbers_still_agree(guessing: Any, tailspan
     # At temperature 0 the random model soon repeats itself, and drafts come true.
     calls = [replace(call, body={"temperature": 0}) for call in mixed(60, seed=42)]
     seen = send_all(guessing.port, calls, concurrency=8)
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     after = guessing.own_metrics()
     own = {name: value - before.get(name, 0.0) for name, value in after.items()}
     assert len(rows) == 60
     for timed in seen:
         row = rows[timed.trace_id]
         assert row["output_tokens"] == timed.call.max_tokens
-        assert_parts_sum(row)
+        assert_parts_sum(row, whole=True)
         if row["output_tokens"] > 1:
             assert 0 < row["itl_max_s"] <= row["decode_s"] + 1e-6
     for phase in ("queue", "prefill", "decode"):
         total = sum(row[f"{phase}_s"] for row in rows.values())
         assert total == pytest.approx(own[f"vllm:request_{phase}_time_seconds_sum"], rel=0.01)
     time.sleep(2)
-    last = samples(tailspan, guessing)[-1]
+    last = tailspan.samples(f"vllm-{guessing.port}")[-1]
     assert last["drafts_total"] == after["vllm:spec_decode_num_drafts_total"]
     assert last["draft_tokens_total"] == after["vllm:spec_decode_num_draft_tokens_total"]
     assert last["accepted_tokens_total"] == after["vllm:spec_decode_num_accepted_tokens_total"]
@@ -273,15 +238,11 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
     """One line names what is missing; the edge and the stat logger's samples are told."""
-    (tmp_path / "renaming.py").write_text(RENAMED)
-    about = tmp_path / "renaming-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: renaming\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[vllm.general_plugins]\na_rename = renaming:rename\n")
+    write_plugin(tmp_path, "renaming", RENAMED, "a_rename = renaming:rename")
     server = start_vllm(PYTHONPATH=str(tmp_path))
     calls = [*mixed(24, seed=51), Call(max_tokens=-1)]
     seen = send_all(server.port, calls, concurrency=8)
-    rows = stored(tailspan, seen)
+    rows = tailspan.stored(seen)
     assert len(rows) == 25
     for timed in seen:
         row = rows[timed.trace_id]
@@ -297,7 +258,7 @@ def test_a_vllm_whose_inside_does_not_fit_is_seen_at_its_edge(
     deadline = time.monotonic() + 20
     while True:
         # The engine is found by its front end within some seconds.
-        last = samples(tailspan, server)[-1]
+        last = tailspan.samples(f"vllm-{server.port}")[-1]
         if last["steps_total"] is not None or time.monotonic() > deadline:
             break
         time.sleep(0.5)

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -57,7 +57,7 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
-        for name, hint in noun.__annotations__.items()
+        for name, hint in get_type_hints(noun).items()
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from streamlit.testing.v1 import AppTest
+
+from ui.frame.pages import FIRST
 
 APP = Path(__file__).parents[2] / "ui" / "app.py"
 
@@ -15,3 +18,18 @@ def markup(test: AppTest) -> str:
     """All HTML on the page but its style and its script."""
     said = (element.proto.body for element in test.get("html"))
     return "\n".join(each for each in said if not each.startswith(("<style", "<i class='unseen'")))
+
+
+def navigation(test: AppTest) -> dict[str, dict[str, str]]:
+    """The query that each page's link in the navigation leads to, by the page's key."""
+    links = [element.proto for element in test.get("page_link")]
+    return {each.page or FIRST: dict(parse_qsl(each.query_string)) for each in links}
+
+
+def address(test: AppTest) -> dict[str, str]:
+    """The page, and the query of its address."""
+    single = {
+        name: each[0] if isinstance(each, list) else each
+        for name, each in test.query_params.items()
+    }
+    return {"page": test.session_state["view"].page, **single}

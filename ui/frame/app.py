@@ -1,13 +1,14 @@
-"""The frame that all pages share: title, way from page to page, controls, what goes wrong."""
+"""The frame around every page: navigation, controls, refreshing, errors."""
 
 import html
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
@@ -16,82 +17,114 @@ from sqlalchemy import Engine
 from store.database import default_url
 from store.errors import DatabaseMissing, StoreError
 from store.queries import Window
-from ui.frame import controls, incident_links, no_data
-from ui.frame.objectives import in_force
-from ui.frame.pages import BY_KEY, WATCHED_S, Page
+from ui.frame import controls, freshness, incident_links, navigation, no_data
+from ui.frame.context import CannotShow, Context
+from ui.frame.objectives import read_objectives
+from ui.frame.pages import BY_KEY, Page
 from ui.frame.read_cache import opened, shared
 from ui.frame.view import SECOND_NS, View
 from ui.kit import store_reads
 from ui.kit.store_reads import Unreadable
 from ui.sign_in import gate
-from ui.views.root_cause import page as root_cause
-
-Body = Callable[[Engine, tzinfo], None]
-"""All of a page that moves with time; it is run again by itself while the page is live."""
-
-
-def body_of(page: Page) -> Body:
-    """Return what a page shows: `body` of the module `page` in its folder."""
-    found: Body = import_module(f"ui.views.{page.key.replace('-', '_')}.page").body
-    return found
-
 
 MINUTE_NS: Final = 60 * SECOND_NS
+RETRY_S: Final = 5
+"""How often a store that is missing or does not answer is tried again."""
 
 HERE: Final = Path(__file__).parent
+FRAMED: Final = "framed"
+"""In the session: the view that navigation and controls show."""
 
 
 def show() -> None:
-    """The whole page."""
-    st.set_page_config(page_title="Tailspan", page_icon=str(HERE / "icon.svg"), layout="wide")
+    """Draw the whole page."""
+    st.set_page_config(page_icon=str(HERE / "icon.svg"), layout="wide")
     st.html(f"<style>{(HERE / 'style.css').read_text()}</style>")
-    st.html(
-        f"<i class='unseen'></i><script>{(HERE / 'picture_button.js').read_text()}</script>",
-        unsafe_allow_javascript=True,
-    )
-    if not gate.passes():
-        return
-    controls.follow_address()
-    view = controls.current()
-    page = BY_KEY[view.page]
-    controls.navigation(page)
-    st.title(page.question, anchor=False)
-    for notice in st.session_state["notices"]:
-        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
+    script = "".join((HERE / each).read_text() for each in ("history.js", "picture_button.js"))
+    st.html(f"<i class='unseen'></i><script>{script}</script>", unsafe_allow_javascript=True)
+    if gate.passes():
+        navigation.choose(_page)
+
+
+def module_of(page: Page) -> Any:
+    """Return the module of a page, a `PageModule`."""
+    return import_module(f"ui.views.{page.key.replace('-', '_')}.page")
+
+
+def _page() -> None:
     zone = _zone()
     now = time.time_ns()
     st.session_state["now_unix_ns"] = now
     try:
         engine = opened(default_url())
-        if view.names_incident:
-            _open_incident(engine, view, now)
+        if navigation.current().names_incident:
+            _resolve_incident(engine, now, zone)
+        view = navigation.current()
+        page = BY_KEY[view.page]
+        _title(page)
         if page.of_a_range:
             controls.bar(page, view, now, zone, partial(_values, engine, view.window(now)))
     except DatabaseMissing:
-        st.fragment(_waiting_for_database, run_every=WATCHED_S["15m"])()
+        _title(BY_KEY[navigation.current().page])
+        st.fragment(_wait_for_database, run_every=RETRY_S)()
         return
     except (Unreadable, StoreError) as error:
+        _title(BY_KEY[navigation.current().page])
         no_data.unreadable(str(error))
-        st.fragment(_try_again, run_every=WATCHED_S["1h"])()
+        st.fragment(_try_again, run_every=RETRY_S)()
         return
-    controls.write_address(view)
-    moves = page.of_a_range and view.live
-    every = page.refresh_s[view.last] if moves and view.last else None
-    st.fragment(gate.kept(body_of(page)), run_every=every)(engine, zone)
+    st.session_state[FRAMED] = view
+    every = page.refresh_s[view.last] if page.of_a_range and view.live and view.last else None
+    st.fragment(gate.kept(_body), run_every=every)(engine, zone)
     gate.way_out()
 
 
-def _open_incident(engine: Engine, view: View, now_unix_ns: int) -> None:
-    """Show the incident that the address names."""
-    with st.spinner("Comparing …"), store_reads.told():
-        found = incident_links.find(engine, view, in_force().objectives, now_unix_ns)
-        shown = found.view
-        if found.row is not None and shown.page == "root-cause":
-            shown = root_cause.by_verdict(engine, shown, found.row, now_unix_ns)
-    controls.open_incident(shown)
+def _title(page: Page) -> None:
+    st.set_page_config(page_title=f"{page.name} · Tailspan")
+    st.title(page.name, anchor=False)
+    for notice in navigation.notices():
+        st.html(f"<p class='notice'>{html.escape(notice)}</p>")
+
+
+def _body(engine: Engine, zone: tzinfo) -> None:
+    """All that moves with time; it runs again by itself while the page is live."""
+    view = navigation.current()
+    if view != st.session_state[FRAMED]:
+        st.rerun()  # chosen in the body: navigation and controls show it, too
+    context = _context(engine, view, time.time_ns(), zone)
+    st.session_state["now_unix_ns"] = context.now_unix_ns
+    module = module_of(context.page)
+    try:
+        with st.spinner("Reading …"):
+            found = module.read(context)
+        if context.page.of_a_range:
+            freshness.show(context, found.newest_unix_ns, found.simulated)
+        if found.newest_unix_ns is None and context.page.needs_data:
+            no_data.no_server()
+        else:
+            module.show(context, found)
+    except CannotShow as error:
+        no_data.cannot_show(error.sentence, error.reason)
+    except (Unreadable, StoreError) as error:
+        no_data.unreadable(str(error))
+
+
+def _context(engine: Engine, view: View, now_unix_ns: int, zone: tzinfo) -> Context:
+    return Context(engine, BY_KEY[view.page], view, now_unix_ns, zone, read_objectives())
+
+
+def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
+    """Show the incident that the address names. The address stays as it is: one step back."""
+    context = _context(engine, navigation.current(), now_unix_ns, zone)
+    with st.spinner("Reading …"), store_reads.store_errors():
+        found = incident_links.find(engine, context.view, context.objectives.parsed, now_unix_ns)
+        page = BY_KEY[found.view.page]
+        shown = replace(context, page=page, view=found.view)
+        choose: Callable[..., View] | None = getattr(module_of(page), "for_incident", None)
+        view = choose(shown, found.row) if choose and found.row else found.view
+    navigation.resolve(view)
     if found.notice is not None:
-        st.session_state["notices"] = [found.notice]
-    st.rerun()
+        navigation.warn(found.notice)
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
@@ -105,14 +138,14 @@ def _values(engine: Engine, window: Window, label: str) -> list[str]:
 
 
 def _zone() -> tzinfo:
-    """The reader's time zone, as the browser tells it."""
+    """The reader's time zone, which the browser reports."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
         return UTC
 
 
-def _waiting_for_database() -> None:
+def _wait_for_database() -> None:
     try:
         opened(default_url())
     except DatabaseMissing:

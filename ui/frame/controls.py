@@ -1,4 +1,4 @@
-"""The reader's controls. The view is the one truth; widgets show it, their callbacks change it."""
+"""The controls above a page. They show the view; their callbacks change it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +9,9 @@ import streamlit as st
 
 from store.queries import Window
 from telemetry.requests import Outcome
-from ui.frame import view as views
-from ui.frame.pages import BY_KEY, Page
+from ui.frame import navigation
+from ui.frame.navigation import choice
+from ui.frame.pages import Page
 from ui.frame.view import DECIDERS, LABELS, RANGES_S, SECOND_NS, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES, TERMS
@@ -21,71 +22,6 @@ CHOSEN: Final = "against …"
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The choice of a filter that filters nothing; no label is the empty string."""
-
-
-def current() -> View:
-    """Return the view of this session; read from the page's address when the session is new."""
-    if "view" not in st.session_state:
-        _read_address()
-    kept: View = st.session_state["view"]
-    return kept
-
-
-def follow_address() -> None:
-    """Read the page's address again where the browser has changed it: Back and Forward."""
-    if dict(st.query_params) != st.session_state.get("address"):
-        _read_address()
-
-
-def open_incident(view: View) -> None:
-    """Take the view of the incident that the address names, and write it to the address.
-
-    Back leads to the address that named it. That shows the same view then, and is left as it is,
-    or Back would lead no further.
-    """
-    named = dict(st.query_params)
-    change(view)
-    st.session_state["incident"] = (named, view)
-
-
-def _read_address() -> None:
-    address = dict(st.query_params)
-    named, shown = st.session_state.get("incident", (None, None))
-    view, notices = (shown, []) if named == address else views.parse(address)
-    st.session_state["view"] = view
-    st.session_state["notices"] = notices
-    st.session_state["address"] = address
-
-
-def change(view: View) -> None:
-    """Take a new view, and write it to the page's address."""
-    st.session_state["view"] = view
-    st.session_state["notices"] = []
-    write_address(view)
-
-
-def write_address(view: View) -> None:
-    """Make the page's address a link to this view."""
-    address, written = dict(st.query_params), views.parameters(view)
-    if st.session_state.get("incident") == (address, view):
-        written = address
-    if address != written:
-        st.query_params.from_dict(written)
-    st.session_state["address"] = written
-
-
-def navigation(page: Page) -> None:
-    """The way from page to page, which keeps range and filters."""
-    st.session_state["page"] = page.key
-    st.segmented_control(
-        "Page",
-        list(BY_KEY),
-        key="page",
-        required=True,
-        format_func=lambda key: BY_KEY[key].name,
-        label_visibility="collapsed",
-        on_change=_page_chosen,
-    )
 
 
 def bar(
@@ -218,70 +154,73 @@ def _custom_range(
             )
 
 
-def _page_chosen() -> None:
-    if (chosen := st.session_state["page"]) in BY_KEY:
-        change(replace(current(), page=chosen))
-
-
+@choice
 def _comparison_chosen() -> None:
-    view = current()
+    view = navigation.current()
     if st.session_state["comparison"] == BEFORE:
-        change(replace(view, baseline=None))
+        navigation.change(replace(view, baseline=None))
         return
     window = view.window(st.session_state["now_unix_ns"])
     length_ns = window.to_unix_ns - window.from_unix_ns
     start = max(0, window.from_unix_ns - length_ns)
     if start < window.from_unix_ns:
-        change(replace(view, baseline=Window(start, window.from_unix_ns)))
+        navigation.change(replace(view, baseline=Window(start, window.from_unix_ns)))
 
 
+@choice
 def _decider_chosen() -> None:
-    change(replace(current(), decide=st.session_state["decide"]))
+    navigation.change(replace(navigation.current(), decide=st.session_state["decide"]))
 
 
+@choice
 def _range_chosen() -> None:
-    view, chosen = current(), st.session_state["range"]
+    view, chosen = navigation.current(), st.session_state["range"]
     if chosen == CUSTOM:
         window = view.window(st.session_state["now_unix_ns"])
         from_s, to_s = window.from_unix_ns // SECOND_NS, window.to_unix_ns // SECOND_NS
-        change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
+        navigation.change(view.between(from_s * SECOND_NS, to_s * SECOND_NS))
     elif chosen in RANGES_S:
-        change(view.following(chosen))
+        navigation.change(view.following(chosen))
 
 
+@choice
 def _latency_chosen() -> None:
-    change(replace(current(), latency=st.session_state["latency"]))
+    navigation.change(replace(navigation.current(), latency=st.session_state["latency"]))
 
 
+@choice
 def _filter_chosen(name: str) -> None:
-    view, chosen = current(), st.session_state[f"filter_{name}"]
+    view, chosen = navigation.current(), st.session_state[f"filter_{name}"]
     equals = {label: value for label, value in view.equals.items() if label != name}
     if chosen:
         equals[name] = chosen
-    change(replace(view, equals=equals))
+    navigation.change(replace(view, equals=equals))
 
 
+@choice
 def _pause_pressed() -> None:
-    view = current()
+    view = navigation.current()
     if view.live:
-        change(view.paused_at(st.session_state["now_unix_ns"]))
+        navigation.change(view.paused_at(st.session_state["now_unix_ns"]))
     elif view.last is not None:
-        change(view.following(view.last))
+        navigation.change(view.following(view.last))
 
 
+@choice
 def _custom_chosen(zone: tzinfo) -> None:
-    view = current()
+    view = navigation.current()
     shown = view.window(st.session_state["now_unix_ns"])
     if (chosen := _chosen_window("custom", shown, zone)) is not None:
-        change(view.between(chosen.from_unix_ns, chosen.to_unix_ns))
+        navigation.change(view.between(chosen.from_unix_ns, chosen.to_unix_ns))
 
 
+@choice
 def _baseline_chosen(zone: tzinfo) -> None:
-    view = current()
+    view = navigation.current()
     if view.baseline is not None:
         chosen = _chosen_window("baseline", view.baseline, zone)
         if chosen is not None:
-            change(replace(view, baseline=chosen))
+            navigation.change(replace(view, baseline=chosen))
 
 
 def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
@@ -295,7 +234,7 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
         return Window(*ends)
-    st.session_state["notices"] = ["A time range must end after it begins: kept as it was."]
+    navigation.warn("A time range must end after it begins: kept as it was.")
     return None
 
 

@@ -4,40 +4,27 @@ from datetime import tzinfo
 
 import streamlit as st
 
-from analysis.staleness import silence_s
-from ui.frame.view import View
+from ui.frame.context import Context
 from ui.kit import wording
 
 DAY_S = 86_400
 
 
-def show(
-    view: View,
-    newest_unix_ns: int | None,
-    to_unix_ns: int,
-    simulated: bool,
-    now_unix_ns: int,
-    zone: tzinfo,
-) -> None:
-    """Data as of when, live or paused; that none comes any more is the page's headline. Over
-    simulated data a band that never scrolls off."""
+def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
+    """Show the age of the data, and as a headline that no more arrives; mark simulated data."""
     band(simulated)
-    silent = silent_for(view, newest_unix_ns, now_unix_ns)
+    silent = context.silent_s(newest_unix_ns)
     if silent is not None and newest_unix_ns is not None:
-        st.html(headline(silent, newest_unix_ns, zone))
-    state = "paused" if not view.live else "live" if silent is None else "stale"
+        st.html(headline(silent, newest_unix_ns, context.zone))
+    state = "paused" if not context.view.live else "live" if silent is None else "stale"
     parts = [f"<span class='{state}'>{state}</span>"]
     if newest_unix_ns is not None:
-        newest = min(newest_unix_ns, to_unix_ns)
-        parts.append(f"data as of {wording.clock(newest, zone)}")
+        newest = min(newest_unix_ns, context.window.to_unix_ns)
+        parts.append(f"data as of {wording.clock(newest, context.zone)}")
         if silent is not None:
             parts.append(f"no data for {wording.span(silent)}")
+    parts.append(wording.zone_name(context.zone, context.window.to_unix_ns))
     st.html(f"<div class='freshness'>{' · '.join(parts)}</div>")
-
-
-def silent_for(view: View, newest_unix_ns: int | None, now_unix_ns: int) -> float | None:
-    """For how many seconds a live page has had no data; None where it has."""
-    return silence_s(newest_unix_ns, now_unix_ns, now_unix_ns) if view.live else None
 
 
 def headline(silent: float, newest_unix_ns: int, zone: tzinfo) -> str:

@@ -1,19 +1,17 @@
 """What the page says when there is nothing to draw, and the way out of there."""
 
 from dataclasses import replace
-from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
-from sqlalchemy import Engine
 
-from store.queries import Window
-from ui.frame import controls
-from ui.frame.view import SECOND_NS, View
+from ui.frame import navigation
+from ui.frame.context import Context
+from ui.frame.view import SECOND_NS
 from ui.kit import store_reads, wording
 
 CONNECT: Final = """\
-pip install ./instrumentation   # in the folder of Tailspan
+pip install tailspan-vllm   # from the source folder: pip install ./instrumentation
 export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
 vllm serve MODEL"""
 
@@ -38,10 +36,11 @@ def no_server() -> None:
     st.code(SIMULATE, language="bash")
 
 
-def nothing_in_view(engine: Engine, window: Window, view: View, zone: tzinfo) -> None:
+def nothing_in_view(context: Context) -> None:
     """There is data, but none in this range under these filters."""
+    window, view, zone = context.window, context.view, context.zone
     equals = view.equals
-    newest_match_unix_ns = store_reads.newest_match(engine, equals)
+    newest_match_unix_ns = store_reads.newest_match(context.engine, equals)
     length_ns = window.to_unix_ns - window.from_unix_ns
     came = (
         f"between {wording.clock(window.from_unix_ns, zone, date=True)} and "
@@ -61,10 +60,10 @@ def nothing_in_view(engine: Engine, window: Window, view: View, zone: tzinfo) ->
         if newest_match_unix_ns is not None:
             end = newest_match_unix_ns + SECOND_NS
             if st.button("Show the range that ends there", key="show_range", type="primary"):
-                controls.change(view.between(max(0, end - length_ns), end))
-                st.rerun()  # the whole page: the controls show the range too
+                navigation.change(view.between(max(0, end - length_ns), end))
+                st.rerun()
         if equals and st.button("Clear the filters", key="clear_filters"):
-            controls.change(replace(view, equals={}))
+            navigation.change(replace(view, equals={}))
             st.rerun()
 
 
@@ -73,4 +72,12 @@ def unreadable(reason: str) -> None:
     st.html(
         "<p class='headline'>The store cannot be read just now; this page keeps trying.</p>"
         f"<p class='note'>{wording.for_html(reason, 600)}</p>"
+    )
+
+
+def cannot_show(sentence: str, reason: str) -> None:
+    """A file that the page depends on is wrong."""
+    st.html(
+        f"<p class='headline'>{wording.for_html(sentence, 300)}</p>"
+        f"<p class='notice'>{wording.for_html(reason, 600)}</p>"
     )

@@ -1,48 +1,69 @@
-"""The objectives in force, as their files say now, and what is wrong with those."""
+"""The objectives that Tailspan runs with, as their files say now, and what is wrong with them."""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
 from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 from ui.serving.launch import OBJECTIVES_KEY
 
+_PARSED: Final = 8
+"""Texts whose objectives are kept: those in force, and changes that readers try."""
+
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class Objectives:
     """What the files say; `problem` is a sentence where they cannot be read at all."""
 
     texts: Mapping[str, str]
     """By file, in their order."""
-    objectives: tuple[Objective, ...]
-    wrong: tuple[AlertsError, ...]
+    parsed: tuple[Objective, ...] = ()
+    errors: tuple[AlertsError, ...] = ()
     notes: tuple[str, ...] = ()
     problem: str | None = None
 
+    @property
+    def counted(self) -> list[Objective]:
+        """Those that Tailspan counts itself; queries of Prometheus count the others."""
+        return [each for each in self.parsed if isinstance(each.indicator, Goodput)]
 
-def in_force(environment: Mapping[str, str] | None = None) -> InForce:
-    """Read them. `tailspan up` read the same files when it was started."""
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """What an answer that depends on them is kept by."""
+        return tuple((each.name, each.promise) for each in self.parsed)
+
+
+def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
+    """Read the files that `tailspan up` was started with, and parse those that have changed."""
     known = os.environ if environment is None else environment
     named = [each for each in known.get(OBJECTIVES_KEY, "").split(os.pathsep) if each]
     try:
         files = files_of([Path(each) for each in named] or [OBJECTIVES])
         texts = {str(file): file.read_text(encoding="utf-8") for file in files}
     except (OSError, UnicodeDecodeError) as error:
-        return InForce({}, (), (), problem=f"The objectives cannot be read: {error}.")
-    return of_texts(texts)
+        return Objectives({}, problem=f"The objectives cannot be read: {error}.")
+    return parse_texts(texts)
 
 
-def of_texts(texts: Mapping[str, str]) -> InForce:
-    """What these texts would put in force."""
-    found = inspect_texts(texts)
-    return InForce(texts, found.spec.objectives, found.errors, found.spec.notes)
+def parse_texts(texts: Mapping[str, str]) -> Objectives:
+    """Return what these texts say; each is parsed once."""
+    return _parsed(tuple(texts.items()))
+
+
+@lru_cache(maxsize=_PARSED)
+def _parsed(texts: tuple[tuple[str, str], ...]) -> Objectives:
+    known = dict(texts)
+    found = inspect_texts(known)
+    return Objectives(known, found.spec.objectives, found.errors, found.spec.notes)
 
 
 def short(file: str) -> str:
-    """A file as its reader knows it: from the folder that Tailspan was started in."""
+    """Return a file's path relative to the folder that Tailspan was started in, if it is there."""
     path = Path(file)
     for folder in (Path.cwd(), OBJECTIVES.parent.parent):
         if path.is_relative_to(folder):
@@ -51,7 +72,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """What is promised of a latency, each value once."""
+    """Return the thresholds of a latency, each value once."""
     return sorted(
         {
             float(value)

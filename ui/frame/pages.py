@@ -1,6 +1,7 @@
-"""What pages there are, each with one question. Pure.
+"""The pages of the explorer, in the order of the navigation. Pure.
 
-To add a page: a row here, and a folder `ui/views/KEY` whose module `page` has a `body`.
+To add a page: a row here, and a folder `ui/views/KEY` (with _ for -) whose module `page` has
+`read` and `show`, as `ui.frame.context.PageModule` describes them.
 """
 
 from collections.abc import Mapping
@@ -13,66 +14,48 @@ class Page:
     """One page of the explorer."""
 
     key: str
-    """What the address says: page=KEY."""
+    """Its path in the address; the first page has none."""
     name: str
-    """One short word for the way there."""
-    question: str
-    """Its title; what stands under it is the answer."""
+    """Its title, and its link in the navigation."""
     refresh_s: Mapping[str, int]
-    """How often it looks again while it follows the clock, by the length of the range."""
+    """How often it is read again while it follows the clock, by the length of the range."""
     by_latency: bool = False
-    """Whether the reader chooses which latency it speaks of."""
+    """Whether the reader chooses a latency."""
     filters: bool = True
-    """Whether the reader chooses of which requests it speaks."""
+    """Whether the reader filters requests."""
     compares: bool = False
-    """Whether the reader chooses what to compare with and what decides: SLOs, or the growth."""
+    """Whether the reader chooses the baseline, and whether SLOs or the growth's size decide."""
     of_a_range: bool = True
-    """Whether it speaks of a stretch of time and of what passes the filters."""
+    """Whether it shows a time range and the requests in it that pass the filters."""
+    needs_data: bool = True
+    """Whether it has nothing to show before the first server reports."""
 
 
-WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
-"""Longer ranges move less and cost more."""
+_WATCHED_S: Final = {"5m": 2, "15m": 3, "1h": 5, "6h": 15, "24h": 60}
+"""For a page that is watched. Longer ranges change less and cost more."""
+_GLANCED_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
+"""For a page that stays open all day on several screens."""
+_READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
+"""For a page that is read."""
 
-LOOKED_AT_S: Final = {"5m": 5, "15m": 10, "1h": 15, "6h": 60, "24h": 120}
-"""Of a page that stands open all day, on several screens."""
-
-READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
-"""Of a page that is read, not watched."""
-
-PAGES: Final = (
-    Page("overview", "Now", "Is anyone hurt?", LOOKED_AT_S),
-    Page(
-        "requests",
-        "Requests",
-        "What did requests wait for?",
-        WATCHED_S,
-        by_latency=True,
+GROUPS: Final = (
+    (
+        Page("overview", "Overview", _GLANCED_S),
+        Page("slos", "SLOs", _READ_S, filters=False, needs_data=False),
     ),
-    Page(
-        "root-cause",
-        "Causes",
-        "Why is it slow?",
-        READ_S,
-        by_latency=True,
-        compares=True,
+    (
+        Page("root-cause", "Root cause", _READ_S, by_latency=True, compares=True),
+        Page("requests", "Requests", _WATCHED_S, by_latency=True),
+        Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),
-    Page(
-        "fleet",
-        "Fleet",
-        "What is the fleet doing?",
-        WATCHED_S,
+    (
+        Page("fleet", "Fleet", _WATCHED_S),
+        Page("cost", "Cost", _READ_S),
     ),
-    Page(
-        "request",
-        "One request",
-        "What happened to this request?",
-        READ_S,  # nothing of it moves by itself
-        of_a_range=False,
-    ),
-    Page("cost", "Cost", "Who pays for what?", READ_S),
-    Page("slos", "Promises", "What is being promised?", READ_S, filters=False),
 )
-"""In the order in which they are offered; the first opens where an address names none."""
+"""The navigation sets the groups apart."""
 
+PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}
 FIRST: Final = PAGES[0].key
+"""The page that opens where an address names none."""

@@ -1,7 +1,7 @@
-"""What several viewers look at is read once.
+"""A cache of what was read from the store, shared by all viewers.
 
-What is kept is found by the stretch of time that it is of, and a live page's stretches end at
-multiples of its own cadence: who looks a moment later sees what was read for the first.
+Its keys hold the time range. The ranges of a live page end at multiples of its refresh interval,
+so that viewers who look at about the same time share what was read.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,9 +13,6 @@ from sqlalchemy import Engine
 from diagnosis.inputs.arrow import REQUEST_COLUMNS
 from store.columns.evidence import KeptEvidence
 from store.database import open_database
-from store.queries import Window
-from ui.frame.pages import Page
-from ui.frame.view import SECOND_NS, View
 
 KEPT_S: Final = 900
 """At least as long as the slowest page waits before it looks again."""
@@ -70,11 +67,3 @@ def kept_evidence(engine: Engine) -> KeptEvidence:
 def _evidence(url: str, _engine: Engine) -> KeptEvidence:
     del url  # Streamlit finds what is kept by it
     return KeptEvidence(_engine, REQUEST_COLUMNS)
-
-
-def window_of(view: View, page: Page, now_unix_ns: int) -> Window:
-    """The range to show, which for a live page ends at a multiple of its cadence."""
-    if view.live and view.last is not None:
-        step_ns = page.refresh_s[view.last] * SECOND_NS
-        now_unix_ns = now_unix_ns // step_ns * step_ns
-    return view.window(now_unix_ns)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair, State
+from telemetry import durations
 from ui.kit import wording
-from ui.kit.slo_status import Standing
+from ui.kit.slo_status import SloState
 from ui.kit.terms import term
 
 SAYS: Final = {
@@ -23,7 +23,7 @@ SAYS: Final = {
 }
 
 
-def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -> str:
+def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
     """Where an objective stands, under its name.
 
     Args:
@@ -58,7 +58,7 @@ def card(each: Standing, *, named: bool = True, silent_s: float | None = None) -
     )
 
 
-def blind(each: Standing) -> str:
+def blind(each: SloState) -> str:
     """Why an objective does not count the requests that come in, and what to do; "" if it does."""
     if each.blind is None:
         return ""
@@ -70,7 +70,7 @@ def blind(each: Standing) -> str:
     )
 
 
-def _framed(each: Standing, named: bool, label: str, inside: str) -> str:
+def _framed(each: SloState, named: bool, label: str, inside: str) -> str:
     if not named:
         return f"<div class='promise'><p>{label}</p>{inside}</div>"
     name = wording.for_html(each.objective.display_name, 120)
@@ -80,7 +80,7 @@ def _framed(each: Standing, named: bool, label: str, inside: str) -> str:
     )
 
 
-def _label(each: Standing, silent_s: float | None) -> str:
+def _label(each: SloState, silent_s: float | None) -> str:
     if each.pages:
         return "<span class='state hurt'>pages</span>"
     if each.burns:
@@ -98,7 +98,7 @@ def _label(each: Standing, silent_s: float | None) -> str:
     return "<span class='state'>no requests</span>"
 
 
-def _lasts(each: Standing) -> str:
+def _lasts(each: SloState) -> str:
     status = each.status
     pace = f"last {durations.render(status.burning_s)}"
     if status.budget_left is not None and status.budget_left <= 0:
@@ -112,7 +112,7 @@ def _lasts(each: Standing) -> str:
     return f"gone in <b>{wording.span(float(status.exhausted_in_s))}</b> at this pace ({pace})"
 
 
-def groups(found: Sequence[Standing]) -> str:
+def groups(found: Sequence[SloState]) -> str:
     """Every group of an objective in a line, in this order."""
     head = (
         "<tr><th>group</th><th></th><th>bad</th><th>of</th><th>budget left</th><th>burns</th></tr>"
@@ -123,7 +123,7 @@ def groups(found: Sequence[Standing]) -> str:
     )
 
 
-def _group(each: Standing) -> str:
+def _group(each: SloState) -> str:
     status = each.status
     values = ", ".join(value or "unknown" for _, value in each.objective.group)
     left = "–" if status.budget_left is None else wording.exact_percent(float(status.budget_left))
@@ -139,14 +139,14 @@ def _group(each: Standing) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def windows(each: Standing) -> str:
+def windows(each: SloState) -> str:
     """What each pair of windows says: it alerts where both burn faster than its factor."""
     head = "<tr><th>alert</th><th>over</th><th>burns</th><th>above</th><th>says</th></tr>"
     rows = "".join(_window(each, pair, state) for pair, state in each.status.states.items())
     return f"<div class='scrolling'><table class='told windows'>{head}{rows}</table></div>"
 
 
-def _window(each: Standing, pair: Pair, state: State) -> str:
+def _window(each: SloState, pair: Pair, state: State) -> str:
     burns = each.status.burns
     both = " and ".join(
         wording.fold(None if burns[length] is None else float(burns[length] or 0))

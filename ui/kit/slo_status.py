@@ -28,7 +28,7 @@ MOST_GROUPS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class SloIncident:
     """An incident; `bad` are the requests that broke the promise since it began, None where
     that is not asked, and `cause` is what was told of it."""
 
@@ -38,13 +38,13 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SloState:
     """An objective, `shown` of the range in view; `blind` is why it does not count the requests of
     the last hour, as a key of `alerts.blindness.REASONS`. With groups, the first of them has it."""
 
     status: Status
     shown: Counts
-    incidents: Sequence[Happened] = field(default_factory=tuple)
+    incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 
     @property
@@ -53,7 +53,7 @@ class Standing:
         return self.status.objective
 
     @property
-    def open(self) -> list[Happened]:
+    def open(self) -> list[SloIncident]:
         """The incidents that go on, the one that pages first."""
         going_on = [each for each in self.incidents if goes_on(each.row, self.status.at_s)]
         return sorted(going_on, key=lambda each: each.row.severity != "page")
@@ -91,10 +91,10 @@ class Standing:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 
-def worst_first(found: Sequence[Standing]) -> list[Standing]:
+def worst_first(found: Sequence[SloState]) -> list[SloState]:
     """Groups in the order in which they need attention."""
 
-    def order(each: Standing) -> tuple[bool, bool, bool, bool, Fraction]:
+    def order(each: SloState) -> tuple[bool, bool, bool, bool, Fraction]:
         left = each.status.budget_left
         return (
             not each.pages,
@@ -107,13 +107,13 @@ def worst_first(found: Sequence[Standing]) -> list[Standing]:
     return sorted(found, key=order)
 
 
-def foremost(found: Sequence[Standing]) -> tuple[list[Standing], dict[str, int]]:
+def foremost(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, int]]:
     """Every objective without groups, and of each other one the groups that need attention most.
 
     Returns:
         Those to show, and by objective how many groups are left out.
     """
-    by_objective: dict[str, list[Standing]] = {}
+    by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
     shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
@@ -136,12 +136,12 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
     return max(0, end_s // EVALUATION_S * EVALUATION_S)
 
 
-def standings(
+def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
-) -> tuple[Standing, ...]:
+) -> tuple[SloState, ...]:
     """Of each objective that Tailspan counts itself, each group by itself, as of an instant."""
     count = by_second()
-    found: list[Standing] = []
+    found: list[SloState] = []
     for objective in objectives:
         if not isinstance(objective.indicator, Goodput):
             continue
@@ -156,7 +156,7 @@ def standings(
 
 def _standing(
     engine: Engine, objective: Objective, window: Window, at_s: int, count: Count
-) -> tuple[Standing, Tally]:
+) -> tuple[SloState, Tally]:
     """Where one group stands, and its counts."""
     assert isinstance(objective.indicator, Goodput)
     rows = _lately(read_incidents(engine, objective.name), window, at_s)
@@ -176,11 +176,11 @@ def _standing(
             *began,
         },
     )
-    standing = Standing(
+    standing = SloState(
         status_at(objective, tally.history, tally.since_s, tally.excluded(), at_s),
         tally.history.counts(shown_s, at_s),
         tuple(
-            Happened(
+            SloIncident(
                 row,
                 tally.history.counts(row.began_unix_s, at_s).bad
                 if row.began_unix_s in began and row.began_unix_s < at_s
@@ -200,7 +200,7 @@ def _lately(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[Inci
     return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
 
 
-def burning_since_ns(found: Sequence[Standing], window: Window) -> int | None:
+def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
     """When what burned in the stretch before a window, as long as that, began; None for nothing."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // SECOND_NS
     from_s = window.from_unix_ns // SECOND_NS

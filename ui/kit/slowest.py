@@ -1,9 +1,6 @@
-"""The slowest requests, as rows ready to be shown. Pure.
+"""The slowest requests, as rows ready to be shown. Pure."""
 
-A row is chosen by its key, never by its place: on a live page places change.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -36,9 +33,23 @@ def key_of(row: Mapping[str, Any]) -> RequestKey:
 
 
 def shown_rows(
-    table: pa.Table, matrix: Matrix, latency: str, zone: tzinfo, length_s: float
+    table: pa.Table,
+    matrix: Matrix,
+    latency: str,
+    href: Callable[[RequestKey], str],
+    zone: tzinfo,
+    length_s: float,
 ) -> list[dict[str, Any]]:
-    """What the table of the slowest shows: texts, and the phases as shares of the longest."""
+    """Return what the table shows: texts, and the phases as shares of the longest request.
+
+    Args:
+        table: the requests.
+        matrix: its `phases.layers`.
+        latency: the slowest by this column.
+        href: the address of a request's page.
+        zone: the reader's.
+        length_s: of the range; in a long one the times have their date.
+    """
     places = slowest(table, latency)
     picked = table.take(pa.array(places, pa.int64()))
     layered = matrix[places]
@@ -50,6 +61,7 @@ def shown_rows(
         rows.append(
             {
                 "key": str(key_of(row)),
+                "href": href(key_of(row)),
                 "id": wording.plain(name, 64),
                 "when": wording.clock(int(at[place]), zone, date=length_s > DAY_S),
                 "outcome": row["outcome"],

@@ -1,5 +1,5 @@
 // The table of the slowest requests. Every text is set as text, never read as markup.
-export default function ({ data, parentElement, setTriggerValue }) {
+export default function ({ data, parentElement }) {
   const table = parentElement.querySelector("table");
   const focused = parentElement.activeElement?.dataset?.key ?? null;
 
@@ -29,10 +29,11 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (column.name === "phases") {
       made.append(bar(row.phases));
     } else if (column.name === "id") {
-      const button = element("button", { type: "button", title: row.id }, row.id);
-      button.dataset.key = row.key;
-      button.setAttribute("aria-pressed", String(row.key === data.selected));
-      made.append(button);
+      const link = element("a", { title: row.id }, row.id);
+      link.setAttribute("href", row.href);
+      link.setAttribute("target", "_self");
+      link.dataset.key = row.key;
+      made.append(link);
     } else {
       made.append(row[column.name]);
       made.title = row[column.name];
@@ -50,15 +51,16 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
   const rows = data.rows.map((row) => {
     const made = element("tr", {}, ...data.columns.map((column) => cell(row, column)));
-    if (row.key === data.selected) made.classList.add("selected");
-    made.onclick = () => setTriggerValue("chosen", row.key === data.selected ? "" : row.key);
+    made.onclick = (event) => {
+      if (!event.target.closest("a")) made.querySelector("a").click();
+    };
     return made;
   });
 
   table.replaceChildren(element("thead", {}, head), element("tbody", {}, ...rows));
   if (focused) {
-    table.querySelectorAll("button").forEach((button) => {
-      if (button.dataset.key === focused) button.focus({ preventScroll: true });
+    table.querySelectorAll("a").forEach((link) => {
+      if (link.dataset.key === focused) link.focus({ preventScroll: true });
     });
   }
 }

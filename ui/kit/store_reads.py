@@ -49,7 +49,7 @@ class Unreadable(Exception):  # noqa: N818 -- it says what is the case
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """What goes wrong in the store, as `Unreadable`; no database at all stays what it is."""
     try:
         yield
@@ -73,7 +73,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     return requests.set_column(requests.schema.get_field_index("ttft_s"), "ttft_s", ttft_s)
 
 
-def made_up(engine: Engine, window: Window) -> bool:
+def is_simulated(engine: Engine, window: Window) -> bool:
     """Whether anything of a window comes from a simulator; of a long one, rollups tell."""
     if window.to_unix_ns - window.from_unix_ns > LONG_NS:
         rolled = rollups(engine, window)
@@ -85,7 +85,7 @@ def made_up(engine: Engine, window: Window) -> bool:
 
 def values(engine: Engine, window: Window, label: str) -> list[str]:
     """The values of a label in a window."""
-    with told():
+    with store_errors():
         if window.to_unix_ns - window.from_unix_ns > LONG_NS:
             rolled = rolled_label_values(engine, window, label)
             if rolled is not None:
@@ -96,7 +96,7 @@ def values(engine: Engine, window: Window, label: str) -> list[str]:
 def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
     """The whole row of one request; None where the store does not have it."""
     at = key.received_unix_ns
-    with told():
+    with store_errors():
         if at is None:
             instants = named(engine, f"{key.trace_id}/{key.span_id}")["received_unix_ns"]
             if not instants:
@@ -110,7 +110,7 @@ def one(engine: Engine, key: RequestKey) -> dict[str, Any] | None:
 
 def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, str]) -> pa.Table:
     """The requests that were received at some instants and pass the filters, in that order."""
-    with told():
+    with store_errors():
         found = [
             request_table(engine, Window(at, at + 1), equals=equals, columns=COLUMNS)
             for at in dict.fromkeys(at_unix_ns)
@@ -121,7 +121,7 @@ def received_at(engine: Engine, at_unix_ns: Sequence[int], equals: Mapping[str, 
 
 def newest_match(engine: Engine, equals: Mapping[str, str]) -> int | None:
     """When the latest request that passes the filters was received, whenever that was."""
-    with told():
+    with store_errors():
         found = request_table(
             engine,
             EVER,

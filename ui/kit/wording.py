@@ -143,6 +143,15 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
+def zone_name(zone: tzinfo, unix_ns: int) -> str:
+    """In which time zone a page's times are: `times in Europe/Berlin, UTC+01:00`."""
+    offset = datetime.fromtimestamp(unix_ns / 1e9, zone).strftime("%z")
+    named = str(zone)
+    if named == "UTC":
+        return "times in UTC"
+    return f"times in {named}, UTC{offset[:3]}:{offset[3:5]}"
+
+
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Time of day to the millisecond."""
     # From whole numbers: a float of today's nanoseconds is off by some hundred of them.

@@ -29,7 +29,7 @@ from store.database import default_url
 from store.errors import StoreError
 from store.queries import Window
 from telemetry.addresses import is_loopback
-from ui.frame.app import body_of
+from ui.frame.app import module_of
 from ui.frame.pages import PAGES
 from ui.frame.read_cache import kept_evidence, opened
 from ui.serving.connections import TimedProtocol
@@ -49,7 +49,7 @@ _APP: Final = Path(__file__).parent.parent / "app.py"
 def main() -> None:
     """Run until told to end."""
     for page in PAGES:
-        body_of(page)  # imports it
+        module_of(page)  # imports it
     # Arrow's own allocator holds more than is used, and takes longer to come by it.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])

@@ -7,7 +7,8 @@ listed here is answered with 404, so that a new version of Streamlit opens nothi
 | route | decision |
 |---|---|
 | `/_stcore/health` | open to everyone, without a Host check: there is nothing to read |
-| `/`, `/index.html`, `/favicon.png`, `/manifest.json`, `/static/` | the frontend; the first asks |
+| `/`, `/index.html`, `/PAGE` | the frontend, after sign-in; `/?page=PAGE` leads to `/PAGE` |
+| `/favicon.png`, `/manifest.json`, `/static/` | the frontend's files, open to everyone |
 | `/_stcore/host-config`, `/_stcore/bidi-components/`, `/media/` | after sign-in |
 | `/_stcore/stream` | a WebSocket, after sign-in, limited in number and in message size |
 | `/auth/login`, `/auth/logout`, `/oauth2callback` | only where readers sign in |
@@ -22,8 +23,11 @@ from typing import Final
 from urllib.parse import urlparse
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ui.frame.address import moved
+from ui.frame.pages import FIRST, PAGES
 
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
@@ -51,6 +55,7 @@ _EXACT: Final = {
     "": _For.READERS,
     "/": _For.READERS,
     "/index.html": _For.READERS,
+    **{f"/{page.key}": _For.READERS for page in PAGES},
     "/favicon.png": _For.EVERYONE,
     "/manifest.json": _For.EVERYONE,
     "/_stcore/host-config": _For.READERS,
@@ -117,8 +122,19 @@ class Routes:
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("Method not allowed\n", 405, {"allow": "GET, HEAD"})
         if who is _For.READERS and self._admission is not None:
-            return self._admission(scope, path)
-        return None
+            refusal = self._admission(scope, path)
+            if refusal is not None:
+                return refusal
+        return self._redirection(path, scope["query_string"].decode("latin-1"))
+
+    def _redirection(self, path: str, query: str) -> Response | None:
+        """To the path of the page that an address names; links are relative to it."""
+        there = moved(query) if path in ("", "/") else None
+        if there is None and path in ("", f"/{FIRST}"):
+            there = f"?{query}" if query else ""
+        if there is None or not (self._base or path):
+            return None
+        return RedirectResponse(f"{self._base}/{there}", 307)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._path(scope) != STREAM or (

@@ -18,12 +18,13 @@ from streamlit.web.server.starlette.starlette_websocket import (
     _parse_decoded_user_cookie,
 )
 
+from ui.frame.pages import PAGES
 from ui.sign_in import gate
 from ui.sign_in.config import SignIn
 from ui.sign_in.gate import Verdict, judge
 from ui.sign_in.redirect import FAILED
 
-_PAGES: Final = ("", "/", "/index.html")
+_PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
 _HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",

@@ -13,6 +13,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ui.frame.pages import BY_KEY
+
 FAILED: Final = "sign_in"
 """In an address: the last try did not succeed."""
 COOKIE: Final = "tailspan_way_back"
@@ -49,8 +51,7 @@ class WayBack:
         await self._app(scope, receive, send)
 
     def _leaving(self, asked: Headers) -> Change:
-        where, _, left = asked.get("referer", "").partition("?")
-        query = _without_failure(left) if where.rstrip("/") == self._url else ""
+        query = self._left(asked.get("referer", ""))
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status >= _BAD:  # the provider cannot be reached
@@ -62,6 +63,16 @@ class WayBack:
             return status
 
         return change
+
+    def _left(self, referer: str) -> str:
+        """The query of the page that was left; a page's path becomes `page=` in it."""
+        where, _, query = referer.partition("?")
+        page = where.removeprefix(f"{self._url}/")
+        if where.rstrip("/") == self._url:
+            return _without_failure(query)
+        if page in BY_KEY:
+            return _without_failure("&".join(filter(None, (f"page={page}", query))))
+        return ""
 
     def _coming(self, scope: Scope) -> Change:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))

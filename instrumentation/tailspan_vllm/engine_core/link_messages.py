@@ -7,7 +7,8 @@ of an engine, and a sample of its totals (both JSON).
 import json
 import struct
 from math import isfinite, isinf
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
 
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.queue_waits import Waited
@@ -18,7 +19,15 @@ from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.request.parts import Parts, QueueParts
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
 
-_ACCOUNT = struct.Struct("<i24d")
+_NUMBERS: dict[str, type] = {
+    name: kind
+    for name, hint in get_type_hints(Account).items()
+    for kind in (int, float)
+    if hint == kind | None
+}
+"""The numbers of an account, which are sent as they are, and what each is."""
+_numbers = attrgetter(*_NUMBERS)
+_ACCOUNT = struct.Struct(f"<i{18 + len(_NUMBERS)}d")
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -54,13 +63,8 @@ def encode_account(engine: int, request_id: str, account: Account) -> bytes:
             *(account.decode or _UNKNOWN),
             *(account.waited.parts if account.waited else _UNKNOWN),
             account.waited.queued if account.waited else _NAN,
-            _or_nan(account.scheduled),
-            _or_nan(account.first_token),
-            _or_nan(account.last_token),
-            _or_nan(account.itl_max_s),
-            _or_nan(account.external_cached_tokens),
-            _or_nan(account.others_prefill_tokens_max),
             *(account.bill or (_NAN, _NAN)),
+            *map(_or_nan, _numbers(account)),
         )
         + bounded_id(request_id).encode()
     )
@@ -103,19 +107,16 @@ def _account(message: bytes) -> RequestAccount:
     if len(request_id) > TEXT_LIMIT:
         raise ValueError(f"malformed account: its id has {len(request_id)} characters")
     known = [None if value != value else value for value in values]
-    queued, scheduled, first_token, last_token = known[15:19]
-    itl_max_s, external, others, billed_s, wasted_s = known[19:]
+    queued, billed_s, wasted_s = known[15:18]
     account = Account(
-        scheduled=scheduled,
-        first_token=first_token,
-        last_token=last_token,
         prefill=None if known[0] is None else Parts(*values[:5]),
         decode=None if known[5] is None else Parts(*values[5:10]),
-        itl_max_s=itl_max_s,
         waited=None if queued is None else Waited(queued, QueueParts(*values[10:15])),
-        others_prefill_tokens_max=None if others is None else int(others),
-        external_cached_tokens=None if external is None else int(external),
         bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
+        **{
+            name: None if value is None else kind(value)
+            for (name, kind), value in zip(_NUMBERS.items(), known[18:], strict=True)
+        },
     )
     return RequestAccount(request_id, engine, account)
 

@@ -24,6 +24,11 @@ ENGINES_KEPT = 1024
 
 DISCOVER_S = 5.0
 
+_AS_SETTLED = tuple(
+    {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
+)
+"""What a record takes from its account under the same name. Instants it has of its own."""
+
 
 class AccountJoin:
     """Messages of this server's engines that no record or state has used yet."""
@@ -118,9 +123,8 @@ class AccountJoin:
             record.billed_s, record.wasted_s = account.bill
         record.queue_parts = account.waited.parts if account.waited else None
         record.prefill_parts, record.decode_parts = account.prefill, account.decode
-        record.others_prefill_tokens_max = account.others_prefill_tokens_max
-        record.itl_max_s = account.itl_max_s
-        record.external_cached_tokens = account.external_cached_tokens
+        for name in _AS_SETTLED:
+            setattr(record, name, getattr(account, name))
         if record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:

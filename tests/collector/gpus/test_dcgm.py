@@ -10,7 +10,7 @@ import pytest
 
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reader import Reader, ReaderError, Reading, Told, Why
+from collector.gpus.reader import GpuReading, Reader, ReaderError, Reading, Why
 from collector.scrape.credentials import Access
 from collector.scrape.exposition import samples_of
 from collector.scrape.failure_reasons import DiscoveryError
@@ -58,7 +58,7 @@ def exposition(told: dict[str, str], about: str = ABOUT) -> bytes:
     ).encode()
 
 
-def gpus(body: bytes) -> tuple[Told, ...]:
+def gpus(body: bytes) -> tuple[GpuReading, ...]:
     """The GPUs of an answer."""
     return gpus_of(samples_of(body, NAMES), NOW_UNIX_NS)
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from collector.gpus.driver_thread import Apart
+from collector.gpus.driver_thread import DriverThread
 from collector.gpus.reader import Absence, ReaderError, Reading, Why
 from tests.collector.gpus.making import told
 
@@ -38,7 +38,7 @@ def test_every_call_comes_from_one_thread() -> None:
     library = Library()
 
     async def read() -> None:
-        apart = Apart(library)
+        apart = DriverThread(library)
         for _ in range(3):
             assert len((await apart.read()).gpus) == 1
         apart.close()
@@ -55,7 +55,7 @@ def test_a_driver_that_hangs_is_not_asked_again_until_it_is_back() -> None:
     library.going.clear()
 
     async def read() -> None:
-        apart = Apart(library, timeout_s=0.01)
+        apart = DriverThread(library, timeout_s=0.01)
         for _ in range(3):
             with pytest.raises(ReaderError) as late:
                 await apart.read()
@@ -81,7 +81,7 @@ def test_what_it_raises_is_heard_of() -> None:
     library.error = ReaderError(Absence(Why.NO_DRIVER))
 
     async def read() -> None:
-        apart = Apart(library)
+        apart = DriverThread(library)
         with pytest.raises(ReaderError, match="no_driver"):
             await apart.read()
         library.error = None
@@ -94,5 +94,5 @@ def test_what_it_raises_is_heard_of() -> None:
 def test_one_that_was_never_asked_has_nothing_to_give_back() -> None:
     """No thread is started to end it."""
     library = Library()
-    Apart(library).close()
+    DriverThread(library).close()
     assert not library.closed.is_set()

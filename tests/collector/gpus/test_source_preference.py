@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from collector.gpus.reader import Absence, Told, Why
-from collector.gpus.source_preference import SILENT_NS, Preference
+from collector.gpus.reader import Absence, GpuReading, Why
+from collector.gpus.source_preference import SILENT_NS, SourcePreference
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.gpus.making import of_dcgm, told
 
@@ -20,9 +20,9 @@ FIRST = told(absent=_absent(Why.FIRST_LOOK))
 EXPORTER = replace(of_dcgm(), values=BANDWIDTH)
 
 
-def kept(*gpus: Told) -> list[bool]:
+def kept(*gpus: GpuReading) -> list[bool]:
     """Which of them are listened to."""
-    preference = Preference()
+    preference = SourcePreference()
     return [preference.keeps(gpu) for gpu in gpus]
 
 
@@ -45,7 +45,7 @@ def test_of_two_that_do_the_driver_goes_first() -> None:
 
 def test_one_that_falls_silent_makes_way() -> None:
     """After a minute the other is all there is."""
-    preference = Preference()
+    preference = SourcePreference()
     assert preference.keeps(HOPPER)
     later = replace(EXPORTER, at_unix_ns=NOW_UNIX_NS + SILENT_NS)
     assert not preference.keeps(later)

@@ -4,18 +4,18 @@ import pytest
 
 from collector.counters import Counters
 from collector.errors import BusyError
-from collector.limits.message_memory import Rooms
+from collector.limits.message_memory import MessageMemory
 from collector.limits.sender_limits import Limits
 
 
-def _rooms(counters: Counters, **limits: int) -> Rooms:
+def _rooms(counters: Counters, **limits: int) -> MessageMemory:
     given = {
         "max_waiting_bytes": 100,
         "max_peer_waiting_bytes": 60,
         "max_waiting_messages": 3,
         "max_peer_waiting_messages": 2,
     }
-    return Rooms(Limits(**{**given, **limits}), counters)
+    return MessageMemory(Limits(**{**given, **limits}), counters)
 
 
 def test_bytes_are_limited_by_sender_and_in_all() -> None:

@@ -13,7 +13,7 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
 from collector.normalise.log_events import MOST_ARGUMENTS, normalise_events
-from collector.rows.sender_clocks import Clocks
+from collector.rows.sender_clocks import SenderClocks
 from telemetry.starts import read
 
 Message = Callable[..., ExportLogsServiceRequest]
@@ -231,7 +231,7 @@ def test_what_is_too_young_is_told_the_limit(now_unix_ns: int) -> None:
 
 def test_a_row_is_set_back_as_its_report_was(now_unix_ns: int) -> None:
     """A sender whose clock is fast: report and row keep one key."""
-    clocks, ahead_ns = Clocks(), 100 * 10**9
+    clocks, ahead_ns = SenderClocks(), 100 * 10**9
     for turn in range(4):
         seen_unix_ns = now_unix_ns + ahead_ns + turn * 10**9
         body = a_report(now_unix_ns, seen_unix_ns=seen_unix_ns).SerializeToString()

@@ -74,7 +74,7 @@ def test_unknown_fields_are_ignored_and_integers_need_not_be_text() -> None:
         (b"null", "not the JSON of opentelemetry"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 90_000, "nested too deeply"),
-        (b'{"resourceSpans": NaN}', "NaN is no JSON"),
+        (b'{"resourceSpans": NaN}', "NaN is not JSON"),
         (b'{"resourceSpans": ' + b"9" * 5000 + b"}", "a number is too long"),
         (b'{"resourceSpans": 5}', "not the JSON of"),
         (b'{"\\ud800": 5}', "not the JSON of"),

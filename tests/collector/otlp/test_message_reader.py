@@ -1,4 +1,4 @@
-"""Reading in a process of its own: the same rows, the same refusals, and a process that may end."""
+"""Reading messages in a separate process: the same rows and refusals; the process may end."""
 
 import io
 import os
@@ -15,16 +15,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from collector.errors import BusyError, MalformedError, TooLargeError, UnreadableError
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
-from collector.otlp.message_reader import ReadingApart, ReadingHere, serve
+from collector.otlp.message_reader import LocalReader, ProcessReader, serve
 from collector.signals import LOGS, METRICS, SIGNALS, TRACES, Signal
 
 Message = Callable[..., ExportTraceServiceRequest]
 
 
 @pytest.fixture
-def apart() -> Iterator[ReadingApart]:
+def apart() -> Iterator[ProcessReader]:
     """A process, started when it is first needed."""
-    reading = ReadingApart()
+    reading = ProcessReader()
     yield reading
     reading.close()
 
@@ -40,11 +40,11 @@ def _mixed(trace_message: Message) -> bytes:
 
 
 def test_the_rows_are_those_read_here(
-    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+    apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
     """Counts and reasons included, and enums that are the enums."""
     body = _mixed(trace_message)
-    here = ReadingHere().read(TRACES, body, False, now_unix_ns)
+    here = LocalReader().read(TRACES, body, False, now_unix_ns)
     for _ in range(2):
         there = apart.read(TRACES, body, False, now_unix_ns)
         assert there == here
@@ -52,7 +52,7 @@ def test_the_rows_are_those_read_here(
     assert there.complaint == "1 missing_id"
 
 
-def test_errors_come_back_as_they_are(apart: ReadingApart, now_unix_ns: int) -> None:
+def test_errors_come_back_as_they_are(apart: ProcessReader, now_unix_ns: int) -> None:
     """And the process goes on."""
     for body, json, error in (
         (b"\xff" * 9, False, MalformedError),
@@ -65,7 +65,7 @@ def test_errors_come_back_as_they_are(apart: ReadingApart, now_unix_ns: int) -> 
 
 
 def test_a_process_that_ends_is_replaced(
-    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+    apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
     """And its message is read by the next: what ended it may have nothing to do with it."""
     body = trace_message().SerializeToString()
@@ -89,12 +89,12 @@ def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 def test_a_message_that_ends_the_process_twice_is_refused_for_good(
-    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+    apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
     """Its sender must not repeat it for ever; the next message is read."""
     poisoned = (
-        "import os, sys; from collector.otlp import message_reader as r; real = r.ReadingHere.read;"
-        "r.ReadingHere.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
+        "import os, sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
+        "r.LocalReader.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
         "r.serve(sys.stdin.buffer, sys.stdout.buffer)"
     )
     starting(monkeypatch, poisoned)
@@ -107,7 +107,7 @@ def test_a_message_that_ends_the_process_twice_is_refused_for_good(
 
 
 def test_a_message_that_meets_a_defect_is_refused_without_its_content(
-    apart: ReadingApart,
+    apart: ProcessReader,
     monkeypatch: pytest.MonkeyPatch,
     now_unix_ns: int,
     caplog: pytest.LogCaptureFixture,
@@ -115,13 +115,13 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
     """The log has the place in the code, and nothing that was sent; the process goes on."""
     starting(
         monkeypatch,
-        "import sys; from collector.otlp import message_reader as r; real = r.ReadingHere.read;"
-        "r.ReadingHere.read = lambda *a: {}[a[2]] if a[2] == b'secret' else real(*a);"
+        "import sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
+        "r.LocalReader.read = lambda *a: {}[a[2]] if a[2] == b'secret' else real(*a);"
         "r.serve(sys.stdin.buffer, sys.stdout.buffer)",
     )
     assert apart.read(TRACES, b"", False, now_unix_ns).empty
     process = apart._process
-    with pytest.raises(UnreadableError, match="not taken"):
+    with pytest.raises(UnreadableError, match="not accepted"):
         apart.read(TRACES, b"secret", False, now_unix_ns)
     assert "KeyError in" in caplog.text
     assert "secret" not in caplog.text
@@ -131,13 +131,13 @@ def test_a_message_that_meets_a_defect_is_refused_without_its_content(
 
 
 def test_a_message_that_takes_too_long_ends_the_process(
-    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+    apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
     """The kernel ends it, so the message is refused like any other that ends the process."""
     starting(
         monkeypatch,
         "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
-        "r.ReadingHere.read = lambda *a: time.sleep(60);"
+        "r.LocalReader.read = lambda *a: time.sleep(60);"
         "r.serve(sys.stdin.buffer, sys.stdout.buffer, None, signal.alarm)",
     )
     begun = time.monotonic()
@@ -147,7 +147,7 @@ def test_a_message_that_takes_too_long_ends_the_process(
 
 
 def test_a_process_that_cannot_be_started_may_be_another_time(
-    apart: ReadingApart, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
+    apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
     """Too many processes, no memory: the sender sends again."""
 
@@ -164,7 +164,7 @@ def test_a_process_that_cannot_be_started_may_be_another_time(
 
 
 def test_it_ends_with_its_input(
-    apart: ReadingApart, trace_message: Message, now_unix_ns: int
+    apart: ProcessReader, trace_message: Message, now_unix_ns: int
 ) -> None:
     """However we end, the pipe is closed, and nothing is left running."""
     apart.read(TRACES, trace_message().SerializeToString(), False, now_unix_ns)
@@ -183,7 +183,7 @@ def test_half_a_question_is_not_answered() -> None:
 
 
 def test_every_signal_is_read_there(
-    apart: ReadingApart,
+    apart: ProcessReader,
     metrics_message: Callable[..., Any],
     events_message: Callable[..., Any],
     now_unix_ns: int,
@@ -194,14 +194,14 @@ def test_every_signal_is_read_there(
         (LOGS, events_message().SerializeToString()),
     ):
         there = apart.read(each, body, False, now_unix_ns)
-        assert there == ReadingHere().read(each, body, False, now_unix_ns)
+        assert there == LocalReader().read(each, body, False, now_unix_ns)
         assert there.accepted
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 def test_a_message_that_takes_too_long_is_refused(signal: Signal, now_unix_ns: int) -> None:
     """In the middle of it; the next one is read by the same process."""
-    reading = ReadingApart(max_cpu_s=0.02)
+    reading = ProcessReader(max_cpu_s=0.02)
     try:
         costly = b"[" + b"{}," * (MAX_VALUES // 2 - 1) + b"{}]"
         with pytest.raises(TooLargeError, match=r"took more than 0.02 s; send smaller batches"):

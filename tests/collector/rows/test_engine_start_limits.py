@@ -11,7 +11,7 @@ from collector.rows.engine_start_limits import (
     MOST_REPLICAS,
     REPLICA_BURST,
     REPLICA_REFILL_NS,
-    StartLimits,
+    EngineStartLimits,
 )
 from telemetry.starts import EngineStart
 
@@ -31,7 +31,7 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
     )
 
 
-def kept(limits: StartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
+def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
     """What is kept of a message."""
     batch = Batch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
@@ -43,7 +43,7 @@ def kept(limits: StartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list
 
 def test_real_starts_are_kept() -> None:
     """Also the same again, whose answer was missed, and another configuration."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]
     assert kept(limits, *starts) == starts
     assert kept(limits, starts[0], starts[0]) == [starts[0], starts[0]]
@@ -55,13 +55,13 @@ def test_real_starts_are_kept() -> None:
 
 def test_a_repeat_at_another_instant_is_kept_once() -> None:
     """An engine takes longer than that to start."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(at_unix_ns=NOW_NS + number) for number in range(1_000)))) == 1
 
 
 def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
     """Counted beyond."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(engine=number) for number in range(1_000)))) == REPLICA_BURST
     later_ns = NOW_NS + 3 * REPLICA_REFILL_NS
     more = [a_start(engine=number) for number in range(2_000, 3_000)]
@@ -71,7 +71,7 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
 
 def test_names_are_no_way_around() -> None:
     """60,000 replicas in a message; an hour later there is room for new ones again."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST
     assert len(limits._replicas) == MOST_REPLICAS
@@ -81,7 +81,7 @@ def test_names_are_no_way_around() -> None:
 
 def test_what_is_remembered_of_a_replica_is_bounded() -> None:
     """Over weeks."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     for number in range(2 * MOST_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS
         assert kept(limits, a_start(engine=number, at_unix_ns=at_ns), at_ns=at_ns)
@@ -90,7 +90,7 @@ def test_what_is_remembered_of_a_replica_is_bounded() -> None:
 
 def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
     """The allowance goes on from there."""
-    limits = StartLimits()
+    limits = EngineStartLimits()
     kept(limits, *(a_start(engine=number) for number in range(REPLICA_BURST)))
     assert kept(limits, a_start(engine=1_000), at_ns=NOW_NS - HOUR_NS) == []
     again_ns = NOW_NS - HOUR_NS + REPLICA_REFILL_NS

@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from collector.counters import Counters
 from collector.intake import Intake, Step
 from collector.limits.sender_limits import Limits
-from collector.otlp.message_reader import ReadingHere
-from collector.rows.pricing import Priced
+from collector.otlp.message_reader import LocalReader
+from collector.rows.pricing import RequestPricing
 from collector.signals import LOGS, TRACES
 from collector.testing import MemorySink
 from cost.pricefile import parse_prices
@@ -36,8 +36,8 @@ def test_a_request_is_kept_with_its_cost_once_its_engine_has_told_what_it_runs_o
             Counters(),
             lambda: now_unix_ns,
             Limits(),
-            ReadingHere(),
-            steps=[Priced(Pricing(PRICES))],
+            LocalReader(),
+            steps=[RequestPricing(Pricing(PRICES))],
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.receive(LOGS, events_message().SerializeToString(), peer="here")
@@ -64,11 +64,11 @@ def test_a_fault_in_pricing_loses_no_request(
 
     async def receive() -> Intake:
         steps: list[Step] = [
-            Priced(Spoilt(PRICES)),
+            RequestPricing(Spoilt(PRICES)),
             lambda batch, _: seen.append(len(batch.requests)),
         ]
         intake = Intake(
-            sink, [], Counters(), lambda: now_unix_ns, Limits(), ReadingHere(), steps=steps
+            sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), steps=steps
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.stop(5)
@@ -78,4 +78,4 @@ def test_a_fault_in_pricing_loses_no_request(
     assert [row.cost_usd for row in sink.requests] == [None]
     assert seen == [1]
     assert (intake.enriching.failures, intake.enriching.problem) == (1, "ZeroDivisionError")
-    assert "Priced failed" in caplog.text
+    assert "RequestPricing failed" in caplog.text

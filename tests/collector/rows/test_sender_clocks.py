@@ -16,7 +16,7 @@ from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
-from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, Clocks
+from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
@@ -53,7 +53,9 @@ def sample(at_s: float) -> EngineSample:
     )
 
 
-def arrives(clocks: Clocks, *rows: RequestTimeline, after_s: float = 0) -> list[RequestTimeline]:
+def arrives(
+    clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
+) -> list[RequestTimeline]:
     """What is kept of a message that comes so long after now."""
     batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
@@ -63,7 +65,7 @@ def arrives(clocks: Clocks, *rows: RequestTimeline, after_s: float = 0) -> list[
 @pytest.mark.parametrize("ended_s", [-3600.0, -0.1, 0.9])
 def test_what_was_before_it_came_is_left_as_it_was_told(ended_s: float) -> None:
     """However late it comes, and within the tolerance."""
-    (kept,) = arrives(Clocks(), request(ended_s))
+    (kept,) = arrives(SenderClocks(), request(ended_s))
     assert kept == request(ended_s)
     assert kept.clock_ahead_s is None
 
@@ -71,7 +73,7 @@ def test_what_was_before_it_came_is_left_as_it_was_told(ended_s: float) -> None:
 def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
     """What was told can be had back: nothing is lost."""
     told = request(42.0)
-    (kept,) = arrives(Clocks(), told)
+    (kept,) = arrives(SenderClocks(), told)
     assert kept.clock_ahead_s == 42.0
     assert kept.received_unix_ns == told.received_unix_ns - 42 * SECOND_NS
     assert kept.e2e_s == told.e2e_s
@@ -80,7 +82,7 @@ def test_what_has_not_been_yet_is_set_back_and_says_by_how_much() -> None:
 def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
     """Once three messages agree, also what does not lie ahead by itself; samples with it, and the
     instant since when they count."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for number in range(3):
         batch = Batch(
             requests=RequestRows.of(
@@ -101,12 +103,12 @@ def test_all_that_a_fast_sender_sends_is_set_back_by_the_same() -> None:
 
 def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
     """Neither in its own message nor in the next."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     good = [request(-0.1 * number) for number in range(10)]
     broken, *kept = arrives(clocks, request(5 * 3600.0), *good)
     assert broken.clock_ahead_s == 5 * 3600.0
     assert kept == good
-    assert arrives(Clocks(), request(5 * 3600.0))[0].clock_ahead_s == 5 * 3600.0
+    assert arrives(SenderClocks(), request(5 * 3600.0))[0].clock_ahead_s == 5 * 3600.0
     assert arrives(clocks, *good) == good
 
 
@@ -114,7 +116,7 @@ def test_the_first_broken_span_of_a_sender_moves_no_other_row() -> None:
 @pytest.mark.parametrize("replica", [None, "a"])
 def test_a_client_moves_nobody(broken_s: float, replica: str | None) -> None:
     """Not even one that calls itself like a server; ten good ones beside it stay as they are."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     broken = replace(request(broken_s, replica), basis=Basis.CLIENT, source=Source.CLIENT)
     good = [request(-0.1 * number, place) for number in range(5) for place in (None, "a")]
     for _ in range(20):
@@ -130,7 +132,7 @@ def test_samples_ahead_of_those_beside_them_are_refused() -> None:
         sample_points=[3, 3, 4, 5],
         accepted=15,
     )
-    Clocks()(batch, NOW_UNIX_NS)
+    SenderClocks()(batch, NOW_UNIX_NS)
     assert batch.samples == [sample(-0.2), sample(-0.1)]
     assert batch.sample_points == [3, 3]
     assert (batch.accepted, batch.refused) == (6, {Refusal.IN_THE_FUTURE: 9})
@@ -138,7 +140,7 @@ def test_samples_ahead_of_those_beside_them_are_refused() -> None:
 
 def test_made_up_names_do_not_make_a_senders_clock_forgotten() -> None:
     """There is no room for them, they are counted, and each of their messages is judged alone."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
     for number in range(2 * MOST_SOURCES):
@@ -155,7 +157,7 @@ def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) ->
     """Those on the same clock are moved by the jump; others stay as they are."""
     jump_ns, world = 0, 0
     own = CorroboratedClock(lambda: NOW_UNIX_NS + world + jump_ns, lambda: world)
-    clocks = Clocks(own)
+    clocks = SenderClocks(own)
     for after_s in range(10):
         world = after_s * SECOND_NS
         jumped_s = jump_s if 3 <= after_s < 7 else 0.0
@@ -173,7 +175,7 @@ def test_where_our_own_clock_jumps_senders_keep_their_instants(jump_s: float) ->
 
 def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
     """Its key has an instant: set back by another amount it would be a row of its own."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
     # Meanwhile its sender is seen to be further ahead, or right again.
     for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
@@ -184,21 +186,21 @@ def test_what_is_told_again_is_kept_as_it_was_the_first_time() -> None:
 def test_what_was_set_back_is_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet with a fast clock must not fill the memory."""
     monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
-    clocks = Clocks()
+    clocks = SenderClocks()
     arrives(clocks, *(request(42.0 + place) for place in range(50)))
     assert len(clocks._set_back) == 3
 
 
 def test_others_are_left_alone() -> None:
     """One clock is one sender's."""
-    fast, right = arrives(Clocks(), request(42.0, "a"), request(-1.0, "b"))
+    fast, right = arrives(SenderClocks(), request(42.0, "a"), request(-1.0, "b"))
     assert fast.clock_ahead_s == 42.0
     assert right == request(-1.0, "b")
 
 
 def test_the_amount_stays_while_it_is_about_right() -> None:
     """Samples count since an instant: were it another each time, it would be another count."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     told = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
         for after, wait in enumerate((0.0, 0.8, 0.1, 0.5, 0.9, 0.3))
@@ -208,7 +210,7 @@ def test_the_amount_stays_while_it_is_about_right() -> None:
 
 def test_one_broken_span_does_not_move_its_senders_clock() -> None:
     """It is set right by itself; the middle of what was heard counts."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s - 0.2), after_s=after_s)
     broken, sound = arrives(clocks, request(5000.0), request(5.0), after_s=6)
@@ -221,7 +223,7 @@ def test_one_broken_span_does_not_move_its_senders_clock() -> None:
 
 def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
     """An exporter that sends again tells of before."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
     (kept,) = arrives(clocks, request(5.0), after_s=6)
@@ -230,7 +232,7 @@ def test_a_message_that_was_late_does_not_hide_a_fast_clock() -> None:
 
 def test_a_clock_that_was_set_is_left_alone_again() -> None:
     """Once most of what is remembered says so."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for after_s in range(5):
         arrives(clocks, request(after_s + 42.0), after_s=after_s)
     for after_s in range(5, 25):
@@ -240,7 +242,7 @@ def test_a_clock_that_was_set_is_left_alone_again() -> None:
 
 def test_who_gives_no_name_is_judged_by_each_message() -> None:
     """Clients are many clocks."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     (fast,) = arrives(clocks, request(42.0, None))
     (right,) = arrives(clocks, request(-1.0, None))
     assert (fast.clock_ahead_s, right.clock_ahead_s) == (42.0, None)
@@ -249,7 +251,7 @@ def test_who_gives_no_name_is_judged_by_each_message() -> None:
 
 def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
     """It might as well be a queue on the way."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     (kept,) = arrives(clocks, request(-90.0))
     assert kept == request(-90.0)
     (source,) = clocks.report()
@@ -258,7 +260,7 @@ def test_a_clock_that_is_behind_is_told_and_not_mended() -> None:
 
 def test_who_was_not_heard_for_long_is_not_told_of() -> None:
     """And makes way for another."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for number in range(MOST_SOURCES):
         arrives(clocks, request(-1.0, f"replica-{number}"))
     assert len(clocks.report()) == MOST_SOURCES
@@ -269,7 +271,7 @@ def test_who_was_not_heard_for_long_is_not_told_of() -> None:
 @given(st.lists(st.lists(st.floats(-1e5, 8e4), min_size=1, max_size=5), max_size=30))
 def test_nothing_is_kept_that_ends_after_it_came(messages: list[list[float]]) -> None:
     """Whatever is told: by more than the tolerance, no kept instant is in the future."""
-    clocks = Clocks()
+    clocks = SenderClocks()
     for ends in messages:
         for kept in arrives(clocks, *(request(end) for end in ends)):
             assert kept.received_unix_ns + 2 * SECOND_NS <= NOW_UNIX_NS + SECOND_NS + 1000
@@ -282,7 +284,7 @@ def test_real_messages_are_set_back(
 ) -> None:
     """The instrumentation's spans and samples, an hour ahead."""
     offset: dict[str, Any] = {"wall_offset_ns": NOW_UNIX_NS + 3600 * SECOND_NS - 200 * SECOND_NS}
-    clocks = Clocks()
+    clocks = SenderClocks()
     spans = normalise_spans(trace_message(**offset).SerializeToString(), NOW_UNIX_NS)
     points = normalise_points(metrics_message().SerializeToString(), NOW_UNIX_NS)
     clocks(spans, NOW_UNIX_NS)

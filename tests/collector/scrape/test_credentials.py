@@ -200,10 +200,10 @@ def test_a_file_of_targets_says_how_to_get_in(tmp_path: Path, ca: Path) -> None:
     [
         ({"__token_file__": "nowhere"}, "nowhere: No such file"),
         ({"__token_file__": 3}, "__token_file__: must be a text"),
-        ({"__token_file__": "two"}, "two holds no token"),
+        ({"__token_file__": "two"}, "two contains no token"),
         ({"__token_file__": "one", "__scheme__": "http"}, "others could read the token"),
-        ({"__tls_ca_file__": "one"}, "one holds no certificate in PEM"),
-        ({"__tls_cert_file__": "one"}, "give both, or none"),
+        ({"__tls_ca_file__": "one"}, "one contains no certificate in PEM"),
+        ({"__tls_cert_file__": "one"}, "set both, or neither"),
         ({"__tls_cert_file__": "one", "__tls_key_file__": "one"}, "must be a pair in PEM"),
     ],
 )
@@ -255,7 +255,7 @@ def test_what_is_no_access_names_what_is_wrong(tmp_path: Path) -> None:
     """For whoever gives it as an option."""
     with pytest.raises(SecurityError, match="nowhere"):
         Access(ca_file=tmp_path / "nowhere").check()
-    with pytest.raises(SecurityError, match="the environment holds no token"):
+    with pytest.raises(SecurityError, match="the environment contains no token"):
         Access(token="two words").check()
 
 

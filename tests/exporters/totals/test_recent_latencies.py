@@ -12,7 +12,7 @@ from exporters.definitions.series import RECENT
 from exporters.prometheus import PrometheusExporter
 from exporters.totals.label_limits import Labels
 from exporters.totals.recent_latencies import SLICE_NS, SLICES, RecentLatencies, SlidingCounts
-from exporters.totals.request_batch import Bulk
+from exporters.totals.request_batch import RequestBatch
 from telemetry.engines import EngineSample
 from telemetry.quantiles import quantile
 from telemetry.request_rows import RequestRows
@@ -142,7 +142,7 @@ def test_what_nobody_scrapes_is_dropped_all_the_same(clock: Any, request_row: Ro
     for n in range(50):
         clock.advance(400)
         rows = RequestRows.of([request_row(replica=f"r{n}", **_ended(clock))])
-        recent.add(Bulk.under(rows, Labels(), clock.unix_ns))
+        recent.add(RequestBatch.under(rows, Labels(), clock.unix_ns))
         assert len(recent._by_pair) <= 2
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exporters.definitions.series import HISTOGRAMS
 from exporters.format.histogram_cells import matrix
 from exporters.totals.label_limits import Labels
-from exporters.totals.request_batch import Bulk
+from exporters.totals.request_batch import RequestBatch
 from exporters.totals.requests import PairTotals, RequestTotals, TenantTotals
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome, RequestTimeline
@@ -18,8 +18,8 @@ Factory = Callable[..., RequestTimeline]
 PAIR = ("llama", "r1")
 
 
-def _bulk(*requests: RequestTimeline) -> Bulk:
-    return Bulk.under(RequestRows.of(requests), Labels(), 0)
+def _bulk(*requests: RequestTimeline) -> RequestBatch:
+    return RequestBatch.under(RequestRows.of(requests), Labels(), 0)
 
 
 def _totals(*requests: RequestTimeline) -> PairTotals:

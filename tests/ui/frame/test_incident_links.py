@@ -20,6 +20,8 @@ from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.opening import Open, markup
+from ui.frame import address
+from ui.frame.view import View
 from ui.serving.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
@@ -61,12 +63,10 @@ def followed(page: Open, url: str, slo: str, fired_s: int) -> AppTest:
     return test
 
 
-def address(test: AppTest) -> dict[str, str]:
-    """What the page's address says then."""
-    return {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in test.query_params.items()
-    }
+def shown(test: AppTest) -> dict[str, str]:
+    """The range, the filters and the comparison that the page shows."""
+    view: View = test.session_state["view"]
+    return {"page": view.page, **address.parameters(view)}
 
 
 def explained(url: str, named: str, files: Path) -> dict[str, Any]:
@@ -88,7 +88,8 @@ def test_a_messages_link_shows_what_the_command_says(
     assert told["verdict"] == "incident"
     assert told["baseline"]["to"] == BEGAN_S - 240
     test = followed(page, url, "chat", BEGAN_S + 60)
-    assert address(test) == {
+    assert test.query_params == {"incident": f"chat@{BEGAN_S + 60}"}
+    assert shown(test) == {
         "page": "root-cause",
         "from": f"{told['window']['from']:.0f}",
         "to": f"{told['window']['to']:.0f}",
@@ -99,8 +100,9 @@ def test_a_messages_link_shows_what_the_command_says(
     said = markup(test)
     assert html.escape(told["verdict_sentence"]) in said
     assert f"{told['requests']:,} requests now" in said
-    # A copy of the address shows the same.
-    assert markup(page(url, **address(test))) == said
+    # A copy of the address shows the same, and so does a link that names all of it.
+    assert markup(followed(page, url, "chat", BEGAN_S + 60)) == said
+    assert markup(page(url, **shown(test))) == said
 
 
 @pytest.mark.parametrize("tenant", ["acme", 'a@b&c="d" }', "other"])
@@ -119,7 +121,7 @@ def test_the_incident_of_a_group_opens_with_its_filters(
     burned(url, name, (BEGAN_S, START_S + 1_200))
     told = explained(url, f"{name}@{BEGAN_S + 60}", files)
     test = followed(page, url, name, BEGAN_S + 60)
-    asked = address(test)
+    asked = shown(test)
     assert asked.get("tenant") == (None if tenant == "other" else tenant)
     assert asked["incident"] == f"{name}@{BEGAN_S + 60}"
     assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
@@ -138,7 +140,7 @@ def test_an_incident_that_goes_on_is_shown_until_now(
     url = database(incident((began_s - 600) * 10**9))
     burned(url, "chat", (began_s, None))
     before_s = int(time.time())
-    asked = address(followed(page, url, "chat", began_s + 60))
+    asked = shown(followed(page, url, "chat", began_s + 60))
     assert asked["from"] == str(began_s)
     assert before_s <= int(asked["to"]) <= time.time()
     assert asked["baseline"] == f"{began_s - 1_800}/{began_s}"
@@ -154,7 +156,7 @@ def test_the_incident_that_is_named_comes_first(
     test = followed(page, url, "chat", BEGAN_S + 60)
     assert "Incident <b>chat</b>" in markup(test)
     test.segmented_control("range").set_value("1h").run()
-    assert "incident" not in address(test)
+    assert "incident" not in test.query_params
 
 
 def test_an_incident_is_judged_by_its_own_objective(
@@ -177,8 +179,8 @@ def test_an_objective_on_no_latency_leads_to_the_overview_of_that_time(
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (BEGAN_S, START_S + 1_200))
     test = followed(page, url, "chat", BEGAN_S + 60)
-    assert test.title[0].value == "Is anyone hurt?"
-    asked = address(test)
+    assert test.title[0].value == "Overview"
+    asked = shown(test)
     assert (asked["from"], asked["to"]) == (str(BEGAN_S), str(START_S + 1_200))
 
 
@@ -201,4 +203,4 @@ def test_an_incident_that_is_not_known_is_said(
     assert not test.exception
     assert said in html.unescape(markup(test))
     assert "<script>@" not in markup(test)
-    assert address(test) == {"page": "root-cause", "last": "15m"}
+    assert shown(test) == {"page": "root-cause", "last": "15m"}

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from store.queries import Window
 from ui.kit import charts, colours, percentiles, phases, time_bins
 from ui.kit.columns import floats, instants
-from ui.views.request import waterfall
 from ui.views.requests import charts as request_charts
 from ui.views.requests import engines
 
@@ -166,9 +165,3 @@ def test_times_are_drawn_in_the_readers_zone() -> None:
     """Plotly draws them as given, so they are given as the wall clock shows."""
     (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
     assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)
-
-
-def test_a_waterfall_of_nothing_is_still_a_figure() -> None:
-    """A request of which only the end-to-end time is known, and that is 0."""
-    waterfall.figure([], None).to_json()
-    waterfall.figure([waterfall.Bar("queue", colours.QUEUE, 0.0, 0.0)], 0.0).to_json()

@@ -15,7 +15,8 @@ from telemetry.requests import LATENCIES
 from ui.kit import percentiles, phases, rollup_reads, store_reads
 from ui.kit.columns import floats, instants
 from ui.kit.slowest import slowest
-from ui.views.requests import read, words
+from ui.views.requests import words
+from ui.views.requests.read import read_requests
 
 S = 1_000_000_000
 START_S = 1_763_596_800
@@ -38,7 +39,7 @@ def engine(
 @pytest.mark.parametrize("equals", [{}, {"tenant": "acme"}, {"replica": "r2", "outcome": "stop"}])
 def test_rollups_show_what_the_requests_would(engine: Engine, equals: dict[str, str]) -> None:
     """Counts, outcomes and phases alike, percentiles within 1 %."""
-    found = read.read(engine, WINDOW, equals).rolled
+    found = read_requests(engine, WINDOW, equals).rolled
     assert found is not None
     table = request_table(engine, WINDOW, equals=equals)
     index = found.bins.index(instants(table, "received_unix_ns"))
@@ -62,7 +63,7 @@ def test_rollups_show_what_the_requests_would(engine: Engine, equals: dict[str, 
 @pytest.mark.parametrize("latency", ["ttft_s", "e2e_s", "queue_s"])
 def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> None:
     """Found without looking at every request."""
-    found = read.read(engine, WINDOW, {}, latency).requests
+    found = read_requests(engine, WINDOW, {}, latency).requests
     table = request_table(engine, WINDOW)
     wanted = [table["trace_id"][place].as_py() for place in slowest(table, latency)]
     assert [found["trace_id"][place].as_py() for place in slowest(found, latency)] == wanted
@@ -72,7 +73,7 @@ def test_the_slowest_are_the_slowest_of_all(engine: Engine, latency: str) -> Non
 def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
     """The headline counts them; the table of the slowest is empty."""
     forget_older(engine, 86_400 * S, (START_S + 3 * 86_400) * S, pause=lambda: None)
-    found = read.read(engine, WINDOW, {})
+    found = read_requests(engine, WINDOW, {})
     assert found.rolled is not None
     assert found.requests.num_rows == 0
     said = words.rolled_sentence(found.rolled, 1_800, {})
@@ -83,7 +84,7 @@ def test_what_is_gone_is_shown_without_its_requests(engine: Engine) -> None:
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact where that is quick."""
     monkeypatch.setattr(rollup_reads, "MOST_READ", 6_000)
-    found = read.read(engine, WINDOW, {})
+    found = read_requests(engine, WINDOW, {})
     assert found.rolled is None
     assert found.requests.num_rows == 6_000
 

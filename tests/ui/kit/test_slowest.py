@@ -17,7 +17,7 @@ Rows = Callable[..., pa.Table]
 
 def shown(table: pa.Table, latency: str = "ttft_s") -> list[dict[str, Any]]:
     """The rows of a table."""
-    return slowest.shown_rows(table, phases.layers(table), latency, UTC, 900)
+    return slowest.shown_rows(table, phases.layers(table), latency, str, UTC, 900)
 
 
 def test_the_slowest_come_first_and_unknown_ones_not_at_all(

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from store.database import open_database
 from store.queries import Window
-from ui.views.requests import read
+from ui.views.requests.read import read_requests
 
 
 def test_an_answer_sent_whole_has_no_ttft_on_the_page(
@@ -19,7 +19,7 @@ def test_an_answer_sent_whole_has_no_ttft_on_the_page(
         for n, streamed in enumerate((True, False, None), start=1)
     ]
     engine = open_database(database(rows, []), create=False)
-    found = read.read(engine, Window(0, 2**62), {}).requests
+    found = read_requests(engine, Window(0, 2**62), {}).requests
     engine.dispose()
     told = dict(zip(found["streamed"].to_pylist(), found["ttft_s"].to_pylist(), strict=True))
     assert told == {True: 1.0, False: None, None: 1.0}

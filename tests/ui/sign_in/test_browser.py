@@ -65,10 +65,10 @@ def test_who_signs_in_sees_the_page_of_the_link_and_can_leave(
     page = tab(viewport={"width": 400, "height": 900})
     page.goto(f"{address}/?page=requests&last=5m&tenant=acme")
     page.get_by_role("heading", name="Who is looking?").wait_for()
-    assert page.locator("button[data-key], .js-plotly-plot, .st-key-page").count() == 0
+    assert page.locator("a[data-key], .js-plotly-plot, .st-key-pages").count() == 0
     page.get_by_role("button", name="Sign in").click()
-    page.locator("button[data-key]").first.wait_for()
-    page.wait_for_url(f"{address}/?page=requests&last=5m&tenant=acme")
+    page.locator("a[data-key]").first.wait_for()
+    page.wait_for_url(f"{address}/requests?last=5m&tenant=acme")
     assert page.get_by_text("Filters · 1").count() == 1
     assert page.locator(".notice").count() == 0
     other = page.context.new_page()
@@ -108,7 +108,7 @@ def test_who_may_not_look_is_told_why_and_sees_nothing(
     page.goto(f"{address}/?page=requests&last=5m")
     page.get_by_role("button", name="Sign in").click()
     page.locator(".headline", has_text=said).wait_for()
-    assert page.locator("button[data-key], .js-plotly-plot, .st-key-page").count() == 0
+    assert page.locator("a[data-key], .js-plotly-plot, .st-key-pages").count() == 0
     assert page.locator("button").count() == 1
 
 
@@ -125,7 +125,7 @@ def test_a_sign_in_that_fails_is_said_and_can_be_tried_again(
     provider.refuses = False
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("heading", name="What is the fleet doing?").wait_for()
-    page.wait_for_url(f"{address}/?page=fleet&last=5m")
+    page.wait_for_url(f"{address}/fleet?last=5m")
 
 
 def test_a_session_that_ends_while_a_page_is_open_closes_it(
@@ -139,4 +139,4 @@ def test_a_session_that_ends_while_a_page_is_open_closes_it(
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("heading", name="What is the fleet doing?").wait_for()
     page.locator(".headline", has_text="Your sign-in has ended").wait_for()
-    assert page.locator(".js-plotly-plot, .st-key-page").count() == 0
+    assert page.locator(".js-plotly-plot, .st-key-pages").count() == 0

@@ -3,34 +3,25 @@
 import csv
 import io
 import os
-import time
 from dataclasses import dataclass, replace
-from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
-from sqlalchemy import Engine
 
 from cost.bill_lines import Line
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
-from cost.prices import PriceList
-from store.errors import StoreError
 from store.queries import newest_unix_ns
-from ui.frame import controls, freshness, no_data
-from ui.frame.objectives import InForce, in_force
-from ui.frame.pages import BY_KEY
-from ui.frame.read_cache import shared, window_of
-from ui.frame.view import PAYERS, View
+from ui.frame import navigation, no_data
+from ui.frame.context import CannotShow, Context
+from ui.frame.navigation import choice
+from ui.frame.view import PAYERS
 from ui.kit import wording
 from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart
-from ui.kit.store_reads import Unreadable, told
 from ui.kit.terms import TERMS
 from ui.views.cost import charts, words
-from ui.views.cost.read import DIMENSIONS, Spending, merged, read
-
-PAGE: Final = BY_KEY["cost"]
+from ui.views.cost.read import DIMENSIONS, Spending, merged, read_spending
 
 BILL_HELP: Final = (
     "The price of each engine times the time that it was seen up. The parts sum to the bill.\n\n"
@@ -57,61 +48,35 @@ class Found:
     spending: Spending
     newest_unix_ns: int | None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether any of it comes from the simulator."""
+        return self.spending.simulated
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
+
+def read(context: Context) -> Found:
+    """Read the bill, at the prices in force."""
     try:
         prices = prices_in_force(None, os.environ)
     except PriceError as error:
-        st.html(
-            "<p class='headline'>The prices cannot be read.</p>"
-            f"<p class='notice'>{wording.for_html(str(error), 600)}</p>"
+        raise CannotShow("The prices cannot be read.", str(error)) from error
+
+    def found() -> Found:
+        engine, objectives = context.engine, context.objectives.parsed
+        return Found(
+            read_spending(engine, context.window, context.view.equals, prices, objectives),
+            newest_unix_ns(engine),
         )
-        return
-    try:
-        with st.spinner("Adding up …"):
-            found = _read(engine, view, prices, in_force(), now)
-        spending = found.spending
-        freshness.show(
-            view,
-            found.newest_unix_ns,
-            spending.window.to_unix_ns,
-            spending.simulated,
-            now,
-            zone,
-        )
-        if found.newest_unix_ns is None:
-            no_data.no_server()
-        else:
-            _show(engine, spending, view, zone)
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
+
+    return context.shared(found, repr(prices), context.objectives.key)
 
 
-def _read(
-    engine: Engine, view: View, prices: PriceList, promised: InForce, now_unix_ns: int
-) -> Found:
-    window = window_of(view, PAGE, now_unix_ns)
-    meant = tuple((each.name, each.promise) for each in promised.objectives)
-
-    def find() -> Found:
-        with told():
-            return Found(
-                read(engine, window, view.equals, prices, promised.objectives),
-                newest_unix_ns(engine),
-            )
-
-    filters = tuple(sorted(view.equals.items()))
-    return shared(engine, ("cost", window, filters, repr(prices), meant), find)
-
-
-def _show(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
+def show(context: Context, seen: Found) -> None:
+    """Draw the bill, what it went for, whom it was for, and managed prices."""
+    found, view, zone = seen.spending, context.view, context.zone
     total = found.bill.total
     if total is None or total.bill_usd <= 0:
-        _no_bill(engine, found, view, zone)
+        _no_bill(context, found)
         return
     st.html(f"<p class='headline'>{words.sentence(found, total, view)}</p>")
     _remarks(found, total)
@@ -123,7 +88,7 @@ def _show(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
     with right, chapter("Over time", TIME_HELP):
         figure = charts.bill_over_time(found.steps, found.window, zone)
         chart(figure, "bill_over_time", "What engines cost an hour, by what it went for")
-    _payers(engine, found, view, zone)
+    _payers(context, found)
     _managed(found, total)
     for said in words.notes(found, zone):
         st.html(f"<p class='note'>{said}</p>")
@@ -137,7 +102,8 @@ def _remarks(found: Spending, total: Line) -> None:
         st.html(f"<p class='note'>{words.drawn(found.energy)}</p>")
 
 
-def _payers(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
+def _payers(context: Context, found: Spending) -> None:
+    view, zone = context.view, context.zone
     with chapter("Who pays", PAYERS_HELP):
         st.session_state["per"] = view.per
         st.segmented_control(
@@ -151,7 +117,7 @@ def _payers(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
         )
         groups = merged(found.groups, DIMENSIONS, (view.per,))
         if not groups:
-            no_data.nothing_in_view(engine, found.window, view, zone)
+            no_data.nothing_in_view(context)
             return
         with st.container(key="chart_payers", gap=None):
             st.html(words.payers(groups, view.per, view))
@@ -210,7 +176,7 @@ def _unpriced(found: Spending) -> None:
         _give_price(found)
 
 
-def _no_bill(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
+def _no_bill(context: Context, found: Spending) -> None:
     if found.bill.unpriced:
         said = words.without_price(found.bill.unpriced)
         st.html(
@@ -223,7 +189,7 @@ def _no_bill(engine: Engine, found: Spending, view: View, zone: tzinfo) -> None:
         "<p class='headline'>No engine was seen in this range, so there is no bill.</p>"
         f"<p class='note'>{TERMS['wall']}</p>"
     )
-    no_data.nothing_in_view(engine, found.window, view, zone)
+    no_data.nothing_in_view(context)
 
 
 def _give_price(found: Spending) -> None:
@@ -232,9 +198,10 @@ def _give_price(found: Spending) -> None:
     st.code(START, language="bash")
 
 
+@choice
 def _per_chosen() -> None:
     if (chosen := st.session_state["per"]) in PAYERS:
-        controls.change(replace(controls.current(), per=chosen))
+        navigation.change(replace(navigation.current(), per=chosen))
 
 
 def _csv(rows: list[list[object]]) -> str:

@@ -87,7 +87,7 @@ class Spending:
         return sum(group.requests for group in self.groups)
 
 
-def read(
+def read_spending(
     engine: Engine,
     window: Window,
     equals: Mapping[str, str],

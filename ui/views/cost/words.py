@@ -16,7 +16,7 @@ from cost.groups import Group
 from cost.managed import Comparison
 from telemetry.accounts import GAP_S
 from telemetry.requests import PricedBy
-from ui.frame import view as views
+from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import colours, wording
 from ui.kit.terms import term
@@ -142,8 +142,8 @@ def _row(group: Group, label: str, view: View, whole: float, most: float) -> str
     value = group.labels[0]
     name = NOT_TOLD if value is None else wording.for_html(value)
     if value is not None:
-        link = views.link(replace(view, page="requests", equals={**view.equals, label: value}))
-        name = f"<a href='{html.escape(link)}'>{name}</a>"
+        href = link(replace(view, page="requests", equals={**view.equals, label: value}))
+        name = f"<a href='{html.escape(href)}'>{name}</a>"
     # Of a group that has a price for some alone, a price a token would be too low.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced

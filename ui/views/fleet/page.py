@@ -1,30 +1,26 @@
 """The page "What is the fleet doing?"."""
 
 import html
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
-from sqlalchemy import Engine
 
-from store.errors import StoreError
 from store.queries import request_count
-from ui.frame import controls, freshness, no_data
-from ui.frame.pages import BY_KEY
-from ui.frame.read_cache import shared, window_of
-from ui.frame.view import SECOND_NS, View, link
+from ui.frame import navigation, no_data
+from ui.frame.address import link
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.view import View
 from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
 from ui.kit.sections import chapter, chart
-from ui.kit.store_reads import Unreadable
-from ui.views.fleet import charts, read, roofline, table, words
-from ui.views.fleet.read import Reading
+from ui.views.fleet import charts, roofline, table, words
+from ui.views.fleet.read import Reading, read_fleet
 from ui.views.fleet.replicas import Replica
 
-PAGE: Final = BY_KEY["fleet"]
 DAY_S: Final = 86_400
 
 TABLE_HELP: Final = (
@@ -45,34 +41,27 @@ CONFIG_HELP: Final = (
 )
 
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
-    window = window_of(view, PAGE, now)
-    key = ("fleet", window, tuple(sorted(view.equals.items())))
-    try:
-        found = shared(engine, key, lambda: read.read(engine, window, view.equals))
-        freshness.show(view, found.newest_unix_ns, window.to_unix_ns, found.simulated, now, zone)
-        if found.newest_unix_ns is None:
-            no_data.no_server()
-        elif not found.fleet.replicas:
-            _nobody(engine, found, view, zone)
-        else:
-            _tell(found, view, zone)
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
+def read(context: Context) -> Reading:
+    """Read the engines' and GPUs' samples, and the requests of each replica."""
+    return context.shared(lambda: read_fleet(context.engine, context.window, context.view.equals))
 
 
-def _nobody(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    if requests := request_count(engine, found.window):
+def show(context: Context, found: Reading) -> None:
+    """Draw the replicas side by side."""
+    if found.fleet.replicas:
+        _replicas(context, found)
+    else:
+        _no_replica(context, found)
+
+
+def _no_replica(context: Context, found: Reading) -> None:
+    if requests := request_count(context.engine, found.window):
         st.html(
             "<p class='headline'>No engine reported its state in this range, although"
             f" {wording.counted(requests, 'request')} came.</p>"
         )
     else:
-        no_data.nothing_in_view(engine, found.window, view, zone)
+        no_data.nothing_in_view(context)
     st.html(
         "<p class='note'>This page shows the state that engines report every second. Servers that "
         "send spans alone report none: install the plugin there, or scrape their /metrics with "
@@ -80,9 +69,8 @@ def _nobody(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
     )
 
 
-def _tell(found: Reading, view: View, zone: tzinfo) -> None:
-    fleet = found.fleet
-    length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / SECOND_NS
+def _replicas(context: Context, found: Reading) -> None:
+    fleet, view, zone = found.fleet, context.view, context.zone
     st.html(f"<p class='headline'>{words.sentence(fleet)}</p>")
     for note in (
         words.imbalance(fleet.imbalance, len(fleet.replicas)),
@@ -98,7 +86,7 @@ def _tell(found: Reading, view: View, zone: tzinfo) -> None:
             fleet,
             lambda replica: _href(view, replica),
             zone,
-            dated=length_s > DAY_S,
+            dated=context.length_s > DAY_S,
             has_gpus=found.has_gpus,
         )
         _rest(fleet.replicas[table.MOST :])
@@ -158,5 +146,6 @@ def _one_measure(found: Reading, view: View, zone: tzinfo) -> None:
         )
 
 
+@choice
 def _measure_chosen() -> None:
-    controls.change(replace(controls.current(), measure=st.session_state["measure"]))
+    navigation.change(replace(navigation.current(), measure=st.session_state["measure"]))

@@ -18,7 +18,7 @@ from store.replicas.engine_starts import in_force, starts_between
 from telemetry.requests import Source
 from telemetry.starts import EngineStart
 from ui.kit.columns import FloatArray, IntArray, instants
-from ui.kit.store_reads import made_up, told
+from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 from ui.views.fleet import configs as fleet_configs
 from ui.views.fleet import grid, roofline
@@ -51,11 +51,11 @@ class Reading:
     """Filters that engines know nothing of; requests pass them all the same."""
 
 
-def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
+def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
     """Read a range of samples, requests and starts."""
     of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
     of_gpu = {label: value for label, value in equals.items() if label == "replica"}
-    with told():
+    with store_errors():
         samples = engine_samples(engine, window, ENGINE_COLUMNS, of_engine)
         gpus = gpu_samples(engine, window, GPU_COLUMNS, of_gpu)
         asked = requests(engine, window, REQUEST_COLUMNS, equals)
@@ -65,7 +65,7 @@ def read(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
             in_force(engine, window.to_unix_ns),
         )
         newest = newest_unix_ns(engine)
-        pretended = made_up(engine, window)
+        pretended = is_simulated(engine, window)
     names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
     configs = fleet_configs.groups(starts[2], names)
     return Reading(

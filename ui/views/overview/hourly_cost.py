@@ -17,7 +17,7 @@ LOOKED_AT_NS = 120 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class Hourly:
+class HourlyCost:
     """Of the engines that have a price."""
 
     usd: float
@@ -26,13 +26,13 @@ class Hourly:
     """Servers beside them that have none."""
 
 
-def hourly(
+def hourly_cost(
     engine: Engine, window: Window, equals: Mapping[str, str], prices: PriceList
-) -> Hourly | None:
+) -> HourlyCost | None:
     """What the engines seen at the end of a range cost; None where none has a price."""
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
     found = bill(of_replica(accounts(engine, end), equals.get("replica")), prices)
     if not found.rates:
         return None
     number = max(1, round(found.engines))
-    return Hourly(found.usd_per_hour, number, len(found.unpriced))
+    return HourlyCost(found.usd_per_hour, number, len(found.unpriced))

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from fractions import Fraction
 
-from alerts.explorer_links import incident_link
 from alerts.objectives import Objective
+from ui.frame.address import link
+from ui.frame.view import View
 from ui.kit import wording
-from ui.kit.slo_status import Happened, Standing, goes_on
+from ui.kit.slo_status import SloIncident, SloState, goes_on
 
 
-def happened(found: Sequence[Standing], zone: tzinfo) -> str:
+def happened(found: Sequence[SloState], zone: tzinfo) -> str:
     """The incidents, those that go on first, each with the way to its reasons."""
     every = [(each.objective, one, each.status.at_s) for each in found for one in each.incidents]
     if not every:
@@ -25,7 +26,7 @@ def happened(found: Sequence[Standing], zone: tzinfo) -> str:
 
 def _incident(
     objective: Objective,
-    one: Happened,
+    one: SloIncident,
     at_s: int,
     zone: tzinfo,
 ) -> str:
@@ -47,10 +48,11 @@ def _incident(
     state = f"<span class='state {mood if now else ''}'>{wording.for_html(row.severity)}</span>"
     cause = "" if one.cause is None else f"<p>{wording.for_html(one.cause, 300)}</p>"
     name = wording.for_html(objective.name, 63)
-    link = html.escape(incident_link(row.slo, row.fired_unix_s, "").removeprefix("/"))
+    incident = View(last=None, page="root-cause", incident=f"{row.slo}@{row.fired_unix_s}")
+    href = html.escape(link(incident))
     return (
         f"<li class='{'open' if now else ''}'><p>{state} <b>{name}</b>"
-        f" {' · '.join(facts)}</p>{cause}<p><a href='{link}'>Why is it slow?</a></p></li>"
+        f" {' · '.join(facts)}</p>{cause}<p><a href='{href}'>Why is it slow?</a></p></li>"
     )
 
 

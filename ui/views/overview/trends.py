@@ -17,7 +17,7 @@ from ui.frame.view import SECOND_NS
 from ui.kit import rollup_reads
 from ui.kit.columns import FloatArray, IntArray, floats, instants
 from ui.kit.percentiles import Percentiles, per_bin
-from ui.kit.store_reads import made_up, without_ttft_of_whole_answers
+from ui.kit.store_reads import is_simulated, without_ttft_of_whole_answers
 from ui.kit.time_bins import Bins, bins_of_width, choose
 
 LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
@@ -112,7 +112,7 @@ def read(
         },
         {name: per_bin(floats(table, name), index, bins.count) for name in LATENCIES},
         rolled=False,
-        simulated=made_up(engine, window),
+        simulated=is_simulated(engine, window),
     )
 
 

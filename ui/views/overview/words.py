@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Final
 
-from alerts import durations
 from alerts.blindness import REASONS
 from alerts.burnrate import Pair
 from alerts.objectives import Objective
-from ui.frame import view as views
+from telemetry import durations
+from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.slo_cards import SAYS
-from ui.kit.slo_status import Standing
+from ui.kit.slo_status import SloState
 from ui.kit.terms import term
-from ui.views.overview.hourly_cost import Hourly
+from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
 MOST_NAMED: Final = 3
@@ -49,7 +49,7 @@ class Answer:
     sentence: str
 
 
-def answer(found: Sequence[Standing], requests: int, length_s: float, zone: tzinfo) -> Answer:
+def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Answer:
     """Whether anyone is hurt.
 
     Args:
@@ -87,7 +87,7 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
     return Answer(mood, f"{before} {found.sentence}")
 
 
-def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> str:
+def _hurt(hurt: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
     said = "; ".join(_burning(each, zone) for each in hurt[:MOST_NAMED])
     if len(hurt) > MOST_NAMED:
         said += f"; and {wording.counted(len(hurt) - MOST_NAMED, 'more objective')}"
@@ -97,7 +97,7 @@ def _hurt(hurt: Sequence[Standing], also: Sequence[Standing], zone: tzinfo) -> s
     return f"<b>Yes:</b> {said}.{rest}"
 
 
-def _burning(each: Standing, zone: tzinfo) -> str:
+def _burning(each: SloState, zone: tzinfo) -> str:
     pair = each.firing or next(iter(each.status.states))
     burn = each.status.burns[pair.long_s]
     pace = f"burns its {term('budget', 'budget')}"
@@ -111,7 +111,7 @@ def _burning(each: Standing, zone: tzinfo) -> str:
     return f"{_name(each.objective)} {pace} (last {durations.render(pair.long_s)})"
 
 
-def _overspent(spent: Sequence[Standing]) -> str:
+def _overspent(spent: Sequence[SloState]) -> str:
     each = spent[0]
     period = each.objective.period_text
     over = wording.exact_percent(float(-(each.status.budget_left or 0)))
@@ -121,7 +121,7 @@ def _overspent(spent: Sequence[Standing]) -> str:
     )
 
 
-def _blind(blind: Sequence[Standing]) -> str:
+def _blind(blind: Sequence[SloState]) -> str:
     each = blind[0]
     assert each.blind is not None
     name, *more = [wording.for_html(one.objective.base, 63) for one in blind]
@@ -133,7 +133,7 @@ def _blind(blind: Sequence[Standing]) -> str:
     )
 
 
-def _too_few(found: Sequence[Standing], events: int, requests: int, length_s: float) -> str:
+def _too_few(found: Sequence[SloState], events: int, requests: int, length_s: float) -> str:
     of = "the promise speaks" if len(found) == 1 else "any one promise speaks"
     which = f"{wording.counted(events, 'request')} of which {of}"
     if requests > events:
@@ -145,7 +145,7 @@ def _too_few(found: Sequence[Standing], events: int, requests: int, length_s: fl
     )
 
 
-def _doubtful(each: Standing) -> str:
+def _doubtful(each: SloState) -> str:
     pair = each.held_back
     assert pair is not None
     why = SAYS[each.status.states[pair]].removeprefix("held back: ")
@@ -157,7 +157,7 @@ def _doubtful(each: Standing) -> str:
     )
 
 
-def _kept(found: Sequence[Standing], length_s: float) -> Answer:
+def _kept(found: Sequence[SloState], length_s: float) -> Answer:
     kept = "the promise is" if len(found) == 1 else f"all {len(found)} promises are"
     worst = min(
         (each for each in found if each.shown.events),
@@ -183,7 +183,7 @@ def _kept(found: Sequence[Standing], length_s: float) -> Answer:
     return Answer("fine", f"<b>No:</b> {said}.")
 
 
-def _burning_now(each: Standing) -> str:
+def _burning_now(each: SloState) -> str:
     pair = _shortest(each)
     factor = wording.fold(float(pair.factor))
     whose = f"{_name(each.objective)}’s {term('budget', 'budget')}"
@@ -191,11 +191,11 @@ def _burning_now(each: Standing) -> str:
     return f"the last {durations.render(pair.short_s)} burn {whose} {now}, and {factor} would alert"
 
 
-def _shortest(each: Standing) -> Pair:
+def _shortest(each: SloState) -> Pair:
     return next(iter(each.status.states))
 
 
-def _burn_now(each: Standing) -> float:
+def _burn_now(each: SloState) -> float:
     """Over the shortest window, which is the first to tell; 0 where nothing does."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
@@ -210,16 +210,16 @@ def _listed(names: Sequence[str]) -> str:
     return named + (f" and {wording.counted(more, 'more objective')}" if more > 0 else "")
 
 
-def costs(found: Hourly, view: View) -> str:
+def costs(found: HourlyCost, view: View) -> str:
     """What the engines cost an hour, and the way to whom they cost it for."""
-    link = html.escape(views.link(replace(view, page="cost")))
+    href = html.escape(link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
     none = (
         f", {wording.counted(found.unpriced, 'server')} without a price" if found.unpriced else ""
     )
     return (
         f"Serving costs <b>{wording.usd(found.usd)} an hour</b> ({engines}{none})."
-        f" <a href='{link}'>Who pays for what?</a>"
+        f" <a href='{href}'>Who pays for what?</a>"
     )
 
 

@@ -4,7 +4,7 @@ import html
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Any, Final
 
@@ -13,14 +13,19 @@ from sqlalchemy import Engine
 
 from store.errors import StoreError
 from store.requests.lookup import MOST
-from ui.frame import controls, freshness, no_data
-from ui.frame.view import SECOND_NS, RequestKey, View, link, pasted
+from ui.frame import freshness, navigation, no_data
+from ui.frame.address import link, pasted
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.view import SECOND_NS, RequestKey, View
 from ui.kit import wording
+from ui.kit.fact_grid import fact_grid
 from ui.kit.sections import chapter, chart
 from ui.kit.store_reads import Unreadable
-from ui.views.request import charts, neighbours, panel, read, timeline, trace_link, words
+from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import Strip
-from ui.views.request.read import Story
+from ui.views.request.facts import facts
+from ui.views.request.read import RequestRead, candidates, missing, read_request
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
@@ -45,28 +50,41 @@ ENGINE_HELP: Final = (
 )
 
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """What was asked for, and the answer."""
-    view = controls.current()
-    st.session_state["now_unix_ns"] = time.time_ns()
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The request that was asked for, or those that its id may mean."""
+
+    request: RequestRead | None = None
+    candidates: Sequence[Mapping[str, Any]] = ()
+    newest_unix_ns: int | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the request comes from the simulator."""
+        return self.request is not None and self.request.simulated
+
+
+def read(context: Context) -> Found:
+    """Read the request that the address names, if it names one."""
+    asked = context.view.request
+    return Found() if asked is None else _find(context.engine, asked)
+
+
+def show(context: Context, found: Found) -> None:
+    """Draw the request, or say why there is none."""
+    view = context.view
     asked = "" if view.request is None else str(view.request)
     _ask(asked)
     if view.request is None:
         _nothing_asked(view)
-        return
-    try:
-        with st.spinner("Looking for it …"):
-            found = _found(engine, view.request)
-        if isinstance(found, Story):
-            _tell(found, view, zone)
-        elif found:
-            _several(found, asked, view, zone)
-        else:
-            _unknown(engine, view.request, zone)
-            every = AGAIN_KEY_S if isinstance(view.request, RequestKey) else AGAIN_WORDS_S
-            st.fragment(_look_again, run_every=every)(engine, view.request, time.time_ns())
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
+    elif found.request is not None:
+        _request(found.request, view, context.zone)
+    elif found.candidates:
+        _several(found.candidates, asked, view, context.zone)
+    else:
+        _unknown(context.engine, view.request, context.zone)
+        every = AGAIN_KEY_S if isinstance(view.request, RequestKey) else AGAIN_WORDS_S
+        st.fragment(_look_again, run_every=every)(context.engine, view.request, time.time_ns())
 
 
 def _ask(asked: str) -> None:
@@ -81,27 +99,27 @@ def _ask(asked: str) -> None:
     )
 
 
+@choice
 def _asked() -> None:
     text = pasted(st.session_state["asked"])
-    controls.change(replace(controls.current(), request=text))
+    navigation.change(replace(navigation.current(), request=text))
 
 
-def _found(engine: Engine, asked: RequestKey | str) -> Story | Sequence[Mapping[str, Any]]:
-    """The story of one, or those that may be meant."""
+def _find(engine: Engine, asked: RequestKey | str) -> Found:
     if isinstance(asked, RequestKey):
-        return read.read(engine, asked) or []
-    rows = read.candidates(engine, asked)
-    if len(rows) != 1:
-        return rows
-    return read.read(engine, _key(rows[0])) or []
+        return Found(read_request(engine, asked))
+    rows = candidates(engine, asked)
+    return Found(read_request(engine, _key(rows[0]))) if len(rows) == 1 else Found(None, rows)
 
 
 def _look_again(engine: Engine, asked: RequestKey | str, looked_unix_ns: int) -> None:
     """It may still be running: once it has come in, the page shows it."""
     try:
         # Runs with the page first, which has just looked.
-        if time.time_ns() - looked_unix_ns > SECOND_NS and _found(engine, asked):
-            st.rerun()
+        if time.time_ns() - looked_unix_ns > SECOND_NS:
+            found = _find(engine, asked)
+            if found.request is not None or found.candidates:
+                st.rerun()
     except (Unreadable, StoreError):
         return  # by the next time it may be back
 
@@ -117,12 +135,12 @@ def _nothing_asked(view: View) -> None:
         "(<code>chatcmpl-…</code>, the <code>id</code> of the answer), the "
         "<code>X-Request-Id</code> it was sent with, or its trace.</p>"
         f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
-        "What did requests wait for?</a></p>"
+        "Requests</a></p>"
     )
 
 
 def _unknown(engine: Engine, asked: RequestKey | str, zone: tzinfo) -> None:
-    there = read.missing(engine)
+    there = missing(engine)
     if there.oldest_unix_ns is None or there.newest_unix_ns is None:
         no_data.no_server()
         return
@@ -164,7 +182,7 @@ def _several(rows: Sequence[Mapping[str, Any]], asked: str, view: View, zone: tz
     )
 
 
-def _tell(found: Story, view: View, zone: tzinfo) -> None:
+def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
     row = found.row
     whole_s = row["e2e_s"]
     freshness.band(found.simulated)
@@ -188,7 +206,7 @@ def _tell(found: Story, view: View, zone: tzinfo) -> None:
     with st.expander("Its parts in numbers", key="parts"):
         st.html(words.parts_table(found.account, whole_s))
     with chapter("What is known of it"):
-        panel.facts(row)
+        st.html(fact_grid(facts(row)))
     _raw(row)
 
 
@@ -211,7 +229,7 @@ def _trace(row: Mapping[str, Any]) -> None:
         )
 
 
-def _company(found: Story, view: View, whole_s: float) -> None:
+def _company(found: RequestRead, view: View, whole_s: float) -> None:
     row = found.row
     with chapter("Who was with it", COMPANY_HELP):
         if row["replica"] is None:
@@ -243,7 +261,7 @@ def _delayers(costly: Sequence[neighbours.Neighbour], view: View) -> str:
     )
 
 
-def _servers(found: Story, whole_s: float) -> None:
+def _servers(found: RequestRead, whole_s: float) -> None:
     if found.row["replica"] is None:
         return
     with chapter("Its engine meanwhile", ENGINE_HELP):

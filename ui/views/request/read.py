@@ -21,7 +21,7 @@ from telemetry.requests import Outcome
 from ui.frame.read_cache import shared
 from ui.frame.view import RequestKey
 from ui.kit import store_reads
-from ui.kit.store_reads import told
+from ui.kit.store_reads import store_errors
 from ui.views.request import engine_state
 from ui.views.request import neighbours as company
 from ui.views.request.engine_state import Strip
@@ -36,7 +36,7 @@ APART_NS: Final = 16 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RequestRead:
     """All that is told of one request."""
 
     row: Mapping[str, Any]
@@ -60,24 +60,24 @@ class Missing:
 def candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
     """The requests that an id may mean, earliest first."""
     try:
-        with told():
+        with store_errors():
             return shared(engine, ("named", asked, _minute()), lambda: _candidates(engine, asked))
     except LookupError:
         return []
 
 
-def read(engine: Engine, key: RequestKey) -> Story | None:
+def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
     """One request's story; None where there is no such request."""
     try:
-        with told():
-            return shared(engine, ("story", key, _minute()), lambda: _story(engine, key))
+        with store_errors():
+            return shared(engine, ("request", key, _minute()), lambda: _read(engine, key))
     except LookupError:
         return None
 
 
 def missing(engine: Engine) -> Missing:
     """What there is instead."""
-    with told():
+    with store_errors():
         return Missing(oldest_request_unix_ns(engine), newest_request_unix_ns(engine))
 
 
@@ -92,7 +92,7 @@ def _candidates(engine: Engine, asked: str) -> list[dict[str, Any]]:
     return found
 
 
-def _story(engine: Engine, key: RequestKey) -> Story:
+def _read(engine: Engine, key: RequestKey) -> RequestRead:
     row = store_reads.one(engine, key)
     if row is None:
         raise LookupError(str(key))
@@ -117,7 +117,7 @@ def _story(engine: Engine, key: RequestKey) -> Story:
         engine_strips = engine_state.engine_strips(samples, received)
         gpu_strips = engine_state.gpu_strips(gpus, received)
         throttled = engine_state.throttled(gpus, received, end)
-    return Story(
+    return RequestRead(
         row,
         its_account,
         company.company(table, place, its_account),

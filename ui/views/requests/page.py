@@ -1,23 +1,18 @@
 """The page "What did requests wait for?"."""
 
 import html
-import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import tzinfo
+from functools import partial
 from typing import Final
 
 import streamlit as st
-from sqlalchemy import Engine
 
-from store.errors import StoreError
-from ui.frame import controls, freshness, no_data
-from ui.frame.pages import BY_KEY
-from ui.frame.read_cache import shared, window_of
-from ui.frame.view import SECOND_NS, RequestKey, View
+from ui.frame import no_data
+from ui.frame.address import request_link
+from ui.frame.context import Context
 from ui.kit import charts as kit_charts
 from ui.kit import (
-    colours,
     data_sources,
     percentiles,
     phases,
@@ -28,66 +23,40 @@ from ui.kit import (
 )
 from ui.kit.columns import floats, instants
 from ui.kit.sections import chapter, chart
-from ui.kit.store_reads import Unreadable
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
-from ui.views.request import panel
-from ui.views.requests import charts, engines, read, words
-from ui.views.requests.read import Reading
-
-PAGE: Final = BY_KEY["requests"]
+from ui.views.requests import charts, engines, words
+from ui.views.requests.read import Reading, read_requests
 
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
-    try:
-        found = _read(engine, view, now)
-        freshness.show(
-            view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
-        )
-        if found.newest_unix_ns is None:
-            no_data.no_server()
-        elif not found.number:
-            _nothing(engine, found, view, zone)
-        else:
-            _requests(engine, found, view, zone)
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
+def read(context: Context) -> Reading:
+    """Read the requests and the engines' samples; of many requests rollups, and the slowest."""
+    latency = context.view.latency
 
+    def found() -> Reading:
+        return read_requests(context.engine, context.window, context.view.equals, latency)
 
-def _read(engine: Engine, view: View, now: int) -> Reading:
-    """Read the store, or take what was read: a paused page stands still, and one that has
-    just looked need not look again because the reader opened a request."""
-    window = window_of(view, PAGE, now)
-
-    def read_for(*latency: str) -> Reading:
-        return shared(
-            engine,
-            ("requests", window, tuple(sorted(view.equals.items())), *latency),
-            lambda: read.read(engine, window, view.equals, view.latency),
-            large=True,
-        )
-
-    found = read_for()
+    known = context.shared(found, large=True)
     # Of many requests only the slowest by one latency were read.
-    if found.rolled is None or found.rolled.latency == view.latency:
-        return found
-    return read_for(view.latency)
+    if known.rolled is None or known.rolled.latency == latency:
+        return known
+    return context.shared(found, latency, large=True)
 
 
-def _nothing(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
-    no_data.nothing_in_view(engine, found.window, view, zone)
+def show(context: Context, found: Reading) -> None:
+    """Draw latencies, phases and the engines' state over time, and the slowest requests."""
+    if found.number:
+        _requests(context, found)
+        return
+    no_data.nothing_in_view(context)
     if said := data_sources.scraped(found.scraped_replicas):
         st.html(f"<p class='note'>{html.escape(said)}</p>")
     if found.samples.num_rows:
-        _engines(found, zone)
+        _engines(found, context.zone)
 
 
-def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
+def _requests(context: Context, found: Reading) -> None:
     table, window = found.requests, found.window
-    length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
+    view, zone, length_s = context.view, context.zone, context.length_s
     matrix = phases.layers(table)
     rolled = found.rolled
     if rolled is not None:
@@ -107,8 +76,7 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
 
     name = LATENCY_NAMES[view.latency]
     with chapter(f"{name} over time", _latency_help(view.latency)):
-        ink = colours.ink(st.context.theme.type)
-        chart(kit_charts.percentiles(series, bins, window, zone, ink, name), "percentiles")
+        chart(kit_charts.percentiles(series, bins, window, zone, context.ink, name), "percentiles")
         if gap := percentiles.gap_sentence(series, bins):
             st.html(f"<p class='note'>{gap}</p>")
     with chapter("Where the time went", PHASES_HELP):
@@ -116,13 +84,11 @@ def _requests(engine: Engine, found: Reading, view: View, zone: tzinfo) -> None:
     _engines(found, zone)
     with chapter(f"The slowest by {name}", "Choose one to see where its time went."):
         slowest_table.show(
-            slowest.shown_rows(table, matrix, view.latency, zone, length_s),
+            slowest.shown_rows(
+                table, matrix, view.latency, partial(request_link, view), zone, length_s
+            ),
             slowest.shown_columns(view.latency),
-            str(view.request) if isinstance(view.request, RequestKey) else "",
-            on_chosen=_chosen,
         )
-    if isinstance(view.request, RequestKey):
-        panel.show(engine, view.request, zone)
 
 
 def _latency_help(latency: str) -> str:
@@ -164,7 +130,3 @@ def _engines(found: Reading, zone: tzinfo) -> None:
             return
         strip = engines.strip(found.samples, window.from_unix_ns, window.to_unix_ns)
         chart(charts.engines(strip, window, zone), "engines")
-
-
-def _chosen(text: str) -> None:
-    controls.change(replace(controls.current(), request=RequestKey.parse(text)))

@@ -14,7 +14,7 @@ from store.queries import (
 )
 from store.replicas.scraped_replicas import scraped_replicas
 from ui.kit.rollup_reads import Rolled, read_rolled
-from ui.kit.store_reads import COLUMNS, made_up, told, without_ttft_of_whole_answers
+from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines
 
 
@@ -37,12 +37,12 @@ class Reading:
         return self.requests.num_rows if self.rolled is None else self.rolled.requests
 
 
-def read(
+def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
 ) -> Reading:
     """Read a window of requests and samples; of many requests rollups, and the slowest."""
     replica = {"replica": equals["replica"]} if "replica" in equals else {}
-    with told():
+    with store_errors():
         rolled = read_rolled(engine, window, equals, latency, COLUMNS)
         bins = engines.bins_for(window.from_unix_ns, window.to_unix_ns)
         requests = (
@@ -58,6 +58,6 @@ def read(
             ),
             scraped_replicas=scraped_replicas(engine, window),
             newest_unix_ns=newest_unix_ns(engine),
-            simulated=made_up(engine, window) if rolled is None else rolled.simulated,
+            simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
         )

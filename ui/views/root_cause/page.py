@@ -1,35 +1,31 @@
 """The page "Why is it slow?": the sentence, the reason, the evidence, the way out."""
 
-import time
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from typing import Final
 
 import streamlit as st
-from sqlalchemy import Engine
 
 from analysis.baseline import within
 from analysis.explain import known_incidents
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
-from store.errors import StoreError
 from store.queries import Window
-from ui.frame import controls, freshness, incident_links, no_data
-from ui.frame.objectives import in_force, thresholds
-from ui.frame.pages import BY_KEY
-from ui.frame.read_cache import shared, window_of
-from ui.frame.view import RANGES_S, SECOND_NS, RequestKey, View
-from ui.kit import colours, phases, slowest, slowest_table, store_reads
+from ui.frame import incident_links, navigation, no_data
+from ui.frame.address import request_link
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.objectives import thresholds
+from ui.frame.view import RANGES_S, View
+from ui.kit import phases, slowest, slowest_table, store_reads
 from ui.kit.sections import chapter, chart
-from ui.kit.store_reads import Unreadable
+from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.fleet import words as fleet_words
-from ui.views.root_cause import heatmap, increase, read, words
-from ui.views.root_cause.read import Material
-
-PAGE: Final = BY_KEY["root-cause"]
+from ui.views.root_cause import heatmap, increase, words
+from ui.views.root_cause.read import Material, read_material
 
 GROWTH_HELP: Final = (
     "What the slow requests have beyond what the slow ones of the comparison had, in the order of "
@@ -51,58 +47,43 @@ HITS_HELP: Final = (
 )
 
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    # A request was chosen below, or a stretch dragged over: the frame shows another page now.
-    if view.page != "root-cause" or st.session_state.pop("dragged", False):
-        st.rerun()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
-    try:
-        with st.spinner("Comparing …"):
-            found = _read(engine, view, now)
-            told = found.explained(view.latency, by_size=view.decide == "size")
-        freshness.show(
-            view, found.newest_unix_ns, found.window.to_unix_ns, found.simulated, now, zone
-        )
-        if found.newest_unix_ns is None:
-            no_data.no_server()
-        elif not found.number:
-            no_data.nothing_in_view(engine, found.window, view, zone)
-        else:
-            _answer(told, found, view, zone)
-            _slowest(engine, found, view, zone)
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
-
-
-def by_verdict(engine: Engine, view: View, incident: IncidentRow, now_unix_ns: int) -> View:
-    """Return the view with the latency that speaks for the incident."""
-    verdict = _read(engine, view, now_unix_ns).verdict(incident)
-    if verdict is None:
-        return view
-    return replace(view, latency=f"{verdict.first.question.metric.value}_s")
-
-
-def _read(engine: Engine, view: View, now: int) -> Material:
-    """Read the store, or take what was read for this stretch of time."""
-    window = window_of(view, PAGE, now)
-    objectives = in_force().objectives
+def read(context: Context) -> Material:
+    """Read the requests and samples of the range and of what it is compared with."""
+    window, view = context.window, context.view
     span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
-    with store_reads.told():
-        known = known_incidents(engine, span)
-    meant = tuple((each.name, each.promise) for each in objectives)
+    with store_errors():
+        known = known_incidents(context.engine, span)
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
-    return shared(
-        engine,
-        ("root-cause", window, view.baseline, tuple(sorted(view.equals.items())), meant, which),
-        lambda: read.read(engine, window, view.baseline, view.equals, objectives, known),
-        large=True,
-    )
+    objectives = context.objectives
+
+    def found() -> Material:
+        return read_material(
+            context.engine, window, view.baseline, view.equals, objectives.parsed, known
+        )
+
+    return context.shared(found, view.baseline, objectives.key, which, large=True)
 
 
-def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
+def show(context: Context, found: Material) -> None:
+    """Draw the answer and its evidence, and the slowest requests."""
+    if not found.number:
+        no_data.nothing_in_view(context)
+        return
+    view = context.view
+    _answer(context, found.explained(view.latency, by_size=view.decide == "size"), found)
+    _slowest(context, found)
+
+
+def for_incident(context: Context, incident: IncidentRow) -> View:
+    """Return the view of an incident with the latency that explains it best."""
+    verdict = read(context).verdict(incident)
+    if verdict is None:
+        return context.view
+    return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
+
+
+def _answer(context: Context, told: Explanation, found: Material) -> None:
+    view, zone = context.view, context.zone
     incident = incident_links.named(view, found.incidents)
     if incident is not None:
         st.html(words.incident(incident, found.verdict(incident), zone))
@@ -120,7 +101,7 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
         st.html(words.reason(told))
     if thinned := fleet_words.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
-    _shape(told, found, view, zone)
+    _shape(context, told, found)
     if told.verdict is Verdict.INSUFFICIENT_DATA:
         _wider(view)
     elif told.verdict is Verdict.NO_INCIDENT:
@@ -132,8 +113,9 @@ def _answer(told: Explanation, found: Material, view: View, zone: tzinfo) -> Non
         st.html(words.doubts(told))
 
 
-def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None:
+def _shape(context: Context, told: Explanation, found: Material) -> None:
     """The whole distribution; what is dragged over is compared with what was before it."""
+    view, zone = context.view, context.zone
     shape = found.shape(view.latency)
     if shape is None:
         return
@@ -151,9 +133,9 @@ def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None
         whole=found.whole,
         onset_unix_ns=told.onset_unix_ns,
         starts=found.servers.starts,
-        promised_s=thresholds(in_force().objectives, view.latency),
+        promised_s=thresholds(context.objectives.parsed, view.latency),
         zone=zone,
-        ink=colours.ink(st.context.theme.type),
+        ink=context.ink,
     )
     with chapter(f"Every request by {name}", SHAPE_HELP):
         chart(
@@ -164,11 +146,12 @@ def _shape(told: Explanation, found: Material, view: View, zone: tzinfo) -> None
         )
 
 
+@choice
 def _dragged(key: str, found: Material, zone: tzinfo) -> None:
     stretch = heatmap.dragged_over(st.session_state.get(key) or {}, zone)
     if stretch is None:
         return
-    view = controls.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
+    view = navigation.current().between(stretch.from_unix_ns, stretch.to_unix_ns)
     before = Window(found.whole.from_unix_ns, stretch.from_unix_ns)
     # Of what is on the chart already the part before it, where that is as long at least.
     long_enough = before.to_unix_ns - before.from_unix_ns >= (
@@ -176,8 +159,7 @@ def _dragged(key: str, found: Material, zone: tzinfo) -> None:
     )
     # What lies in an incident is not usual: then the default finds the time before it.
     usual = long_enough and not within(Span(before.from_unix_ns, before.to_unix_ns), found.known)
-    controls.change(replace(view, baseline=before if usual else None))
-    st.session_state["dragged"] = True
+    navigation.change(replace(view, baseline=before if usual else None))
 
 
 def _details(told: Explanation) -> None:
@@ -194,22 +176,23 @@ def _details(told: Explanation) -> None:
                     st.html(words.evidence(cause, with_levers=place > 0))
 
 
-def _slowest(engine: Engine, found: Material, view: View, zone: tzinfo) -> None:
-    """Each a way to the page that says what happened to it."""
-    table = store_reads.received_at(engine, found.slowest_unix_ns(view.latency), view.equals)
-    length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / SECOND_NS
+def _slowest(context: Context, found: Material) -> None:
+    latency = context.view.latency
+    table = store_reads.received_at(
+        context.engine, found.slowest_unix_ns(latency), context.view.equals
+    )
     with chapter("The slowest of them", "Choose one to see what happened to it."):
         slowest_table.show(
-            slowest.shown_rows(table, phases.layers(table), view.latency, zone, length_s),
-            slowest.shown_columns(view.latency),
-            "",
-            on_chosen=_chosen,
+            slowest.shown_rows(
+                table,
+                phases.layers(table),
+                latency,
+                partial(request_link, context.view),
+                context.zone,
+                context.length_s,
+            ),
+            slowest.shown_columns(latency),
         )
-
-
-def _chosen(text: str) -> None:
-    if (key := RequestKey.parse(text)) is not None:
-        controls.change(replace(controls.current(), page="request", request=key))
 
 
 def _growth(told: Explanation) -> None:
@@ -224,5 +207,5 @@ def _wider(view: View) -> None:
         return
     longer = names[names.index(view.last) + 1]
     if st.button(f"Look at the last {longer}", key="wider", type="primary"):
-        controls.change(view.following(longer))
+        navigation.change(view.following(longer))
         st.rerun()

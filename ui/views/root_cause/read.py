@@ -31,7 +31,7 @@ from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import kept_evidence
 from ui.frame.view import LATENCIES
-from ui.kit.store_reads import made_up, told
+from ui.kit.store_reads import is_simulated, store_errors
 from ui.views.root_cause.distribution import Distribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
@@ -156,7 +156,7 @@ class Material:
         return found
 
 
-def read(
+def read_material(
     engine: Engine,
     window: Window,
     baseline: Window | None,
@@ -178,7 +178,7 @@ def read(
     span = _span(window)
     chosen = Baseline(_span(baseline)) if baseline else usual_baseline(span, known)
     burned = [each for each in objectives if each.name in {base(row.slo) for row in known}]
-    with told():
+    with store_errors():
         found = _evidence(engine, span, chosen.span)
         requests = requests_of(found.requests)
         if chosen.before and not len(
@@ -200,7 +200,7 @@ def read(
             requests,
             servers_of(found.engines, found.gpus, found.starts),
             newest_unix_ns(engine),
-            made_up(engine, window) or made_up(engine, against),
+            is_simulated(engine, window) or is_simulated(engine, against),
             found.samples_every_s,
         )
 

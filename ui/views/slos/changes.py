@@ -10,7 +10,7 @@ from alerts.burnrate import Counts, burn
 from alerts.evaluation.counting import counts_between
 from alerts.objectives import Goodput, Objective
 from store.queries import Window, request_count
-from ui.frame.objectives import InForce
+from ui.frame.objectives import Objectives
 from ui.frame.view import SECOND_NS
 from ui.kit import wording
 
@@ -27,9 +27,9 @@ class Change:
     then: Objective | None
 
 
-def changes(before: InForce, after: InForce) -> list[Change]:
+def changes(before: Objectives, after: Objectives) -> list[Change]:
     """What would be another promise; the names and the words around it are not compared."""
-    old, new = ({each.name: each for each in one.objectives} for one in (before, after))
+    old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
         Change(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*old, *new])

@@ -1,8 +1,6 @@
 """The page "What is being promised?": objectives as they are, their history, trying a change."""
 
-import time
-from dataclasses import replace
-from datetime import tzinfo
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,23 +11,21 @@ from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.expression import render
 from alerts.objectives import Goodput, Objective
-from store.errors import StoreError
 from store.queries import Window, newest_unix_ns
-from ui.frame import controls, freshness, no_data
-from ui.frame.objectives import InForce, in_force, of_texts, short
-from ui.frame.pages import BY_KEY
-from ui.frame.read_cache import shared, window_of
-from ui.frame.view import SECOND_NS, STEPS, View
-from ui.kit import colours, slo_cards, wording
+from ui.frame import navigation
+from ui.frame.context import Context
+from ui.frame.navigation import choice
+from ui.frame.objectives import Objectives, parse_texts, short
+from ui.frame.read_cache import shared
+from ui.frame.view import SECOND_NS, STEPS
+from ui.kit import slo_cards, wording
+from ui.kit.fact_grid import fact_grid
 from ui.kit.sections import chapter, chart
-from ui.kit.slo_status import Standing, instant_s, standings, worst_first
-from ui.kit.store_reads import Unreadable, made_up, told
+from ui.kit.slo_status import SloState, instant_s, slo_states, worst_first
+from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
-from ui.views.request.panel import WIDE
 from ui.views.slos import changes, compliance
 from ui.views.slos.changes import Change
-
-PAGE: Final = BY_KEY["slos"]
 
 HISTORY_HELP: Final = (
     "The share of requests that kept the promise, by when they ended; a cross is a day or an hour "
@@ -41,58 +37,47 @@ TRY_HELP: Final = (
 )
 
 
-def body(engine: Engine, zone: tzinfo) -> None:
-    """All that moves with time; runs again by itself while the page is live."""
-    view = controls.current()
-    now = time.time_ns()
-    st.session_state["now_unix_ns"] = now
-    promised = in_force()
-    window = window_of(view, PAGE, now)
-    try:
-        found, newest, made_up = _read(engine, promised, window, instant_s(window, now))
-        freshness.show(view, newest, window.to_unix_ns, made_up, now, zone)
-        if newest is None:
-            st.html("<p class='note'>No server has reported yet: nothing was counted.</p>")
-        if promised.problem:
-            st.html(f"<p class='notice'>{wording.for_html(promised.problem, 300)}</p>")
-        silent = freshness.silent_for(view, newest, now)
-        _objectives(engine, promised, found, view, window, zone, silent)
-        _try(engine, promised, window, zone)
-    except (Unreadable, StoreError) as error:
-        no_data.unreadable(str(error))
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the page shows as of the end of a range."""
+
+    states: tuple[SloState, ...]
+    newest_unix_ns: int | None
+    simulated: bool
 
 
-def _read(
-    engine: Engine, promised: InForce, window: Window, at_s: int
-) -> tuple[tuple[Standing, ...], int | None, bool]:
-    meant = tuple((each.name, each.promise) for each in promised.objectives)
+def read(context: Context) -> Found:
+    """Read the objectives' state."""
+    at_s = instant_s(context.window, context.now_unix_ns)
 
-    def read() -> tuple[tuple[Standing, ...], int | None, bool]:
-        with told():
-            return (
-                standings(engine, promised.objectives, window, at_s),
-                newest_unix_ns(engine),
-                made_up(engine, window),
-            )
+    def found() -> Found:
+        return Found(
+            slo_states(context.engine, context.objectives.parsed, context.window, at_s),
+            newest_unix_ns(context.engine),
+            is_simulated(context.engine, context.window),
+        )
 
-    return shared(engine, ("slos", window, at_s, meant), read)
+    return context.shared(found, at_s, context.objectives.key)
 
 
-def _objectives(
-    engine: Engine,
-    promised: InForce,
-    found: tuple[Standing, ...],
-    view: View,
-    window: Window,
-    zone: tzinfo,
-    silent_s: float | None,
-) -> None:
-    if not promised.objectives:
+def show(context: Context, found: Found) -> None:
+    """Draw each objective with its history, and a form to try a change."""
+    if found.newest_unix_ns is None:
+        st.html("<p class='note'>No server has reported yet: nothing was counted.</p>")
+    if context.objectives.problem:
+        st.html(f"<p class='notice'>{wording.for_html(context.objectives.problem, 300)}</p>")
+    _objectives(context, found)
+    _try(context)
+
+
+def _objectives(context: Context, found: Found) -> None:
+    objectives = context.objectives.parsed
+    if not objectives:
         st.html("<p class='headline'>Nothing is promised: no objective could be read.</p>")
         return
-    number = wording.counted(len(promised.objectives), "promise")
-    st.html(f"<p class='headline'><b>{number}</b>, written in {_files(promised)}</p>")
-    st.session_state["by"] = view.by
+    number = wording.counted(len(objectives), "promise")
+    st.html(f"<p class='headline'><b>{number}</b>, written in {_files(context.objectives)}</p>")
+    st.session_state["by"] = context.view.by
     st.segmented_control(
         "History by",
         STEPS,
@@ -102,19 +87,20 @@ def _objectives(
         label_visibility="collapsed",
         on_change=_by_chosen,
     )
-    standing = {each.objective.name: each for each in found}
+    silent_s = context.silent_s(found.newest_unix_ns)
+    states = {each.objective.name: each for each in found.states}
     groups = {
         objective.name: worst_first(
-            [each for each in found if each.objective.base == objective.name]
+            [each for each in found.states if each.objective.base == objective.name]
         )
-        for objective in promised.objectives
+        for objective in objectives
         if objective.by
     }
-    for objective in promised.objectives:
+    for objective in objectives:
         left, right = st.columns([2, 3], gap="large")
         with left, chapter(wording.plain(objective.display_name, 120), TERMS["budget"]):
-            if objective.name in standing:
-                its = standing[objective.name]
+            if objective.name in states:
+                its = states[objective.name]
                 st.html(slo_cards.card(its, named=False, silent_s=silent_s))
             if objective.name in groups:
                 its_groups = groups[objective.name]
@@ -122,12 +108,12 @@ def _objectives(
                 for each in its_groups:
                     if each.blind is not None:
                         st.html(slo_cards.blind(each))
-            st.html(_facts(objective, standing.get(objective.name)))
+            st.html(_facts(objective, states.get(objective.name)))
         with right:
-            _history(engine, objective, view, window, zone)
+            _history(context, objective)
 
 
-def _facts(objective: Objective, standing: Standing | None) -> str:
+def _facts(objective: Objective, standing: SloState | None) -> str:
     indicator = objective.indicator
     facts = []
     if isinstance(indicator, Goodput):
@@ -148,59 +134,51 @@ def _facts(objective: Objective, standing: Standing | None) -> str:
         bad = standing.status.period.bad
         facts.append(("broken by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
     facts += [("service", objective.service), ("written in", f"{_place(objective)}")]
-    cells = "".join(_fact(*fact) for fact in facts)
     said = wording.for_html(objective.description, 400)
-    return f"<p class='note'>{said}</p><div class='facts'>{cells}</div>"
+    return f"<p class='note'>{said}</p>{fact_grid((*fact, '') for fact in facts)}"
 
 
 def _unit(objective: Objective) -> str:
     return "time" if objective.counted_in == "s" else objective.counted_in
 
 
-def _fact(what: str, value: str) -> str:
-    wide = "wide" if len(value) > WIDE else ""
-    return f"<div class='{wide}'><small>{what}</small>{wording.for_html(value, 300)}</div>"
-
-
 def _place(objective: Objective) -> str:
     return f"{short(objective.file)}:{objective.line}"
 
 
-def _files(promised: InForce) -> str:
+def _files(objectives: Objectives) -> str:
     return ", ".join(
-        f"<code>{wording.for_html(short(file), 120)}</code>" for file in promised.texts
+        f"<code>{wording.for_html(short(file), 120)}</code>" for file in objectives.texts
     )
 
 
-def _history(
-    engine: Engine, objective: Objective, view: View, window: Window, zone: tzinfo
-) -> None:
+def _history(context: Context, objective: Objective) -> None:
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):
         return
-    at_s = window.to_unix_ns // SECOND_NS
+    at_s = context.window.to_unix_ns // SECOND_NS
+    by, zone = context.view.by, context.zone
 
     def read() -> tuple[compliance.Step, ...]:
-        with told():
-            return compliance.read(engine, objective, indicator, at_s, zone, view.by)
+        return compliance.read(context.engine, objective, indicator, at_s, zone, by)
 
     span = objective.period_at(at_s)
-    key = ("attainment", indicator.digest, indicator.slices, span, str(zone), view.by)
-    steps = shared(engine, key, read)
+    steps = context.shared(
+        read, "compliance", indicator.digest, indicator.slices, span, str(zone), by
+    )
     with chapter("How it was kept", HISTORY_HELP):
-        st.html(f"<p class='note'>{compliance.sentence(steps, objective, view.by)}</p>")
+        st.html(f"<p class='note'>{compliance.sentence(steps, objective, by)}</p>")
         if steps:
             shown = Window(
                 steps[0].from_unix_s * SECOND_NS,
                 max(steps[-1].to_unix_s * SECOND_NS, steps[0].from_unix_s * SECOND_NS + 1),
             )
-            figure = compliance.figure(
-                steps, objective, shown, zone, colours.ink(st.context.theme.type)
-            )
+            figure = compliance.figure(steps, objective, shown, zone, context.ink)
             chart(figure, f"kept_{objective.name}", "The share of good requests over time")
 
 
-def _try(engine: Engine, promised: InForce, window: Window, zone: tzinfo) -> None:
+def _try(context: Context) -> None:
+    promised = context.objectives
     with chapter("Try a change", TRY_HELP):
         files = list(promised.texts)
         if not files:
@@ -220,24 +198,24 @@ def _try(engine: Engine, promised: InForce, window: Window, zone: tzinfo) -> Non
             )
             or ""
         )
-        tried = of_texts({**promised.texts, file: text})
+        tried = parse_texts({**promised.texts, file: text})
         _lint(tried)
         if text != written:
             st.button("Take back", key="take_back", on_click=_take_back, args=(key, written))
-            if not tried.wrong:
-                _meant(engine, promised, tried, window, zone)
+            if not tried.errors:
+                _effect(context, tried)
                 _put_in_force(file, text)
 
 
-def _lint(tried: InForce) -> None:
+def _lint(tried: Objectives) -> None:
     for note in tried.notes:
         st.html(f"<p class='note'>Note: {wording.for_html(note, 300)}</p>")
-    if not tried.wrong:
-        number = wording.counted(len(tried.objectives), "objective")
+    if not tried.errors:
+        number = wording.counted(len(tried.parsed), "objective")
         st.html(f"<p class='note'><b>Nothing wrong:</b> {number}.</p>")
         return
-    rows = "".join(_finding(error) for error in tried.wrong)
-    number = wording.counted(len(tried.wrong), "mistake")
+    rows = "".join(_finding(error) for error in tried.errors)
+    number = wording.counted(len(tried.errors), "mistake")
     st.html(
         f"<p class='notice'><b>{number}</b></p><div class='scrolling'><table class='told lint'>"
         f"<tr><th>line</th><th>key</th><th>what is wrong, and what is allowed</th></tr>{rows}"
@@ -254,12 +232,13 @@ def _finding(error: AlertsError) -> str:
     return f"<tr>{''.join(f'<td>{wording.for_html(cell, 400)}</td>' for cell in cells)}</tr>"
 
 
-def _meant(engine: Engine, promised: InForce, tried: InForce, window: Window, zone: tzinfo) -> None:
-    found = changes.changes(promised, tried)
+def _effect(context: Context, tried: Objectives) -> None:
+    engine, window, zone = context.engine, context.window, context.zone
+    found = changes.changes(context.objectives, tried)
     if not found:
         st.html("<p class='note'>It promises the same as before.</p>")
         return
-    with st.spinner("Judging the requests in view …"), told():
+    with st.spinner("Judging the requests in view …"), store_errors():
         judged = changes.judged_window(engine, window)
         counts = [(each, *_counts(engine, each, judged)) for each in found]
     start, end = (wording.clock(each, zone) for each in (judged.from_unix_ns, judged.to_unix_ns))
@@ -277,7 +256,7 @@ def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | No
         goodput = objective.indicator
         return shared(
             engine,
-            ("trial", goodput.digest, window),
+            ("judged", goodput.digest, window),
             lambda: changes.judged(engine, goodput, window),
         )
 
@@ -301,9 +280,10 @@ def _put_in_force(file: str, text: str) -> None:
     )
 
 
+@choice
 def _by_chosen() -> None:
     if (chosen := st.session_state["by"]) in STEPS:
-        controls.change(replace(controls.current(), by=chosen))
+        navigation.change(replace(navigation.current(), by=chosen))
 
 
 def _take_back(key: str, written: str) -> None:

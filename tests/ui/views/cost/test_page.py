@@ -1,4 +1,4 @@
-"""The page "Who pays for what?" as Streamlit runs it, without a browser."""
+"""The page "Cost" as Streamlit runs it, without a browser."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_the_bill_is_told_in_one_sentence_and_drawn(page: Open, priced: Any) -> 
     """20 engine-minutes of an H100 at its list price; the parts, over time, whom, break-even."""
     test = page(priced(), **RANGE)
     assert not test.exception
-    assert test.title[0].value == "Who pays for what?"
+    assert test.title[0].value == "Cost"
     said = markup(test)
     assert "Serving cost <b>$1.33</b> in 10 min: <b>25 %</b> for 100 requests" in said
     assert "<b>40 %</b> <abbr" in said
@@ -180,7 +180,7 @@ def test_the_first_page_tells_what_an_hour_costs(page: Open, priced: Any) -> Non
     first = {**RANGE, "page": "overview"}
     said = markup(page(priced(), **first))
     assert "Serving costs <b>$7.98 an hour</b> (2 engines)." in said
-    assert "page=cost" in said
+    assert "href='cost?" in said
     assert "an hour</b>" not in markup(page(priced("Abacus 9000"), **first))
 
 

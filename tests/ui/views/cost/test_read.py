@@ -14,7 +14,7 @@ from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
 from ui.frame.view import SECOND_NS
-from ui.views.cost.read import DIMENSIONS, matching, merged, pieces, read
+from ui.views.cost.read import DIMENSIONS, matching, merged, pieces, read_spending
 
 __all__ = ["priced"]
 PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, Origin("a contract")),))
@@ -74,7 +74,7 @@ def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
     """Whether billed piece by piece or by the hour."""
     engine = open_database(priced())
     window = Window((START_S - before_s) * SECOND_NS, (START_S + 600) * SECOND_NS)
-    found = read(engine, window, {}, PRICES)
+    found = read_spending(engine, window, {}, PRICES)
     engine.dispose()
     total = found.bill.total
     assert total is not None

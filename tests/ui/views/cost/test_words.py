@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import cost_text
+from cli.render import cost as cost_text
 from cost.bill import Unpriced
 from cost.bill_lines import Line
 from cost.capacity import SustainableRate

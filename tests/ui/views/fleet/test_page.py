@@ -1,4 +1,4 @@
-"""The page "What is the fleet doing?" as Streamlit runs it, without a browser."""
+"""The page "Fleet" as Streamlit runs it, without a browser."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.starts import EngineStart, written
-from tests.ui.opening import Open, markup
+from tests.ui.opening import Open, address, markup
 from ui.kit.replica_measures import MEASURES
 from ui.views.fleet import charts, read, table
 
@@ -96,7 +96,7 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
     test = page(url, **LINK)
     assert not test.exception
     said = markup(test)
-    assert test.title[0].value == "What is the fleet doing?"
+    assert test.title[0].value == "Fleet"
     assert "<b>2 replicas</b>, 1 of them in trouble: <b class='name'>r2</b> (queue)" in said
     assert "Too few requests to tell whether any replica" in said
     assert "c0ffee" in said
@@ -137,10 +137,7 @@ def test_the_address_holds_the_measure(page: Open, database: Database) -> None:
     test = page(url, **LINK)
     test.selectbox("measure").select("kv").run()
     assert not test.exception
-    asked = {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in test.query_params.items()
-    }
+    asked = address(test)
     assert asked == {"page": "fleet", "measure": "kv", **LINK}
     assert page(url, **asked).selectbox("measure").value == "kv"
     strange = page(url, measure=HOSTILE, **LINK)
@@ -233,7 +230,7 @@ def test_all_measures_can_be_taken_along_as_csv(database: Database) -> None:
     url = database([], samples("r1", "=cmd()"))
     engine = open_database(url)
     window = Window(START_NS, START_NS + 300 * S)
-    found = read.read(engine, window, {})
+    found = read.read_fleet(engine, window, {})
     engine.dispose()
     rows = list(csv.DictReader(io.StringIO(charts.as_csv(found.fleet.replicas, found.fleet))))
     assert set(MEASURES) <= set(rows[0])

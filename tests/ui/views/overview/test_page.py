@@ -1,4 +1,4 @@
-"""The page "Is anyone hurt?" as Streamlit runs it, without a browser."""
+"""The page "Overview" as Streamlit runs it, without a browser."""
 
 import re
 import time
@@ -11,7 +11,8 @@ import pytest
 
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
-from tests.ui.opening import Open, markup
+from tests.ui.opening import Open, markup, navigation
+from ui.frame.pages import BY_KEY
 from ui.serving.launch import OBJECTIVES_KEY
 
 Database = Callable[..., str]
@@ -39,7 +40,7 @@ def test_without_an_address_the_page_that_opens_is_this_one(page: Open, tmp_path
     """And on the first day it says how to connect a server."""
     test = page(f"sqlite:///{tmp_path / 'none.db'}")
     assert not test.exception
-    assert test.title[0].value == "Is anyone hurt?"
+    assert test.title[0].value == "Overview"
     assert "pip install ./instrumentation" in test.code[0].value
 
 
@@ -64,7 +65,7 @@ def test_a_burn_is_told_with_its_beginning_and_whom_it_hurts(
     assert re.search(r"since <b>01:03</b>, for <b>39\d requests</b>", said)
     assert "class='state hurt'>pages" in said
     (link,) = re.findall(r"href='([^']+)'", said)
-    assert link == f"?page=root-cause&amp;incident=chat@{burn().fired_unix_s}"
+    assert link == f"root-cause?incident=chat%40{burn().fired_unix_s}"
     assert "Simulated data: no real server" in said
     assert len(test.get("plotly_chart")) == 5
 
@@ -197,12 +198,14 @@ def test_every_page_is_one_press_away_and_keeps_the_range(
     page: Open, database: Database, incident: Any
 ) -> None:
     """There and back, with the filters."""
-    test = page(database(incident(START_S * 10**9)), **RANGE, tenant="acme")
+    url = database(incident(START_S * 10**9))
+    test = page(url, **RANGE, tenant="acme")
     for name in ("slos", "cost", "root-cause", "requests", "overview"):
-        test.segmented_control("page").set_value(name).run()
+        query = navigation(test)[name]
+        assert query == {**RANGE, "tenant": "acme"}
+        test = page(url, page=name, **query)
         assert not test.exception, name
-        assert {"from", "to", "tenant"} <= set(test.query_params)
-    assert "page" not in test.query_params
+        assert test.title[0].value == BY_KEY[name].name
 
 
 def test_a_live_page_looks_at_whole_steps_of_its_cadence(

@@ -1,4 +1,4 @@
-"""The answer to "Is anyone hurt?", mood by mood."""
+"""The answer to "Overview", mood by mood."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from alerts.openslo.reader import inspect_texts
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
 from ui.kit.slo_cards import card, windows
-from ui.kit.slo_status import Happened, Standing, burning_since_ns, goes_on
+from ui.kit.slo_status import SloIncident, SloState, burning_since_ns, goes_on
 from ui.kit.wording import code_html
 from ui.views.overview.incidents import happened
 from ui.views.overview.words import EXAMPLE, answer
@@ -31,11 +31,11 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 def standing(
     bad: Iterable[tuple[int, int, int]] = (),
     *,
-    incidents: tuple[Happened, ...] = (),
+    incidents: tuple[SloIncident, ...] = (),
     objective: Objective = CHAT,
     since_s: int = NOW_S - 40 * DAY_S,
     hourly: int = 6_000,
-) -> Standing:
+) -> SloState:
     """A month of steady traffic, but for stretches (seconds ago, bad, events)."""
     buckets = [
         Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
@@ -43,7 +43,7 @@ def standing(
     buckets += [Bucket(NOW_S - ago, Counts(broken, events)) for ago, broken, events in bad]
     history = History(since_s, buckets if hourly or bad else [], 15)
     status = status_at(objective, history, since_s, {}, NOW_S)
-    return Standing(status, history.counts(NOW_S - 900, NOW_S), incidents)
+    return SloState(status, history.counts(NOW_S - 900, NOW_S), incidents)
 
 
 def row(severity: str = "page", ended_s: int | None = None) -> IncidentRow:
@@ -52,7 +52,7 @@ def row(severity: str = "page", ended_s: int | None = None) -> IncidentRow:
     return IncidentRow("chat", severity, began + 300, began, NOW_S, ended_s, NOW_S, "11", "1/40")
 
 
-def said(*found: Standing, requests: int = 9_999) -> tuple[str, str]:
+def said(*found: SloState, requests: int = 9_999) -> tuple[str, str]:
     """Mood and sentence."""
     told = answer(found, requests, 900, UTC)
     return told.mood, told.sentence
@@ -60,7 +60,7 @@ def said(*found: Standing, requests: int = 9_999) -> tuple[str, str]:
 
 def test_a_burn_that_pages_is_a_yes() -> None:
     """With how fast, since when and for how many."""
-    mood, sentence = said(standing([(0, 5_000, 5_000)], incidents=(Happened(row(), 812),)))
+    mood, sentence = said(standing([(0, 5_000, 5_000)], incidents=(SloIncident(row(), 812),)))
     assert mood == "hurt"
     assert sentence.startswith("<b>Yes:</b> chat burns its")
     assert "45.5×" in sentence
@@ -76,7 +76,7 @@ def test_without_an_evaluator_a_burn_is_a_yes_all_the_same() -> None:
 
 def test_a_ticket_is_not_enough_to_wake_anyone() -> None:
     """Told as such."""
-    mood, sentence = said(standing(incidents=(Happened(row("ticket"), 30),)))
+    mood, sentence = said(standing(incidents=(SloIncident(row("ticket"), 30),)))
     assert mood == "near"
     assert "Not enough to wake anyone" in sentence
 
@@ -154,17 +154,14 @@ def test_below_the_target_without_an_alert_is_a_little() -> None:
 
 def test_an_incident_leads_to_its_reasons() -> None:
     """By its name: the page reads its range and what it is compared with, as the command does."""
-    told = happened([standing(incidents=(Happened(row()),))], UTC)
-    assert (
-        f"<a href='?page=root-cause&amp;incident=chat@{row().fired_unix_s}'>Why is it slow?</a>"
-        in told
-    )
+    told = happened([standing(incidents=(SloIncident(row()),))], UTC)
+    assert f"<a href='root-cause?incident=chat%40{row().fired_unix_s}'>Why is it slow?</a>" in told
 
 
 def test_incidents_are_told_with_what_is_known_of_them() -> None:
     """Those that go on first; what nobody knows is left out."""
-    over = Happened(row("ticket", NOW_S - 60), None, f"prefills {HOSTILE}")
-    told = happened([standing(incidents=(over, Happened(row(), 3)))], UTC)
+    over = SloIncident(row("ticket", NOW_S - 60), None, f"prefills {HOSTILE}")
+    told = happened([standing(incidents=(over, SloIncident(row(), 3)))], UTC)
     assert told.index("goes on for 30 min") < told.index("for 29 min")
     assert "3 requests broke the promise" in told
     assert "spent 2.5 % of the budget" in told
@@ -211,7 +208,7 @@ def test_what_burned_just_before_is_not_usual(
 ) -> None:
     """Of a burn that began in the range itself the stretch before is still what is usual; one
     that ended before that stretch is over."""
-    found = standing(incidents=(Happened(row(ended_s=ended_s), None),))
+    found = standing(incidents=(SloIncident(row(ended_s=ended_s), None),))
     window = Window((NOW_S - length_s) * 10**9, NOW_S * 10**9)
     began_ns = burning_since_ns([found], window)
     assert began_ns == (None if since_s is None else since_s * 10**9)

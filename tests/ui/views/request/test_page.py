@@ -1,22 +1,18 @@
-"""The page "What happened to this request?" as Streamlit runs it, without a browser."""
+"""The page "Request" as Streamlit runs it, without a browser."""
 
-import html
-import re
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import Outcome, Source
-from tests.ui.opening import Open, markup
+from tests.ui.opening import Open, address, markup
 
 Database = Callable[..., str]
 S = 1_000_000_000
@@ -41,14 +37,6 @@ def page(page: Open) -> Open:
 def key(request: Any) -> str:
     """As links write it."""
     return f"{request.trace_id}/{request.span_id}"
-
-
-def address(test: AppTest) -> dict[str, str]:
-    """What the page wrote into its address."""
-    return {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in test.query_params.items()
-    }
 
 
 def samples(replica: str = "r1") -> list[EngineSample]:
@@ -100,7 +88,7 @@ def test_one_request_is_told_whole(
     test = page(url, request=key(mine))
     assert not test.exception
     said = markup(test)
-    assert test.title[0].value == "What happened to this request?"
+    assert test.title[0].value == "Request"
     assert "Most of it: decode <b>1.50 s</b>" in said
     assert "1 other request shared its engine; the prefills of 1 of them cost it 600 ms" in said
     assert "+600 ms" in said
@@ -243,13 +231,8 @@ def test_the_pages_that_list_requests_lead_here(
     window = {"from": str(start_s + 600), "to": str(start_s + 1200)}
     slow = rows[-1]
     opened = f"{slow.received_unix_ns}-{slow.trace_id}-{slow.span_id}"
-    test = page(url, page="requests", request=opened, **window)
-    (href,) = re.findall(r"href='\?([^']*)' target='_self'>What happened to", markup(test))
-    assert dict(parse_qsl(html.unescape(href))) == {
-        "page": "request",
-        "request": opened,
-        **window,
-    }
+    (table,) = page(url, page="requests", **window).get("bidi_component")
+    assert f"request?from={window['from']}&to={window['to']}&request={opened}" in str(table.proto)
     why = page(url, page="root-cause", **window)
     assert not why.exception
     assert "The slowest of them" in [each.value for each in why.header]

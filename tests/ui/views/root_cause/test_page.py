@@ -1,4 +1,4 @@
-"""The page "Why is it slow?" as Streamlit runs it, without a browser."""
+"""The page "Root cause" as Streamlit runs it, without a browser."""
 
 import time
 from collections.abc import Callable
@@ -13,10 +13,11 @@ from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.columns import evidence
 from store.database import open_database
 from telemetry.engines import EngineSample
-from tests.ui.opening import Open, markup
+from tests.ui.opening import Open, address, markup, navigation
+from ui.frame.pages import BY_KEY
 from ui.serving.launch import OBJECTIVES_KEY
 from ui.views.overview.words import EXAMPLE
-from ui.views.root_cause import read
+from ui.views.root_cause.read import Material, read_material
 
 Database = Callable[..., str]
 START_S = 1_763_600_000
@@ -42,7 +43,7 @@ def test_an_incident_is_explained(page: Open, database: Database, incident: Any)
     test = page(database(incident(START_S * 10**9)), **LINK)
     assert not test.exception
     said = markup(test)
-    assert test.title[0].value == "Why is it slow?"
+    assert test.title[0].value == "Root cause"
     assert "rose from <b>79.0 ms</b> to <b>2.08 s</b>" in said
     assert "the KV cache is full" in said
     assert "--kv-cache-dtype fp8" in said
@@ -63,10 +64,7 @@ def test_the_address_holds_metric_and_baseline(
     test.selectbox("latency").select("queue_s").run()
     test.selectbox("comparison").select_index(1).run()
     assert not test.exception
-    asked = {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in test.query_params.items()
-    }
+    asked = address(test)
     assert asked == {**LINK, "latency": "queue", "baseline": f"{START_S}/{START_S + 600}"}
     again = page(url, **asked)
     assert again.selectbox("latency").value == "queue_s"
@@ -105,13 +103,13 @@ def test_another_latency_is_asked_of_what_was_read(
     """The store is read once for a stretch of time that stands still."""
     url = database(incident(START_S * 10**9))
     reads: list[object] = []
-    original = read.read
+    original = read_material
 
-    def counted(*given: Any) -> read.Material:
+    def counted(*given: Any) -> Material:
         reads.append(given)
         return original(*given)
 
-    monkeypatch.setattr(read, "read", counted)
+    monkeypatch.setattr("ui.views.root_cause.page.read_material", counted)
     test = page(url, **LINK)
     test.selectbox("latency").select("e2e_s").run()
     assert "E2E" in markup(test)
@@ -143,16 +141,18 @@ def test_the_other_page_keeps_range_and_filters(
     page: Open, database: Database, incident: Any
 ) -> None:
     """There and back."""
-    test = page(database(incident(START_S * 10**9)), **LINK, tenant="acme")
-    test.segmented_control("page").set_value("requests").run()
-    assert not test.exception
-    assert test.title[0].value == "What did requests wait for?"
-    assert "400 requests" in markup(test)
-    assert "requests" in test.query_params["page"]
-    assert {"from", "to", "tenant"} <= set(test.query_params)
-    test.segmented_control("page").set_value("root-cause").run()
-    assert not test.exception
-    assert "rose from" in markup(test)
+    url = database(incident(START_S * 10**9))
+    test = page(url, **LINK, tenant="acme")
+    assert set(navigation(test)) == set(BY_KEY)
+    query = navigation(test)["requests"]
+    assert {"from", "to", "tenant"} <= set(query)
+    other = page(url, page="requests", **query)
+    assert not other.exception
+    assert other.title[0].value == "Requests"
+    assert "400 requests" in markup(other)
+    back = page(url, page="root-cause", **navigation(other)["root-cause"])
+    assert not back.exception
+    assert "rose from" in markup(back)
 
 
 def test_nothing_to_find_is_told_with_what_was_compared(
@@ -322,10 +322,7 @@ def test_a_stretch_that_is_dragged_over_is_asked_about(
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     test.run().run()
     assert not test.exception
-    asked = {
-        name: value[0] if isinstance(value, list) else value
-        for name, value in test.query_params.items()
-    }
+    asked = address(test)
     assert asked["from"] == str(begun)
     assert asked["to"] == str(ended)
     assert asked.get("baseline") == (None if in_an_incident else f"{START_S}/{begun}")

@@ -1,4 +1,4 @@
-"""The page "What is being promised?" as Streamlit runs it, without a browser."""
+"""The page "SLOs" as Streamlit runs it, without a browser."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_objectives_are_shown_as_they_are_with_their_history(
     test = page(database(incident(START_S * 10**9)), **RANGE)
     assert not test.exception
     said = markup(test)
-    assert test.title[0].value == "What is being promised?"
+    assert test.title[0].value == "SLOs"
     assert "streamed == true" in said
     assert "ttft_s &lt;= 0.5 and tpot_s &lt;= 0.05" in said
     assert "99 % over 30d" in said

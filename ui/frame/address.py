@@ -1,0 +1,282 @@
+"""How a view is written in the page's address. Pure.
+
+A link reproduces the view. An address is foreign text: what cannot be understood falls back to
+the default, and a notice says so. The page is the path (`root-cause?last=1h`); `page=root-cause`
+in the query, as alerts and dashboards write it, leads there.
+
+    last=15m                    the last 15 minutes, live
+    last=15m&to=1763635452      the same, paused at that instant
+    from=…&to=…                 a range of one's own; unix seconds or ISO 8601
+    latency=ttft  model=… replica=… tenant=… route=… outcome=…
+    request=…                   one request: TRACE/SPAN, an id of its server, or of its trace
+    measure=…                   the measure that the Fleet page draws side by side
+    incident=SLO@TIME           an incident: without a range, its own (incident_links.py); with
+                                one, which of the range's incidents comes first
+    baseline=…/…                what to compare with, as from and to; else the stretch before
+    decide=size                 whether there is an incident: by the size of the growth, not by SLOs
+    by=hour                     compliance by the hour, not by the day
+    per=model                   costs by another label than the tenant
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from store.queries import Window
+from store.requests.lookup import LONGEST as LONGEST_ID
+from telemetry.requests import Outcome
+from ui.frame.instants import instant_unix_ns, seconds_text
+from ui.frame.pages import BY_KEY, FIRST
+from ui.frame.view import (
+    DECIDERS,
+    DEFAULT_RANGE,
+    LABELS,
+    LATENCIES,
+    PAYERS,
+    RANGES_S,
+    SECOND_NS,
+    STEPS,
+    RequestKey,
+    View,
+)
+from ui.kit.replica_measures import FIRST_MEASURE, MEASURES
+from ui.kit.wording import plain
+
+RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
+"""Pages' former names, in links that were sent."""
+
+
+LONGEST_INCIDENT: Final = 2_000
+"""Characters. The name of a group holds its values, each of up to 256 characters."""
+LONGEST_RANGE_S: Final = 400 * 86_400
+
+
+def destination(parameters: Mapping[str, str]) -> str:
+    """Return the page that an address without a path leads to; the first if it names none."""
+    page = parameters.get("page", _implied_page(parameters))
+    page = RENAMED.get(page, page)
+    return page if page in BY_KEY else FIRST
+
+
+def moved(query: str) -> str | None:
+    """Return where an address without a path has moved to; None if it shows the first page.
+
+    Args:
+        query: of the address, without the question mark.
+    """
+    asked = dict(parse_qsl(query, keep_blank_values=True))
+    page = destination(asked)
+    asked.pop("page", None)
+    return None if page == FIRST else f"{page}?{urlencode(asked, quote_via=quote)}"
+
+
+def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
+    """Read an address.
+
+    Args:
+        parameters: of its query.
+        page: its path; the first page's address has none, and its query may name a page.
+
+    Returns:
+        The view, and notices that name what was not understood.
+    """
+    notices: list[str] = []
+    view = _range(parameters, notices)
+    latency = parameters.get("latency", "ttft")
+    if latency not in LATENCIES:
+        notices.append(_refused("latency", latency, ", ".join(LATENCIES), "showing ttft"))
+        latency = "ttft"
+    equals = {label: parameters[label] for label in LABELS if parameters.get(label)}
+    if "outcome" in equals and equals["outcome"] not in set(Outcome):
+        refused = equals.pop("outcome")
+        notices.append(_refused("outcome", refused, ", ".join(Outcome), "showing all"))
+    if page == FIRST:
+        page = destination(parameters)
+        if (named := parameters.get("page", FIRST)) not in {*BY_KEY, *RENAMED}:
+            instead = f"showing {BY_KEY[FIRST].name}"
+            notices.append(_refused("page", named, ", ".join(BY_KEY), instead))
+    decide = parameters.get("decide", DECIDERS[0])
+    if decide not in DECIDERS:
+        notices.append(_refused("decide", decide, ", ".join(DECIDERS), f"using {DECIDERS[0]}"))
+        decide = DECIDERS[0]
+    by = parameters.get("by", STEPS[0])
+    if by not in STEPS:
+        notices.append(_refused("by", by, ", ".join(STEPS), f"showing by the {STEPS[0]}"))
+        by = STEPS[0]
+    per = parameters.get("per", PAYERS[0])
+    if per not in PAYERS:
+        notices.append(_refused("per", per, ", ".join(PAYERS), f"showing by {PAYERS[0]}"))
+        per = PAYERS[0]
+    measure = parameters.get("measure", FIRST_MEASURE)
+    if measure not in MEASURES:
+        notices.append(
+            _refused("measure", measure, ", ".join(MEASURES), f"showing {FIRST_MEASURE}")
+        )
+        measure = FIRST_MEASURE
+    known = {
+        *("last", "from", "to", "latency", "request", "page", "baseline", "decide", "by"),
+        *("incident", "measure", "per", *LABELS),
+    }
+    if unknown := [name for name in parameters if name not in known]:
+        names = ", ".join(f"“{plain(name)}”" for name in unknown[:5])
+        notices.append(f"The address says {names}, which this page does not know: ignored.")
+    view = replace(
+        view,
+        latency=LATENCIES[latency],
+        equals=equals,
+        request=_request(parameters, page, notices),
+        page=page,
+        baseline=_baseline(parameters, notices),
+        incident=parameters.get("incident", "")[:LONGEST_INCIDENT] or None,
+        decide=decide,
+        by=by,
+        measure=measure,
+        per=per,
+    )
+    return view, notices
+
+
+def parameters(view: View) -> dict[str, str]:
+    """Return the query of a view's address, the inverse of `parse`.
+
+    Defaults are left out, but the range is always written.
+    """
+    written: dict[str, str] = {}
+    if view.last is not None:
+        written["last"] = view.last
+    elif view.from_unix_ns is not None:
+        written["from"] = seconds_text(view.from_unix_ns)
+    if view.to_unix_ns is not None:
+        written["to"] = seconds_text(view.to_unix_ns)
+    name = next(name for name, column in LATENCIES.items() if column == view.latency)
+    if name != "ttft":
+        written["latency"] = name
+    written.update(view.equals)
+    if isinstance(view.request, RequestKey) or (view.request and view.page == "request"):
+        written["request"] = str(view.request)
+    if view.measure != FIRST_MEASURE:
+        written["measure"] = view.measure
+    if view.baseline is not None:
+        ends = (view.baseline.from_unix_ns, view.baseline.to_unix_ns)
+        written["baseline"] = "/".join(seconds_text(end) for end in ends)
+    if view.incident is not None:
+        written["incident"] = view.incident
+    if view.decide != DECIDERS[0]:
+        written["decide"] = view.decide
+    if view.by != STEPS[0]:
+        written["by"] = view.by
+    if view.per != PAYERS[0]:
+        written["per"] = view.per
+    if view.page == FIRST != _implied_page(written):
+        return {"page": view.page, **written}
+    return written
+
+
+def _implied_page(parameters: Mapping[str, str]) -> str:
+    """Return the page of an old link, from before there were several: it is about requests."""
+    if RequestKey.parse(parameters.get("request", "").strip().lower()) is not None:
+        return "request"
+    return "requests" if {"latency", "request"} & set(parameters) else FIRST
+
+
+def link(view: View) -> str:
+    """Return the address of a view, relative to that of any page.
+
+    A filter's value that no address should hold is left out of it.
+    """
+    written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
+    path = "./" if view.page == FIRST else view.page
+    return f"{path}?{urlencode(written, quote_via=quote)}"
+
+
+def request_link(view: View, request: RequestKey) -> str:
+    """Return the address of a request's page."""
+    return link(replace(view, page="request", request=request))
+
+
+def pasted(text: str) -> RequestKey | str | None:
+    """What somebody means who pastes this: a link of the explorer's, a key of its, or words."""
+    text = text.strip()
+    if text.startswith(("http://", "https://", "?")):
+        _, _, asked = text.partition("?")
+        text = dict(parse_qsl(asked)).get("request", text).strip()
+    return RequestKey.parse(text.lower()) or text[:LONGEST_ID] or None
+
+
+def _request(
+    parameters: Mapping[str, str], page: str, notices: list[str]
+) -> RequestKey | str | None:
+    text = parameters.get("request", "").strip()
+    if not text or (key := RequestKey.parse(text.lower())) is not None:
+        return key if text else None
+    if page == "request":
+        return text[:LONGEST_ID]
+    notices.append(
+        _refused("request", text, "a key this page has written", "showing none of its own")
+    )
+    return None
+
+
+def _range(parameters: Mapping[str, str], notices: list[str]) -> View:
+    last, start, end = (parameters.get(name) for name in ("last", "from", "to"))
+    if parameters.get("incident") and last is start is end is None:
+        return View(last=None)
+    from_ns = _instant("from", start, notices) if last is None else None
+    to_ns = _instant("to", end, notices)
+    if last is not None:
+        if last not in RANGES_S:
+            notices.append(
+                _refused("last", last, ", ".join(RANGES_S), f"showing the last {DEFAULT_RANGE}")
+            )
+            return View()
+        return View(last=last, to_unix_ns=to_ns)
+    if from_ns is None or to_ns is None:
+        if (start is None) != (end is None):
+            notices.append(
+                "The address gives one end of a time range; it takes both from and to:"
+                f" showing the last {DEFAULT_RANGE}."
+            )
+        return View()
+    if not 0 < to_ns - from_ns <= LONGEST_RANGE_S * SECOND_NS:
+        notices.append(
+            "The address's time range must end after it begins and span at most 400 days:"
+            f" showing the last {DEFAULT_RANGE}."
+        )
+        return View()
+    return View().between(from_ns, to_ns)
+
+
+def _baseline(parameters: Mapping[str, str], notices: list[str]) -> Window | None:
+    if (text := parameters.get("baseline")) is None:
+        return None
+    start, _, end = text.partition("/")
+    unread: list[str] = []
+    from_ns, to_ns = _instant("from", start, unread), _instant("to", end, unread)
+    if (
+        from_ns is not None
+        and to_ns is not None
+        and 0 < to_ns - from_ns <= LONGEST_RANGE_S * SECOND_NS
+    ):
+        return Window(from_ns, to_ns)
+    notices.append(
+        _refused(
+            "baseline",
+            text,
+            "FROM/TO, each unix seconds or an ISO 8601 time, at most 400 days apart",
+            "comparing with the stretch before",
+        )
+    )
+    return None
+
+
+def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
+    if text is None:
+        return None
+    if (at_ns := instant_unix_ns(text)) is None:
+        notices.append(_refused(name, text, "unix seconds or an ISO 8601 time", "ignored"))
+    return at_ns
+
+
+def _refused(name: str, given: str, allowed: str, instead: str) -> str:
+    return f"The address's {name} is “{plain(given)}”; it takes {allowed}: {instead}."

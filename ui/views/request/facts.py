@@ -1,0 +1,89 @@
+"""What is known of one request beside its phases. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.kit import wording
+from ui.kit.terms import TERMS
+
+
+def facts(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(what, value, explanation) of a request; the values are foreign text, not yet escaped."""
+    basis = {
+        "http": "receipt and delivery seen at the HTTP edge",
+        "engine": "HTTP unseen: receipt and delivery as the engine's front end saw them",
+    }
+    told = (
+        ("Trace", row["trace_id"], "The OpenTelemetry trace it belongs to."),
+        ("Outcome", _outcome(row), TERMS.get(row["outcome"], "")),
+        ("TTFT", wording.seconds(row["ttft_s"]), TERMS["ttft_s"]),
+        ("TPOT", wording.seconds(row["tpot_s"]), TERMS["tpot_s"]),
+        ("ITL max", wording.seconds(row["itl_max_s"]), TERMS["itl_max_s"]),
+        ("E2E", wording.seconds(row["e2e_s"]), TERMS["e2e_s"]),
+        ("Prompt", _tokens(row), "Tokens of the prompt; those the prefix cache already held."),
+        ("Answer", _counted(row["output_tokens"]), "Tokens of the answer."),
+        ("Cost", _cost(row), "Its share of the GPUs’ price, by the time they worked for it."),
+        ("GPU time", _billed(row), "Seconds of the engine billed to it; wasted: computed twice."),
+        ("Preemptions", wording.count(row["preemptions"]), TERMS["preempted"]),
+        ("On arrival", _arrival(row), "The engine's state when the request came."),
+        ("Model", row["model"], ""),
+        ("LoRA", row["lora"], "The adapter asked for."),
+        ("Tenant", row["tenant"], ""),
+        ("Route", row["route"], ""),
+        ("Replica", row["replica"], ""),
+        ("Region", row["region"], ""),
+        ("Configuration", row["config"], "Fingerprint of the engine's arguments."),
+        ("Measured", basis.get(row["basis"], row["basis"]), ""),
+        ("Clock", _clock(row), "Its sender told of what had not been yet; see tailspan doctor."),
+    )
+    return [(what, value, why) for what, value, why in told if value and value != wording.UNKNOWN]
+
+
+def _clock(row: Mapping[str, Any]) -> str:
+    """By how much its instants are not the sender's own."""
+    ahead_s = row["clock_ahead_s"]
+    return f"{wording.seconds(ahead_s)} ahead; set back" if ahead_s else ""
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    parts = [row["outcome"]]
+    if row["http_status"] is not None:
+        parts.append(f"HTTP {row['http_status']}")
+    if row["error_type"]:
+        parts.append(row["error_type"])
+    return " · ".join(parts)
+
+
+def _arrival(row: Mapping[str, Any]) -> str:
+    told = (
+        (row["waiting_at_arrival"], "{} waiting", wording.count),
+        (row["running_at_arrival"], "{} running", wording.count),
+        (row["kv_usage_at_arrival"], "KV {} full", wording.percent),
+    )
+    return ", ".join(text.format(say(value)) for value, text, say in told if value is not None)
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    cost_usd = row.get("cost_usd")
+    if cost_usd is None:
+        return ""
+    by_tokens = ", by its tokens" if row.get("priced_by") == "tokens" else ""
+    return f"{wording.usd(cost_usd)}{by_tokens}"
+
+
+def _billed(row: Mapping[str, Any]) -> str:
+    billed_s, wasted_s = row.get("billed_s"), row.get("wasted_s")
+    if billed_s is None:
+        return ""
+    wasted = f", {wording.seconds(wasted_s)} more wasted" if wasted_s else ""
+    return f"{wording.seconds(billed_s)}{wasted}"
+
+
+def _counted(tokens: int | None) -> str:
+    return "" if tokens is None else wording.counted(tokens, "token")
+
+
+def _tokens(row: Mapping[str, Any]) -> str:
+    cached = row["cached_tokens"]
+    held = "" if cached is None else f", {wording.count(cached)} of them cached"
+    return f"{_counted(row['prompt_tokens'])}{held}" if row["prompt_tokens"] is not None else ""
