@@ -1,4 +1,4 @@
-"""What is told of an incident, from where its objective stands. Pure."""
+"""Makes the message about an incident from its objective's status. Pure."""
 
 from fractions import Fraction
 from typing import Final
@@ -24,24 +24,24 @@ def compose(
     simulated: bool,
     likely_cause: str | None = None,
 ) -> Message:
-    """A message, with the figures of the status.
+    """Return the message about an incident.
 
     Args:
-        incident: what is told; `status` is as of when it last alerted, or of after its end.
-        objective: whose.
-        status: where that stands.
-        history: its counts, over the longest window at least.
-        explorer_url: where the link leads; None for no link.
-        simulated: whether no real server stands behind it.
-        likely_cause: in a sentence; None where nobody knows one.
+        incident: the incident.
+        objective: its objective.
+        status: the objective's status when the incident last alerted, or after its end.
+        history: the objective's counts, at least over the longest window.
+        explorer_url: the explorer's address for the link; None for no link.
+        simulated: whether the data comes from the simulator.
+        likely_cause: a sentence; None if unknown.
     """
     own = {
         pair: state for pair, state in status.states.items() if pair.severity == incident.severity
     }
     fired = [pair for pair, state in own.items() if state is State.FIRING]
-    told = fired[0] if fired else next(iter(own))
-    counts = history.counts(status.at_s - told.long_s, status.at_s)
-    burn = status.burns[told.long_s]
+    shown = fired[0] if fired else next(iter(own))
+    counts = history.counts(status.at_s - shown.long_s, status.at_s)
+    burn = status.burns[shown.long_s]
     left = status.budget_left
     over = incident.ended_unix_s is not None
 
@@ -61,13 +61,13 @@ def compose(
         display_name=objective.display_name,
         service=objective.service,
         severity=incident.severity,
-        promise=objective.promise,
+        promise=objective.statement,
         began_unix_s=incident.began_unix_s,
         fired_unix_s=incident.fired_unix_s,
         as_of_unix_s=status.at_s,
         ended_unix_s=incident.ended_unix_s,
         burn=_number(burn),
-        window_s=told.long_s,
+        window_s=shown.long_s,
         bad=counts.bad,
         events=counts.events,
         counted_in=objective.counted_in,

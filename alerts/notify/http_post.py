@@ -1,9 +1,9 @@
-"""One attempt to deliver: a request goes out, and what came back is judged.
+"""One attempt to deliver a message over HTTP.
 
-Whoever answers is a stranger: an attempt ends in time however slowly they answer, reads
-little, follows no redirect (the message and its keys are for the address that was configured),
-and repeats nothing of what it says that we keep secret. Proxies are those of the environment
-(HTTPS_PROXY, NO_PROXY), trusted certificates the system's (SSL_CERT_FILE).
+Receivers are not trusted: an attempt has a total time-out, reads a bounded answer, follows no
+redirect (message and keys are for the configured address only), and removes secrets from the
+answer before it is shown. Proxies come from the environment (HTTPS_PROXY, NO_PROXY), certificates
+from the system or SSL_CERT_FILE.
 """
 
 import logging
@@ -26,15 +26,15 @@ from alerts.notify.channels import Channel, Post
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
-"""For all of it: the name, the connection, the last byte."""
+"""In total: name resolution, connection, last byte."""
 MOST_BYTES: Final = 4_096
-"""Of an answer."""
+"""Read from an answer."""
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
 
 class Verdict(Enum):
-    """What an answer means."""
+    """Delivered, to be retried, or refused."""
 
     DELIVERED = auto()
     LATER = auto()
@@ -43,19 +43,23 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. `status` is None where nothing did; `said` is fit to be shown.
+    """The answer to an attempt.
 
-    `retry_after_s`: how long we are asked to wait. `final`: another attempt would meet the same.
+    Args:
+        status: None without an answer.
+        text: the beginning of the answer without secrets, or the reason why there is none.
+        retry_after_s: how long the receiver asks to wait.
+        final: whether a retry is useless.
     """
 
     status: int | None
-    said: str
+    text: str
     retry_after_s: float | None = None
     final: bool = False
 
     @property
     def verdict(self) -> Verdict:
-        """2xx is delivered; 408, 429, 5xx and silence may pass; anything else will not."""
+        """2xx is delivered; no answer, 408, 429 and 5xx are retried; the rest is refused."""
         if self.final:
             return Verdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -64,16 +68,16 @@ class Answer:
 
     def __str__(self) -> str:
         if self.status is None:
-            return self.said
-        return f"status {self.status}" + (f": {self.said}" if self.said else "")
+            return self.text
+        return f"status {self.status}" + (f": {self.text}" if self.text else "")
 
 
 class Sender:
     """Sends for one channel, one request at a time.
 
     Args:
-        channel: where to.
-        whole_s: how long an attempt may take.
+        channel: the channel.
+        whole_s: the total time-out of an attempt.
     """
 
     def __init__(self, channel: Channel, whole_s: float = WHOLE_S) -> None:
@@ -84,12 +88,12 @@ class Sender:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
     def __call__(self, post: Post) -> Answer:
-        """Send; never raises for what it meets."""
-        # Sockets time out per read: one byte a second would hold us for ever, and looking up a
-        # name has no time-out at all. So the attempt has a thread, which is left to itself when
-        # it takes too long; the next attempt waits until that one is gone.
+        """Send one request; failures are returned, not raised."""
+        # Sockets time out per read: a receiver that sends one byte per second would block for
+        # ever, and name resolution has no time-out. So the attempt runs in a thread, which is
+        # abandoned when it takes too long; the next attempt fails until it has ended.
         if self._running is not None and self._running.is_alive():
-            return Answer(None, "the attempt before is not over yet")
+            return Answer(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._running = threading.Thread(
             target=lambda: answers.put(_send(self._channel, post)),
@@ -100,7 +104,7 @@ class Sender:
         try:
             return answers.get(timeout=self._whole_s)
         except Empty:
-            return Answer(None, f"no whole answer within {self._whole_s:g} s")
+            return Answer(None, f"no complete answer within {self._whole_s:g} s")
 
 
 def _send(channel: Channel, post: Post) -> Answer:
@@ -130,7 +134,7 @@ def _send(channel: Channel, post: Post) -> Answer:
         return Answer(None, _why(error))
     return Answer(
         response.status,
-        _said(channel, response.status, body.decode("utf-8", "replace")),
+        _visible_answer(channel, response.status, body.decode("utf-8", "replace")),
         retry_after_s(response.headers.get("retry-after"), time.time),
     )
 
@@ -145,47 +149,47 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _why(error: Exception) -> str:
-    """In words of our own: the libraries' hold the address."""
+    """Describe an error without the address, which the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
-            return "the name of its host is not known"
+            return "the host name cannot be resolved"
         case exceptions.ProxyError():
-            return "the proxy does not let us through"
+            return "the proxy refuses the connection"
         case exceptions.NewConnectionError():
-            return "it takes no connection"
+            return "the connection is refused"
         case exceptions.ConnectTimeoutError():
             return f"no connection within {CONNECT_S:g} s"
         case exceptions.SSLError():
-            return "its certificate is not trusted, or it speaks no TLS"
+            return "its certificate is not trusted, or it does not use TLS"
         case exceptions.TimeoutError():
             return f"no answer within {READ_S:g} s"
         case exceptions.ProtocolError():
-            return "it closed the connection, or speaks no HTTP"
+            return "it closed the connection, or does not use HTTP"
     return f"it cannot be reached ({type(error).__name__})"
 
 
-def _said(channel: Channel, status: int, body: str) -> str:
-    """The beginning of an answer, without what we keep secret."""
+def _visible_answer(channel: Channel, status: int, body: str) -> str:
+    """Return the beginning of an answer without secrets."""
     if 300 <= status < 400:
         return "a redirect, which is not followed: configure the address that it leads to"
-    for secret in sorted(_told(channel), key=len, reverse=True):
+    for secret in sorted(_confidential(channel), key=len, reverse=True):
         body = body.replace(secret, "***")
     words = " ".join("".join(c if c.isprintable() else " " for c in body).split())
     return words if len(words) <= SHOWN else f"{words[: SHOWN - 1]}…"
 
 
-def _told(channel: Channel) -> set[str]:
-    """The secrets, and the parts of addresses that may be repeated alone or escaped."""
+def _confidential(channel: Channel) -> set[str]:
+    """Return the secrets, and the parts of addresses that an answer may repeat, also escaped."""
     parts = urlsplit(channel.url.reveal())
-    told = {*channel.secrets, parts.path, parts.query}
+    texts = {*channel.secrets, parts.path, parts.query}
     if channel.authorization is not None:
-        told |= set(channel.authorization.reveal().split())
-    told |= {piece for piece in parts.path.split("/") if len(piece) >= 6}
-    return {shape for each in told for shape in (each, quote(each)) if len(shape) > 1}
+        texts |= set(channel.authorization.reveal().split())
+    texts |= {piece for piece in parts.path.split("/") if len(piece) >= 6}
+    return {shape for each in texts for shape in (each, quote(each)) if len(shape) > 1}
 
 
 def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
-    """Seconds of a Retry-After header, which tells seconds or a date; at most an hour."""
+    """Return the seconds of a Retry-After header (seconds or a date), at most an hour."""
     if value is None:
         return None
     value = value.strip()

@@ -1,7 +1,6 @@
-"""A message in words, for a person who was asleep a minute ago. Pure.
+"""The text of a message: a title in one line, and facts, the most important first. Pure.
 
-The title says what and how bad in one line; the facts follow, the weightiest first. Neither holds a
-mention or a link of a chat's own syntax: receivers pass texts on to chats, which read them.
+Receivers forward texts to chats, so no text contains a mention or a link in a chat's syntax.
 """
 
 import re
@@ -13,13 +12,13 @@ from telemetry import durations
 from telemetry.engines import MEND_HUNG
 
 GUARDS: Final = {
-    "low_traffic": "too few bad requests to say much",
+    "low_traffic": "too few bad requests",
     "cold_start": "not watched for long enough",
 }
 
 
 LONGEST: Final = 2_000
-"""Characters of a fact; Slack takes 3,000 in a section."""
+"""The most characters of a fact; Slack accepts 3,000 in a section."""
 _MENTION: Final = re.compile(r"@(?=(channel|here|everyone|all|group)\b)", re.IGNORECASE)
 _BRACKET: Final = re.compile(r"<(?=[!@#|]|[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _LINK: Final = re.compile(r"\](?=[(\[:])")
@@ -27,17 +26,17 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 
 
 def unlinked(text: str) -> str:
-    """A text in which no chat finds a mention, a link or an image.
+    """Return the text without mentions, links or images that a chat would recognise.
 
     `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams), `[text](address)` and bare
-    addresses, which chats turn into links: one character of each becomes one that looks alike.
+    addresses: one character of each is replaced by a similar one.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
 
 
 def title(message: Message) -> str:
-    """One line; fits a locked phone."""
+    """Return the title: one line, short enough for a phone's lock screen."""
     return unlinked(_title(message))
 
 
@@ -68,8 +67,8 @@ def _title(message: Message) -> str:
 
 
 def facts(message: Message) -> list[tuple[str, str]]:
-    """What else there is to say, each with what it is about; the link is not among it."""
-    told: list[tuple[str, str | None]] = [
+    """Return the facts with their headings, without the link."""
+    found: list[tuple[str, str | None]] = [
         ("What", _what(message)),
         ("How bad", _how_bad(message)),
         ("Budget", _budget(message)),
@@ -86,27 +85,27 @@ def facts(message: Message) -> list[tuple[str, str]]:
         ),
     ]
     if message.test:
-        told.insert(0, ("Test", "Nothing happened. Someone tries whether messages arrive."))
+        found.insert(0, ("Test", "This message tests the channel. There is no incident."))
     if message.simulated:
-        told.insert(0, ("Simulated", "No real server stands behind this."))
-    return [(about, unlinked(said)[:LONGEST]) for about, said in told if said]
+        found.insert(0, ("Simulated", "The data comes from the simulator, not from a real server."))
+    return [(heading, unlinked(fact)[:LONGEST]) for heading, fact in found if fact]
 
 
 def text(message: Message) -> str:
-    """The facts as lines, with the link."""
-    lines = [f"{about}: {said}" for about, said in facts(message)]
+    """Return the facts, one per line, and the link."""
+    lines = [f"{heading}: {fact}" for heading, fact in facts(message)]
     if message.link:
-        lines.append(f"Look: {message.link}")
+        lines.append(f"Explorer: {message.link}")
     return "\n".join(lines)
 
 
 def moment(unix_s: int) -> str:
-    """An instant, to the minute where that is exact enough to a person."""
+    """Return an instant to the minute, in UTC."""
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def length(seconds: float) -> str:
-    """A duration to two digits or so: 40 s, 12 min, 3.5 h, 2.1 d."""
+    """Return a duration to about two digits: 40 s, 12 min, 3.5 h, 2.1 d."""
     for unit, size_s, until_s in (("s", 1, 60), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < until_s:
             value = seconds / size_s
@@ -120,7 +119,7 @@ def _what(message: Message) -> str:
     if hang is None:
         return f"{message.display_name}. {message.promise}"
     if message.transition is Transition.RESOLVED:
-        return "The engine takes steps again, no request is in flight, or the server is gone."
+        return "The engine takes steps again, has no request in flight, or its server is gone."
     age = length(hang.last_step_age_s)
     return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {MEND_HUNG}"
 
@@ -134,34 +133,34 @@ def _how_bad(message: Message) -> str | None:
     if message.events and message.bad is not None and message.window_s:
         window = durations.render(message.window_s)
         parts.append(
-            f"{message.bad:,} of {message.events:,} {message.counted_in} in the last {window} broke"
-            " the promise"
+            f"{message.bad:,} of {message.events:,} {message.counted_in} in the last {window}"
+            " missed the objective"
         )
     if message.peak_burn is not None and message.transition is Transition.RESOLVED:
-        parts.append(f"at its peak it burned {message.peak_burn:.1f} times too fast")
+        parts.append(f"the peak burn rate was {message.peak_burn:.1f}")
     return _sentence(parts)
 
 
 def _budget(message: Message) -> str | None:
     parts = []
     if message.budget_spent is not None:
-        parts.append(f"this has spent {message.budget_spent:.1%} of it")
+        parts.append(f"this incident has spent {message.budget_spent:.1%}")
     if message.budget_left is not None:
         parts.append(
             f"{message.budget_left:.1%} is left"
             if message.budget_left > 0
-            else f"none is left, {-message.budget_left:.1%} too much is spent"
+            else f"overspent by {-message.budget_left:.1%}"
         )
     left = message.budget_left is not None and message.budget_left > 0
     if left and message.exhausted_in_s is not None and message.transition is Transition.FIRING:
-        parts.append(f"at this pace it is gone in {length(message.exhausted_in_s)}")
+        parts.append(f"at this pace it is spent in {length(message.exhausted_in_s)}")
     return _sentence(parts)
 
 
 def _since(message: Message) -> str:
     if message.ended_unix_s is not None:
         return f"{moment(message.began_unix_s)}, until {moment(message.ended_unix_s)}."
-    return f"{moment(message.began_unix_s)}; noticed {moment(message.fired_unix_s)}."
+    return f"{moment(message.began_unix_s)}; alerted {moment(message.fired_unix_s)}."
 
 
 def _pairs(pairs: tuple[Windows, ...]) -> str | None:
@@ -172,7 +171,7 @@ def _pair(pair: Windows) -> str:
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
     burns = ""
     if pair.long_burn is not None and pair.short_burn is not None:
-        burns = f" burn {pair.long_burn:.1f} and {pair.short_burn:.1f},"
+        burns = f" burn at {pair.long_burn:.1f} and {pair.short_burn:.1f},"
     return f"the last {long} and {short}{burns} alerting above {pair.factor:.3g}"
 
 

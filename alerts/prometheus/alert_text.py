@@ -1,6 +1,6 @@
-"""The sentences of an objective's alerts, with the templates that Prometheus fills in.
+"""The texts of an objective's alerts, with the templates that Prometheus fills in.
 
-As the kubernetes-mixin splits them: a summary in one line, a description with one fact a line.
+As in the kubernetes-mixin: a summary of one line, and a description with one fact per line.
 Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
 """
 
@@ -12,12 +12,12 @@ from telemetry import durations
 
 
 def of_objective(objective: Objective, name: str) -> str:
-    """A recorded series of one objective."""
+    """Return the selector of a recorded series for one objective."""
     return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
 
 
-def asked(objective: Objective, name: str) -> str:
-    """In a template: the value of a recorded series, of the alert's own group."""
+def queried(objective: Objective, name: str) -> str:
+    """Return the template that queries a recorded series for the alert's group."""
     if not objective.by:
         return f"query `{of_objective(objective, name)}`"
     own = "".join(f",{label}=%q" for label in objective.by)
@@ -27,7 +27,7 @@ def asked(objective: Objective, name: str) -> str:
 
 
 def subject(objective: Objective) -> str:
-    """In a template: the objective's name, with the alert's group."""
+    """Return the template of the objective's name with the alert's group."""
     if not objective.by:
         return objective.name
     labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
@@ -35,7 +35,7 @@ def subject(objective: Objective) -> str:
 
 
 def alerting_burn(objective: Objective, pair: Pair) -> str:
-    """The name of the series that a pair alerts by, which no other pair of the objective has."""
+    """Return the name of a pair's alerting series, unique among the objective's pairs."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
         window += f"_{durations.render(pair.short_s)}_{pair.severity}"
@@ -43,35 +43,35 @@ def alerting_burn(objective: Objective, pair: Pair) -> str:
 
 
 def what(objective: Objective) -> str:
-    """What is promised."""
-    return f"What: {literal(objective.display_name)}. {literal(objective.promise)}"
+    """Return the objective's display name and statement."""
+    return f"What: {literal(objective.display_name)}. {literal(objective.statement)}"
 
 
 def fired_by(objective: Objective, pair: Pair) -> str:
-    """A pair's own numbers, while that pair alerts; else nothing."""
+    """Return the template of a pair's numbers, empty unless the pair alerts."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:
-        own = asked(objective, series)
+        own = queried(objective, series)
         return f"{{{{ with {own} }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
 
     whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
-    alerting = asked(objective, alerting_burn(objective, pair))
+    alerting = queried(objective, alerting_burn(objective, pair))
     unit = "" if objective.counted_in in ("requests", "events") else f" {objective.counted_in}"
     return (
         f"{{{{ with {alerting} }}}}Fired by the last {long} and {short}:"
         f" {value(vocabulary.bad_events(long), whole)} of"
-        f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}; they burn"
+        f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}. Burn rates:"
         f" {value(vocabulary.burn_rate(long), tenths)} and"
-        f" {value(vocabulary.burn_rate(short), tenths)} times too fast, alerting above"
+        f" {value(vocabulary.burn_rate(short), tenths)}, alerting above"
         f" {float(pair.factor):.3g}. {{{{ end }}}}"
     )
 
 
 def budget_left(objective: Objective) -> str:
-    """What is left of the period's budget, and for how long."""
-    left = asked(objective, vocabulary.BUDGET_LEFT)
-    lasts = asked(objective, vocabulary.EXHAUSTED_IN)
+    """Return the template of the remaining budget and how long it lasts."""
+    left = queried(objective, vocabulary.BUDGET_LEFT)
+    lasts = queried(objective, vocabulary.EXHAUSTED_IN)
     period = objective.period_text
     return (
         f"{{{{ with {left} }}}}"
@@ -82,17 +82,17 @@ def budget_left(objective: Objective) -> str:
 
 
 def first_step(objective: Objective) -> str:
-    """What to do first."""
+    """Return the first step of the response."""
     if objective.by and isinstance(objective.indicator, Goodput):
-        # A tenant's name is not put into a command that somebody may paste into a shell.
+        # A tenant's name must not be part of a command that may be pasted into a shell.
         return (
-            "First: open dashboard_url, or run `tailspan explain --incident` with the name of the"
-            " group as `tailspan slo status` prints it: either names the likely cause."
+            "First: open dashboard_url, or run `tailspan explain --incident` with the group's name"
+            " from `tailspan slo status`. Both show the likely cause."
         )
     if isinstance(objective.indicator, Goodput):
         return (
             "First: open dashboard_url, or run `tailspan explain --incident"
-            f" {objective.name}`: either names the likely cause and what to change."
+            f" {objective.name}`. Both show the likely cause and what to change."
         )
     service = literal(objective.service)
-    return f"First: look at the dashboards of {service}: Tailspan does not see these requests."
+    return f"First: open the dashboards of {service}. Tailspan does not record these requests."

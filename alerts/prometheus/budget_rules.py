@@ -1,13 +1,13 @@
 """Recorded series: an objective's target, and its remaining budget for the period.
 
-The counts of the period are added up from the recorded counts of the shortest window, five of
-which overlap: a month costs the same for every query (43,200 samples), no raw series is read so
-far back, and the first value comes within a minute.
+The period's counts are sums of the recorded counts of the shortest window, five of which overlap. A
+month costs the same for every query (43,200 samples), no raw series is read that far back, and the
+first value is there within a minute.
 
-PromQL has no time zones and no ranges of varying length. So the boundaries of calendar periods
-are written into the rules for some years. What is recorded has the start of its period as a label,
-and the samples with the present period's label are added up. What ended up to one window before a
-boundary counts in part in the period after it.
+PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
+calendar periods for some years. Recorded series have the start of their period as a label, and the
+samples with the present period's label are summed. Events of up to one window before a boundary
+count in part in the period after it.
 """
 
 from collections.abc import Iterator
@@ -23,29 +23,29 @@ from alerts.prometheus.rulefile import Recording, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""A period's budget does not change in 15 s. Less than the 5 min for which a sample stays valid."""
+"""A budget does not change in 15 s. Below the 5 min for which a sample stays valid."""
 
 OVERLAP = 5
 """Samples taken within each window."""
 
 YEARS: Final = 3
-"""For which the boundaries of calendar periods are written, beyond the present year; of weeks these
-are about 200."""
+"""How many years after the present one the rules contain calendar boundaries for; about 200
+boundaries for weeks."""
 ENDS_SOON_S: Final = 90 * DAY_S
-"""Before the last of them an alert asks to write the rules anew."""
+"""How long before the last boundary an alert asks to generate the rules again."""
 
 _LABEL: Final = vocabulary.PERIOD_LABEL
 _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
-"""One value of the objective for all of its groups."""
+"""Matches the objective's one value with all of its groups."""
 
 
 def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Recording]:
-    """The recordings.
+    """Return the recordings of an objective's budget.
 
     Args:
-        objective: whose.
-        window_s: the shortest window that is recorded, at least a minute.
-        now_s: the present, in unix seconds: calendar periods are written from its year on.
+        objective: the objective.
+        window_s: the shortest recorded window, at least a minute.
+        now_s: the present, in unix seconds; calendar periods are written from its year on.
     """
     calendar = objective.calendar
     window = durations.render(window_s)
@@ -94,7 +94,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # Of a period that is known in part, the rest counts as good traffic at the same rate.
+        # The uncovered part of a period counts as good traffic at the same rate.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",
@@ -102,12 +102,12 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
         (vocabulary.EXHAUSTED_IN, lasts),
     ]
     if calendar:
-        bear_it = f"* on ({vocabulary.SLO}) group_left ({_LABEL}) {this_period}"
+        with_period = f"* on ({vocabulary.SLO}) group_left ({_LABEL}) {this_period}"
         recorded[:0] = [
             *_boundaries(calendar, now_s),
             (vocabulary.PERIOD, f'count_values by ({vocabulary.SLO}) ("{_LABEL}", {start})'),
             *(
-                (vocabulary.in_period(name), f"{series(name)} {bear_it}")
+                (vocabulary.in_period(name), f"{series(name)} {with_period}")
                 for name in (
                     vocabulary.events(window),
                     vocabulary.bad_events(window),
@@ -120,12 +120,12 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
 
 
 def horizon_s(now_s: int) -> int:
-    """Until when the boundaries of calendar periods are written, at least."""
+    """Return the instant up to which the rules contain calendar boundaries."""
     return _year_s(now_s, 1 + YEARS)
 
 
 def longest_s(calendar: Calendar, now_s: int) -> int:
-    """The length of the longest calendar period that is written, in whole days."""
+    """Return the length of the longest calendar period in the rules, in whole days."""
     bounds = calendar.boundaries(_year_s(now_s), horizon_s(now_s))
     longest = max(after - before for before, after in pairwise(bounds))
     return -(-longest // DAY_S) * DAY_S
@@ -137,7 +137,7 @@ def _year_s(now_s: int, more: int = 0) -> int:
 
 
 def _boundaries(calendar: Calendar, now_s: int) -> Iterator[tuple[str, str]]:
-    """When the present period starts and ends, as functions of time()."""
+    """Yield the start and the end of the present period, as functions of time()."""
     bounds = list(calendar.boundaries(_year_s(now_s), horizon_s(now_s)))
     for name, values in (
         (vocabulary.PERIOD_START, bounds[:-1]),

@@ -1,8 +1,8 @@
-"""The Prometheus rules of an objective: what they record, and the alerts on it.
+"""The Prometheus rules of an objective: recorded series and alerts.
 
-Numerator and denominator are recorded apart, per window; what decides multiplies and never
-divides, so that an empty window is no NaN and 14.44 is more than 14.4. The decision is
-`alerts.burnrate`'s, in PromQL: the tests run both over the same histories.
+Numerator and denominator are recorded separately for each window. Conditions multiply and never
+divide, so an empty window is not NaN and 14.44 is above 14.4. The decision equals that of
+`alerts.burnrate`: the tests run both over the same histories.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,28 +30,28 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
-"""How often a severity is decided. A 3-day window does not change in 15 s."""
+"""The evaluation interval of each severity. A 3-day window does not change in 15 s."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The first sample that a window holds lies up to one evaluation inside it."""
+"""The first sample in a window lies up to one evaluation after its start."""
 
 BLIND_FOR: Final = "15m"
-"""A quarter of the hour that is looked at: a deploy that mends it wakes nobody."""
+"""A quarter of the hour that is checked: a deployment that fixes it sends no alert."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""A restart of what is scraped takes one or two scrapes, which are a minute apart by default."""
+"""A restart of a scrape target takes one or two scrapes, a minute apart by default."""
 
 
 def burn_groups(
     objective: Objective, counted: Counted, explorer_url: str, now_s: int
 ) -> list[Group]:
-    """The rules of one objective, a group per severity.
+    """Return the rules of one objective, a group per severity.
 
     Args:
-        objective: the promise.
+        objective: the objective.
         counted: how its events are counted.
-        explorer_url: where the alerts' links lead.
-        now_s: the present, in unix seconds: calendar periods are written from its year on.
+        explorer_url: the explorer's address for the alerts' links.
+        now_s: the present, in unix seconds; calendar periods are written from its year on.
     """
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
@@ -127,7 +127,7 @@ class _Rules:
         return Recording(name, self._arms([(pair, needed)]), self._labels)
 
     def _any_alerting(self, pairs: Sequence[Pair]) -> str:
-        """The burn of the shortest pair that alerts."""
+        """Return an expression for the burn rate of the shortest pair that alerts."""
         names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 
@@ -148,7 +148,7 @@ class _Rules:
         )
 
     def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
-        """The alerts that were not, each with the guard that held it back and why."""
+        """Return the alerts on burns that a guard holds back, with the guard and the reason."""
         minimum = self._policy.minimum_bad_events
         over = {
             pair: [
@@ -168,7 +168,7 @@ class _Rules:
                 )
             ]
         ]
-        # Of two pairs one may fire while the other is held back: then nothing is.
+        # If one of two pairs fires while the other is held back, nothing is held back.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [
@@ -176,9 +176,9 @@ class _Rules:
                 vocabulary.ALERT_HELD_BACK,
                 f"(\n{self._arms(few)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "low_traffic"},
-                f"{name}: burning, but on too few requests to {severity}",
+                f"{name}: burning, but with too few bad requests for a {severity}",
                 [
-                    f"Fewer than {minimum} bad requests in the long window: so few can be chance.",
+                    f"The long window has fewer than {minimum} bad requests, which may be chance.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -187,10 +187,10 @@ class _Rules:
                 vocabulary.ALERT_HELD_BACK,
                 f"(\n{self._arms(new)})\n{but}",
                 {"severity": "info", "held_back": severity, "guard": "cold_start"},
-                f"{name}: burning, but not watched for long enough to {severity}",
+                f"{name}: burning, but not watched for long enough for a {severity}",
                 [
-                    "The counters exist for a part of the window only; the rest counts as good."
-                    " If this burn goes on, it alerts once enough of the budget is spent.",
+                    "The counters cover only a part of the window; the rest counts as good."
+                    " If the burn continues, it alerts when enough of the budget is spent.",
                     what(self._objective),
                     self._counted.about,
                 ],
@@ -202,9 +202,9 @@ class _Rules:
             vocabulary.ALERT_ABSENT,
             f"absent({self._series(vocabulary.SEEN)})",
             {"severity": self._pairs[0].severity},
-            f"{self._objective.name}: nothing is being counted",
+            f"{self._objective.name}: no events are counted",
             [
-                "The counters of this objective are absent, so no burn of it can be seen.",
+                "The counters of this objective are absent, so a burn cannot be detected.",
                 self._counted.when_absent,
             ],
             for_=durations.render(absent_for_s(self._objective, self._counted)),
@@ -217,10 +217,10 @@ class _Rules:
             vocabulary.ALERT_CALENDAR,
             f"vector(time()) > {last_s - ENDS_SOON_S}",
             {"severity": "ticket"},
-            f"{self._objective.name}: the rules hold its calendar periods until {until}",
+            f"{self._objective.name}: the rules contain its calendar periods until {until}",
             [
-                "After that, its remaining budget is no longer recorded. Burn alerts go on.",
-                "To do: write the rules again with `tailspan slo rules`, and load them.",
+                "After that, its remaining budget is no longer recorded. Burn alerts continue.",
+                "To do: generate the rules again with `tailspan slo rules`, and load them.",
             ],
         )
 
@@ -230,9 +230,9 @@ class _Rules:
                 vocabulary.ALERT_BLIND,
                 condition,
                 {"severity": "ticket", "reason": reason},
-                f"{self._objective.name}: requests come in, but they are not counted",
+                f"{self._objective.name}: requests arrive, but they are not counted",
                 [
-                    f"While this lasts, no burn of it can be seen: {REASONS[reason].why}.",
+                    f"Meanwhile a burn cannot be detected: {REASONS[reason].why}.",
                     f"To do: {REASONS[reason].remedy}.",
                     what(self._objective),
                     "If no such requests are expected, set alertWhenNoData: false.",
@@ -259,13 +259,13 @@ class _Rules:
         }
         if self._counted.in_explorer:
             annotations["dashboard_url"] = self._link
-        # Prometheus expands templates in labels, too.
+        # Prometheus also expands templates in labels.
         theirs = {key: literal(value) for key, value in about.labels}
         own = {**self._labels, "service": literal(about.service), **labels}
         return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
-        """Any pair whose conditions all hold; its value is the burn of the long window."""
+        """Return an expression for any pair whose conditions all hold, with its long burn rate."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
@@ -284,7 +284,7 @@ class _Rules:
 
     def _enough(self, pair: Pair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
-        # Counts are whole, but increase() may tell 4.9999: halfway below is unmistakable.
+        # Counts are whole, but increase() may return 4.9999, so compare with half below.
         least = number(self._policy.minimum_bad_events - Fraction(1, 2))
         return f"{bad} {'<=' if negated else '>'} {least}"
 
@@ -293,11 +293,10 @@ class _Rules:
 
 
 def absent_for_s(objective: Objective, counted: Counted) -> int:
-    """How long counters may be absent before that pages.
+    """Return how long counters may be absent before an alert.
 
-    As long as a total failure may last before it pages, for absent counters may hide one; less
-    the time for which `counted.present` outlives them. A target of 99.9 % waits 2 minutes, one of
-    99 % 8.
+    As long as a total failure takes to alert, because absent counters may hide one, minus the time
+    for which `counted.present` outlives them: 2 minutes for a target of 99.9 %, 8 for 99 %.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]

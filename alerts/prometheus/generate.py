@@ -1,4 +1,4 @@
-"""A rules file for a set of objectives."""
+"""Generates a Prometheus rules file for a set of objectives."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,15 +22,15 @@ def tailspan_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """Rules for a Prometheus that scrapes Tailspan.
+    """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    Without an objective that Tailspan counts, only the objectives' own rules: such a Prometheus
-    need not scrape Tailspan, and would page for its absence.
+    If every objective is counted by Prometheus queries, it contains only the objectives' rules:
+    that Prometheus may not scrape Tailspan, and would page for its absence.
 
     Args:
-        objectives: whose.
-        explorer_url: where the alerts' links lead.
-        selector: matchers for each of Tailspan's series, as `read_selector` returns them.
+        objectives: the objectives.
+        explorer_url: the explorer's address for the alerts' links.
+        selector: matchers for each of Tailspan's series, from `read_selector`.
         now_s: calendar periods are written from this year on; None for the clock's time.
     """
     groups = _objectives(objectives, of_tailspan, explorer_url, selector, now_s)
@@ -46,7 +46,7 @@ def vllm_rules(
     selector: str = "",
     now_s: int | None = None,
 ) -> str:
-    """Rules for a Prometheus that scrapes vLLM itself; arguments as of `tailspan_rules`.
+    """Return the rules file for a Prometheus that scrapes vLLM; arguments as for `tailspan_rules`.
 
     Raises:
         RuleError: an objective that vLLM's histograms cannot count.
@@ -69,7 +69,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # The queries of other objectives have the matchers that their user wants.
+        # Users' own queries have their own matchers.
         ours = isinstance(each.indicator, Goodput)
         made += matched_groups(groups, selector) if ours else groups
     return made

@@ -1,7 +1,7 @@
-"""How many events, and how many bad ones: what an objective's indicator is in PromQL.
+"""Indicators in PromQL: all events, and the bad ones.
 
-Four ways to count: Tailspan's own counters (exact), other Prometheus queries, ratios that such a
-query yields, and vLLM's histograms, which count what lies under a bucket's bound.
+Four sources: Tailspan's own counters (exact), Prometheus queries that count, queries that return a
+ratio, and vLLM's histograms, which count the requests below a bucket's bound.
 """
 
 import re
@@ -21,19 +21,19 @@ from telemetry import durations
 
 
 class Counted(Protocol):
-    """Counts over a window, as PromQL expressions without labels."""
+    """Counts over a window, as PromQL expressions."""
 
     @property
     def about(self) -> str:
-        """What a person should know of how it is counted."""
+        """A sentence on how the events are counted, for the alert's description."""
 
     @property
     def when_absent(self) -> str:
-        """What to look at where the counters are absent."""
+        """The first step when the counters are absent."""
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """Conditions under which it counts nothing that it should, by reason, as PromQL."""
+        """Conditions under which requests are missed, as PromQL, by reason."""
 
     @property
     def in_explorer(self) -> bool:
@@ -41,26 +41,26 @@ class Counted(Protocol):
 
     @property
     def outlived_s(self) -> int:
-        """For how long `present` has a value after the counters have gone."""
+        """How long `present` keeps a value after the counters are gone."""
 
     @property
     def present(self) -> str:
-        """Has a value while the counters are there."""
+        """An expression that has a value while the counters exist."""
 
     @property
     def places(self) -> str | None:
-        """The groups that have a place, where Prometheus decides it."""
+        """An expression for the groups that have a place; None if Prometheus does not choose."""
 
     def events(self, window: str) -> str:
-        """All events."""
+        """Return the number of all events."""
 
     def bad(self, window: str) -> str:
-        """The bad ones."""
+        """Return the number of bad events."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCounters:
-    """Tailspan's counters, each request against the exact threshold."""
+    """Tailspan's own counters: each request against the exact threshold."""
 
     slo: str
     by: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class OwnCounters:
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """As `alerts.blindness` has it."""
+        """The conditions of `alerts.blindness`."""
         window = durations.render(LOOKED_AT_S)
         events = OwnCounters(self.slo).events(window)  # of all groups together
 
@@ -89,7 +89,7 @@ class OwnCounters:
         conditions = {}
         for reason in HIDING:
             hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
-            least = LEAST_LEFT_OUT - 0.5  # increase() may tell 4.9999
+            least = LEAST_LEFT_OUT - 0.5  # increase() may return 4.9999
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
             f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"
@@ -99,29 +99,28 @@ class OwnCounters:
 
     @property
     def present(self) -> str:
-        """Any of them."""
+        """The counter itself."""
         return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
 
     def events(self, window: str) -> str:
-        """All events."""
+        """Return the number of all events."""
         return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """All but the good ones."""
+        """Return all events minus the good ones."""
         good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
         return f"{self.events(window)} - {summed(self.by)}({good})"
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """One of vLLM's histograms, split at one of its bounds."""
+    """A vLLM histogram, split at one of its bounds."""
 
     histogram: Histogram
     le: str
     selector: str
     about: str = (
-        "Counted by a bucket of vLLM's own histogram, which knows neither aborted nor failed"
-        " requests."
+        "Counted by a bucket of vLLM's own histogram, which excludes aborted and failed requests."
     )
     when_absent: str = (
         "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"
@@ -138,7 +137,7 @@ class Buckets:
 
     @property
     def present(self) -> str:
-        """The bucket: were vLLM's bounds others, there would be none."""
+        """The bucket, which is absent if vLLM has other bounds."""
         return f"sum({self._bucket})"
 
     @property
@@ -146,28 +145,28 @@ class Buckets:
         return self._of("bucket", f"le=~{quoted(self.le)}")
 
     def events(self, window: str) -> str:
-        """All observations."""
+        """Return the number of all observations."""
         return f"sum(increase({self._of('count')}[{window}]))"
 
     def bad(self, window: str) -> str:
-        """Those beyond the bound."""
+        """Return the number of observations above the bound."""
         return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
 
 
 def of_tailspan(objective: Objective) -> Counted:
-    """For servers watched by Tailspan, and for objectives from elsewhere."""
-    return _elsewhere(objective) or OwnCounters(objective.name, objective.by)
+    """Return the indicator for a Prometheus that scrapes Tailspan."""
+    return _query_counts(objective) or OwnCounters(objective.name, objective.by)
 
 
 def of_vllm(objective: Objective) -> Counted:
-    """For servers that only Prometheus watches.
+    """Return the indicator for a Prometheus that scrapes vLLM itself.
 
     Raises:
-        RuleError: vLLM's histograms cannot count this.
+        RuleError: vLLM's histograms cannot count this objective.
     """
-    elsewhere = _elsewhere(objective)
-    if elsewhere is not None:
-        return elsewhere
+    queried = _query_counts(objective)
+    if queried is not None:
+        return queried
     where = f"{objective.file}:{objective.line}: {objective.name}"
     goodput = objective.indicator
     assert isinstance(goodput, Goodput)
@@ -181,7 +180,7 @@ def of_vllm(objective: Objective) -> Counted:
     return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
 
 
-def _elsewhere(objective: Objective) -> Counted | None:
+def _query_counts(objective: Objective) -> Counted | None:
     match objective.indicator:
         case QueryRatio() as queries:
             return Queries(queries, objective.name)
@@ -196,22 +195,22 @@ def _single(goodput: Goodput, where: str) -> Comparison:
     good = goodput.good
     if len(conjuncts(good)) > 1:
         raise RuleError(
-            f"{where}: vLLM's histograms are separate: they cannot tell whether the same request"
-            f" kept all of {render(good)}; {allowed}"
+            f"{where}: vLLM's histograms are separate: they cannot count requests that met all of"
+            f" {render(good)}; {allowed}"
         )
     if (
         not isinstance(good, Comparison)
         or good.field not in HISTOGRAMS
         or good.operator not in ("<=", "<")
     ):
-        raise RuleError(f"{where}: vLLM has no histogram for this promise; {allowed}")
+        raise RuleError(f"{where}: vLLM has no histogram for this objective; {allowed}")
     if good.operator == "<":
-        raise RuleError(f"{where}: a bucket holds what is at most its bound: write <=; {allowed}")
+        raise RuleError(f"{where}: a bucket includes its bound: write <=; {allowed}")
     return good
 
 
 def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
-    """A regular expression for the bound's label: it is text, and `1` and `1.0` are both in use."""
+    """Return a regular expression for the bound's label, in which `1` and `1.0` are both in use."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
         below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)
@@ -219,7 +218,7 @@ def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
         near = " and ".join(f"{bound:g}" for bound in (below, above) if bound is not None)
         raise RuleError(
             f"{where}: {comparison.field} <= {comparison.written} is between two buckets of"
-            f" {histogram.name}, which cannot tell; the nearest bounds are {near}"
+            f" {histogram.name}; the nearest bounds are {near}"
         )
     forms = dict.fromkeys([f"{threshold:g}", repr(threshold)])
     return "|".join(re.escape(form) for form in forms)

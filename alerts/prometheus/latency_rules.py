@@ -1,11 +1,11 @@
-"""Rules on the P99 of the last minutes, for those who have no objective yet.
+"""Rules on the P99 of the last minutes, for users without an objective.
 
-They make tickets: that one request in a hundred is slow says neither how many users that were
-nor for how long, which is what an objective's burn tells. The quantiles are those of
-`/metrics`, within 1 % and of all replicas of a model together; nothing is averaged.
+They create tickets, because unlike a burn rate a P99 measures neither the affected users nor the
+duration. The quantiles are those of `/metrics`: within 1 %, over all replicas of a model, never
+averaged.
 
-Where too few requests tell of the P99, a lower quantile may be known. If that one is above
-the limit, so is the P99: the greatest of a model's quantiles that there are decides.
+With too few requests for a P99, `/metrics` has a lower quantile. If that is above the limit, the
+P99 is too, so the highest available quantile of a model decides.
 """
 
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ from alerts.prometheus.rulefile import Alert, Group, label_text, literal
 
 
 class Limit(NamedTuple):
-    """What a P99 should stay under, and why there."""
+    """A limit on a P99 and its reason."""
 
     alert: str
     series: str
-    """On `/metrics`, by model and quantile."""
+    """The series on `/metrics`, by model and quantile."""
     latency: str
-    """The explorer's name of it."""
+    """The explorer's name of the latency."""
     title: str
     limit_s: str
     reason: str
@@ -34,7 +34,7 @@ LIMITS: Final = (
         "TTFT",
         "2",
         # Nielsen, Usability Engineering, 1993, ch. 5: past 1 s the flow of thought breaks.
-        "After 1 s a reader's train of thought breaks; this is twice as long.",
+        "A wait of more than 1 s interrupts a reader's train of thought; this is twice as long.",
     ),
     Limit(
         "TailspanTpotP99High",
@@ -42,8 +42,8 @@ LIMITS: Final = (
         "tpot",
         "TPOT",
         "0.2",
-        # Brysbaert, J. Mem. Lang. 109, 2019: 238 words a minute; a word takes some 1.3 tokens.
-        "At 5 tokens/s an answer comes no faster than it is read (238 words a minute).",
+        # Brysbaert, J. Mem. Lang. 109, 2019: 238 words a minute; a word takes about 1.3 tokens.
+        "Above 0.2 s per token, text appears more slowly than it is read (238 words per minute).",
     ),
     Limit(
         "TailspanE2eP99High",
@@ -52,8 +52,7 @@ LIMITS: Final = (
         "E2E",
         "60",
         # nginx' proxy_read_timeout and AWS' idle timeout of load balancers, both 60 s.
-        "Proxies and load balancers give up on a silent connection after 60 s, unless told"
-        " otherwise.",
+        "By default, proxies and load balancers close a silent connection after 60 s.",
     ),
     Limit(
         "TailspanQueueP99High",
@@ -61,15 +60,15 @@ LIMITS: Final = (
         "queue",
         "queue time",
         "1",
-        "Half of what TTFT may take is then spent before any work begins: no faster model mends"
-        " that, only capacity or admission.",
+        "Half of the TTFT limit is then spent in the queue. A faster model does not help; more"
+        " capacity or an admission limit does.",
     ),
 )
-"""Where one is wrong for you, make an objective of what is right, and silence it."""
+"""If a limit does not fit, define an objective instead and silence the alert."""
 
 
 def latency_group(explorer_url: str) -> Group:
-    """The rules."""
+    """Return the rule group."""
     return Group("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
 
 
@@ -82,7 +81,7 @@ def _alert(limit: Limit, explorer_url: str) -> Alert:
         {
             "summary": f"{label_text('model')}: P99 of {limit.title} is above {limit.limit_s} s",
             "description": f"At least {{{{ $value | humanizeDuration }}}} over the last 5 min, for"
-            f" five minutes. {limit.reason}",
+            f" 5 min. {limit.reason}",
             "dashboard_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"
             "{{ end }}",
         },

@@ -1,8 +1,8 @@
-"""Objectives from elsewhere in PromQL: two queries that count, or one that yields a ratio.
+"""Indicators from users' Prometheus queries: two that count, or one that returns a ratio.
 
-Where the events are counted by group, the groups with most events in the last 6 h have a place. A
-group with a place counts twice in that, so that it does not lose it to one that is about as large.
-The others together are the group `other`.
+With `by`, the groups with most events in the last 6 h have a place. The events of a group with a
+place count twice in this ranking, so it does not lose the place to a group of similar size. All
+others together are the group `other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from telemetry import durations
 
 
 def summed(by: Sequence[str]) -> str:
-    """The aggregation that adds up events, by group where there are groups."""
+    """Return the aggregation that sums events, per group if there are any."""
     return f"sum by ({', '.join(by)}) " if by else "sum"
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Two queries of somebody else's."""
+    """Two queries of a user that count events."""
 
     ratio: QueryRatio
     slo: str
@@ -33,35 +33,35 @@ class Queries:
 
     @property
     def when_absent(self) -> str:
-        """The user's own metrics."""
+        """The first step when the user's metrics are absent."""
         return (
-            "First: check that what exports these metrics runs and is scraped (`up`), and that the"
-            " query has not been renamed away. The total is counted by: "
+            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
+            " the metrics have not been renamed. The total is counted by: "
             + literal(self.ratio.total.over("5m"))
         )
 
     @property
     def present(self) -> str:
-        """The total over a short while."""
+        """The total over 5 min."""
         return self.events("5m")
 
     @property
     def places(self) -> str | None:
-        """The groups with most events; none where all is counted together."""
+        """The groups with most events; None without groups."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
         # A group whose own name is `other` has no place.
         none = self._other("vector(0)")
-        held = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
-        return f"topk({PLACES}, (({held}) or ({events})) unless {self._on} {none})"
+        kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
+        return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
 
     def events(self, window: str) -> str:
-        """All events."""
+        """Return the number of all events."""
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Told, or what is not good. No series of bad events is none of them."""
+        """Return the number of bad events; without a series of bad events it is 0."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
@@ -69,7 +69,7 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: Query, window: str) -> str:
-        """Events by group: each that has a place, and the others together."""
+        """Return the events of each group that has a place, and of all others together."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole
@@ -85,16 +85,16 @@ class Queries:
         return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
 
     def _other(self, expression: str) -> str:
-        """A value under the labels of the group of all others."""
+        """Return a value with the labels of the group `other`."""
         for label in self.ratio.by:
             expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
         return expression
 
 
 def _count(query: Query, window: str, by: Sequence[str]) -> str:
-    """A number for each group, or one without labels, whatever the query's operators and labels.
+    """Return a number per group, or one without labels.
 
-    On lines of its own, so that a comment at the query's end ends there.
+    The query is on lines of its own, so that a comment at its end ends there.
     """
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
@@ -102,12 +102,12 @@ def _count(query: Query, window: str, by: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """A ratio that a query yields: the events of a window are its seconds."""
+    """A query that returns a ratio: the events of a window are its seconds."""
 
     ratio: RawRatio
     about: str = (
-        "Counted by time: the query yields a ratio, so each second is one event, and a window's bad"
-        " events are its ratio of failures times its seconds, however few requests it had."
+        "Counted by time: the query returns a ratio, so each second is one event, and a window's"
+        " bad events are its ratio of failures times its seconds, whatever its number of requests."
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
@@ -116,26 +116,26 @@ class Seconds:
 
     @property
     def when_absent(self) -> str:
-        """The user's own metrics."""
+        """The first step when the user's metrics are absent."""
         return (
-            "First: check that what exports these metrics runs and is scraped (`up`), and that the"
-            " query yields a value: " + literal(self.ratio.query.over("5m"))
+            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
+            " the query returns a value: " + literal(self.ratio.query.over("5m"))
         )
 
     @property
     def present(self) -> str:
-        """The ratio over a short while; 0 of 0 (NaN) is present too, without any event."""
+        """The ratio over 5 min; 0 of 0 (NaN) is present too, without any event."""
         return f"count(\n{self.ratio.query.over('5m')}\n)"
 
     def events(self, window: str) -> str:
-        """The seconds, while the ratio is a number."""
+        """Return the window's seconds if the ratio is a number."""
         return f"0 * ({self._known(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:
-        """The ratio's part of them."""
+        """Return the ratio of failures times the window's seconds."""
         share = f"({self._known(window)})"
         return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
 
     def _known(self, window: str) -> str:
-        """The ratio from 0 to 1; the comparison leaves NaN out."""
+        """Return the ratio clamped to 0 to 1; the comparison drops NaN."""
         return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

@@ -33,10 +33,10 @@ have a prefix before `tailspan_` or `vllm:`."""
 
 
 def read_selector(text: str) -> str:
-    """Check matchers and write them again, so that the result holds nothing else.
+    """Check matchers and write them again, so that the result contains nothing else.
 
     Raises:
-        ExpressionError: the text holds something other than matchers.
+        ExpressionError: the text contains something other than matchers.
     """
     wrong = f"{shown(text)}; allowed: {ALLOWED}"
     if len(text) > MAX_CHARACTERS:
@@ -53,7 +53,7 @@ def read_selector(text: str) -> str:
     written = []
     for each in matchers:
         if not _LABEL.fullmatch(each.name) or each.name == "__name__":
-            raise ExpressionError(f"{wrong} ({shown(each.name)} is no label that can be matched)")
+            raise ExpressionError(f"{wrong} (no matcher on {shown(each.name)} is allowed)")
         if each.name in SET_BY_RULES:
             raise ExpressionError(f"{wrong} (the rules themselves match {each.name})")
         if not each.value.isprintable():

@@ -1,8 +1,8 @@
-"""Rules on what commonly lies behind a burn: saturation, cache, failures, silence.
+"""Rules on common causes of a burn: saturation, cache, failures, silence.
 
-They make tickets, not pages: a full KV cache hurts nobody until an objective burns. What is
-rare enough to count is gated on volume, as burns are. Two are pages: Tailspan itself is absent, or
-an engine hangs. An objective counts only some of the requests that hang before they end.
+They create tickets, because a full KV cache affects no user until an objective burns. Rules on rare
+events require a minimum count, as burn rules do. Two rules page: Tailspan is absent, or an engine
+hangs, because an objective counts only some of the requests in flight.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
-"""How many requests are in flight at a replica whose engines take no step. The limit has its
-source beside it. A front end that serves several engines reports the same with each."""
+"""The requests in flight of a replica whose engines take no step; the limit is documented at
+`HUNG_S`. A front end of several engines reports the same number for each."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")
@@ -24,7 +24,7 @@ ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
 
 
 def symptom_groups(explorer_url: str) -> list[Group]:
-    """The rules on Tailspan's own series."""
+    """Return the rules on Tailspan's own series."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(
@@ -81,32 +81,32 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # Of an idle engine, a single sample of a request that was about to run
-                    # would be more than none.
+                    # The minimum of 1 ignores an idle engine with one sample of a request that
+                    # was about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"
                     "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
                     "5m",
                     f"{ENGINE}: more requests wait than run",
                     "For ten minutes the queue has been longer than the batch: arrivals exceed"
-                    " what the engine serves. More replicas, a larger --max-num-seqs, or an"
-                    " admission limit.",
+                    " what the engine serves. Add replicas, increase --max-num-seqs, or limit"
+                    " admission.",
                 ),
                 alert(
                     "TailspanKvCacheFull",
                     "min_over_time(tailspan_engine_kv_cache_usage_ratio[5m]) > 0.95",
                     "5m",
                     f"{ENGINE}: the KV cache stays above 95 %",
-                    "New requests wait for blocks and running ones may be evicted. More KV memory,"
-                    " an FP8 KV cache, or a smaller --max-model-len.",
+                    "New requests wait for blocks and running ones may be evicted. Add KV memory,"
+                    " use an FP8 KV cache, or reduce --max-model-len.",
                 ),
                 alert(
                     "TailspanPreempting",
                     "increase(tailspan_engine_preemptions_total[10m]) > 9.5",
                     "5m",
                     f'{ENGINE}: {{{{ $value | printf "%.0f" }}}} requests evicted in 10 min',
-                    "Evicted requests are computed again from the start. Fewer sequences at once,"
-                    " or more KV memory.",
+                    "Evicted requests are computed again from the start. Reduce --max-num-seqs, or"
+                    " add KV memory.",
                 ),
             ],
         ),
@@ -124,9 +124,9 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     f"and {cache('queries', '10m')} > 10000\n",
                     "5m",
                     f"{ENGINE}: prefix-cache hits fell to less than half",
-                    "Of the prompt tokens looked up in the last 10 min, less than half the share"
-                    " of the last 6 h was found. A changed prompt prefix, lost session affinity,"
-                    " or a cache under pressure.",
+                    "The hit ratio of the last 10 min is less than half of that of the last 6 h."
+                    " Common causes: a changed prompt prefix, lost session affinity, or a full"
+                    " cache.",
                 ),
             ],
         ),
@@ -147,7 +147,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "5m",
                     f"{MODEL}: more than 5 % of clients leave early",
                     '{{ $value | printf "%.0f" }} clients left in the last 10 min before their'
-                    " answer was whole: impatience, or a timeout set too short.",
+                    " answer was complete: they did not wait, or their timeout is too short.",
                 ),
             ],
         ),
@@ -160,22 +160,22 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "absent(tailspan_build_info)",
                     "5m",
                     "Tailspan is not being scraped",
-                    "Nothing is known of any server, and no objective can alert.",
+                    "No server is monitored, and no objective can alert.",
                     "page",
                 ),
                 alert(
                     "TailspanNoEngines",
-                    # Only of a Tailspan that is scraped: otherwise TailspanAbsent says it.
+                    # Only if Tailspan is scraped: otherwise TailspanAbsent fires.
                     "absent(tailspan_engine_last_sample_timestamp_seconds)"
                     " and on () count(tailspan_build_info)",
                     "10m",
                     "No engine reports to Tailspan",
-                    "Since it started, Tailspan has heard of no engine: no server runs, or none"
-                    " reaches it. `tailspan doctor` looks at each connection.",
+                    "Tailspan has received no engine sample since it started: no server runs, or"
+                    " none can connect. `tailspan doctor` checks each connection.",
                 ),
                 alert(
                     "TailspanEngineSilent",
-                    # For an hour: after a scale-down nothing comes back, and nothing is wrong.
+                    # Only for an hour: after a scale-down the engine does not come back.
                     "time() - max by (model, replica, engine)"
                     " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
                     "5m",
@@ -188,19 +188,18 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "max by (replica)"
                     " (increase(tailspan_instrumentation_spans_dropped_total[10m])) > 0.5",
                     "0s",
-                    f"{REPLICA}: requests go unreported",
+                    f"{REPLICA}: requests are not reported",
                     'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
-                    " Tailspan is slow to answer or away, and objectives count too few.",
+                    " Tailspan is slow or unreachable, and objectives count too few requests.",
                 ),
                 alert(
                     "TailspanHookFailures",
                     "max by (replica)"
                     " (increase(tailspan_instrumentation_hook_failures_total[10m])) > 0.5",
                     "0s",
-                    f"{REPLICA}: the instrumentation fails",
-                    'It failed {{ $value | printf "%.0f" }} times in 10 min, all contained: vLLM'
-                    " serves on, and Tailspan lacks what it would have told. The server's log says"
-                    " why.",
+                    f"{REPLICA}: instrumentation hooks fail",
+                    'Hooks failed {{ $value | printf "%.0f" }} times in 10 min. vLLM is not'
+                    " affected, but Tailspan lacks their data. The server's log has the errors.",
                 ),
                 alert(
                     "TailspanTaskDown",
@@ -210,18 +209,18 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This part of Tailspan has failed for 5 min, although it is started again at"
-                    " least once a minute. What it does is missing: without the evaluator, for"
-                    " example, nobody is notified by Tailspan itself. First: `tailspan doctor` or"
-                    " /readyz names the reason, and Tailspan's log has the whole error. A database"
-                    " that cannot be reached and a full disk are the usual causes.",
+                    " least once a minute. Without the evaluator, for example, Tailspan sends no"
+                    " notifications. First: read the reason in `tailspan doctor` or /readyz, and"
+                    " the error in Tailspan's log. Common causes: the database cannot be reached,"
+                    " or the disk is full.",
                 ),
                 alert(
                     "TailspanUnstored",
                     'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
                     "5m",
                     "Tailspan cannot store what it receives",
-                    "The database does not take it. Senders repeat for about a minute, and then"
-                    " drop it: objectives count too few.",
+                    "The database rejects it. Senders retry for about a minute, then drop it, and"
+                    " objectives count too few requests.",
                 ),
             ],
         ),

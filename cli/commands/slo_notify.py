@@ -130,7 +130,7 @@ def _send(channel: Channel, message: Message, now_s: int, form: str) -> bool:
     result = _VERDICTS[answer.verdict]
     if form == "json":
         told = {"channel": channel.name, "result": result, "status": answer.status}
-        click.echo(json.dumps({**told, "said": answer.said}))
+        click.echo(json.dumps({**told, "said": answer.text}))
     else:
         click.echo(f"{channel.name}  {result}  {text.printable(str(answer), 240)}")
     return answer.verdict is Verdict.DELIVERED

@@ -35,7 +35,7 @@ class Objectives:
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
         """What an answer that depends on them is kept by."""
-        return tuple((each.name, each.promise) for each in self.parsed)
+        return tuple((each.name, each.statement) for each in self.parsed)
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:

@@ -110,11 +110,11 @@ CHANNEL = "channels:\n  - {name: a, type: "
         (CHANNEL + "slack, url_env: ODD}", "url_env: must hold at most 4,096 printable ASCII"),
         (CHANNEL + "slack, url_file: none}", "url_file: '"),
         (CHANNEL + 'slack, url: "https://x/", url_env: Y}', "url_env: url is given as well"),
-        (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is no address; allowed: http://host/"),
-        (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is no address; allowed: http://"),
-        (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is no address; allowed: "),
-        (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must hold no user and password"),
-        (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must hold no fragment"),
+        (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is not an address; allowed: http://host/"),
+        (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is not an address; allowed: http://"),
+        (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is not an address; allowed: "),
+        (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must not contain user and password"),
+        (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must not contain a fragment"),
         (
             CHANNEL + 'slack, url: "https://x/", severities: [pgae]}',
             "'pgae'; allowed: page, ticket",
@@ -156,7 +156,7 @@ def test_files_that_are_no_text_are_refused(folder: Path) -> None:
         load(folder, WHOLE)
     assert caught.value.__cause__ is None
     (folder / "notify.yaml").write_bytes(b"\xff")
-    with pytest.raises(DocumentError, match="is no UTF-8 text"):
+    with pytest.raises(DocumentError, match="is not UTF-8 text"):
         load_configuration(folder / "notify.yaml", {})
 
 

@@ -55,7 +55,7 @@ def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
     receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
-    assert "redirect" in answer.said
+    assert "redirect" in answer.text
     assert [each.path for each in receiver.got] == ["/"]
 
 
@@ -64,40 +64,40 @@ def test_of_a_huge_answer_a_little_is_read(receiver: Any, channel: Make) -> None
     receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
-    assert answer.said.startswith("[2Jhello xxx")
-    assert len(answer.said) == 200
+    assert answer.text.startswith("[2Jhello xxx")
+    assert len(answer.text) == 200
 
 
 @pytest.mark.parametrize(
-    ("manner", "said"),
+    ("manner", "text"),
     [
-        ("closes", "it closed the connection, or speaks no HTTP"),
-        ("babbles", "it closed the connection, or speaks no HTTP"),
-        ("deaf", "no whole answer within 0.3 s"),
-        ("drips", "no whole answer within 0.3 s"),
+        ("closes", "it closed the connection, or does not use HTTP"),
+        ("babbles", "it closed the connection, or does not use HTTP"),
+        ("deaf", "no complete answer within 0.3 s"),
+        ("drips", "no complete answer within 0.3 s"),
     ],
 )
-def test_who_speaks_no_http_or_too_slowly_may_do_so_later(
-    rude: Callable[[str], str], channel: Make, manner: str, said: str
+def test_a_malformed_or_slow_answer_is_retried(
+    rude: Callable[[str], str], channel: Make, manner: str, text: str
 ) -> None:
-    """An attempt ends in time, whatever comes back."""
+    """An attempt ends within its time-out."""
     answer = Sender(channel(url=rude(manner)), whole_s=0.3)(POST)
-    assert (answer.status, answer.said, answer.verdict) == (None, said, Verdict.LATER)
+    assert (answer.status, answer.text, answer.verdict) == (None, text, Verdict.LATER)
 
 
 def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: Make) -> None:
-    """The next one waits until the former is gone."""
+    """The next attempt fails until the previous one has ended."""
     send = Sender(channel(url=rude("deaf")), whole_s=0.05)
     before = threading.active_count()
     send(POST)
-    assert {send(POST).said for _ in range(20)} == {"the attempt before is not over yet"}
+    assert {send(POST).text for _ in range(20)} == {"the previous attempt has not ended yet"}
     assert threading.active_count() <= before + 2
 
 
 def test_nobody_there_is_said_in_words_of_our_own(channel: Make, unused_port: int) -> None:
     """The libraries' would hold the address."""
     answer = Sender(channel(url=f"http://127.0.0.1:{unused_port}/T0K3N-of-the-address"))(POST)
-    assert answer == Answer(None, "it takes no connection")
+    assert answer == Answer(None, "the connection is refused")
     answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
     assert "T0K3N" not in str(answer)
     assert answer.verdict is Verdict.LATER

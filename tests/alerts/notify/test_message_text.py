@@ -39,24 +39,25 @@ def test_what_is_not_meant_seriously_says_so_first(message: Make) -> None:
 def test_the_facts_of_a_page(message: Make) -> None:
     """What, how bad, what is left, since when, by which windows, and where to look."""
     assert text(message()).splitlines() == [
-        "What: Chat answers start in 500 ms. Promised: 99 % requests with ttft_s <= 0.5 over 30d.",
-        "How bad: 903 of 4,194 requests in the last 1h broke the promise.",
-        "Budget: This has spent 3.1% of it; 87.2% is left; at this pace it is gone in 29 h.",
-        "Since: 2026-09-21 14:03 UTC; noticed 2026-09-21 14:13 UTC.",
-        "Fired by: the last 1h and 5m burn 21.5 and 62.3, alerting above 14.4",
-        "Held back: the last 6h and 30m burn 9.9 and 40.0, alerting above 6,"
+        "What: Chat answers start in 500 ms. Objective: 99 % of requests with ttft_s <= 0.5"
+        " over 30d.",
+        "How bad: 903 of 4,194 requests in the last 1h missed the objective.",
+        "Budget: This incident has spent 3.1%; 87.2% is left; at this pace it is spent in 29 h.",
+        "Since: 2026-09-21 14:03 UTC; alerted 2026-09-21 14:13 UTC.",
+        "Fired by: the last 1h and 5m burn at 21.5 and 62.3, alerting above 14.4",
+        "Held back: the last 6h and 30m burn at 9.9 and 40.0, alerting above 6,"
         " not watched for long enough",
-        "Look: https://tailspan.example.org/?last=1h&latency=ttft",
+        "Explorer: https://tailspan.example.org/?last=1h&latency=ttft",
     ]
 
 
 def test_the_facts_of_an_end(message: Make) -> None:
-    """How long, how bad it was, and nothing of a pace that is over."""
-    said = dict(facts(message(**OVER)))
-    assert said["Since"] == "2026-09-21 14:03 UTC, until 2026-09-21 14:37 UTC."
-    assert "at its peak it burned 21.5 times too fast" in said["How bad"]
-    assert "gone in" not in said["Budget"]
-    assert "Fired by" not in said
+    """The duration and the peak, without the present pace."""
+    found = dict(facts(message(**OVER)))
+    assert found["Since"] == "2026-09-21 14:03 UTC, until 2026-09-21 14:37 UTC."
+    assert "the peak burn rate was 21.5" in found["How bad"]
+    assert "spent in" not in found["Budget"]
+    assert "Fired by" not in found
 
 
 def test_what_is_unknown_is_left_out(message: Make) -> None:
@@ -65,15 +66,15 @@ def test_what_is_unknown_is_left_out(message: Make) -> None:
         bad=None, events=None, budget_left=None, budget_spent=None, peak_burn=None, link=None
     )
     assert {"How bad", "Budget", "Likely cause"}.isdisjoint(dict(facts(unknown)))
-    assert "Look" not in text(unknown)
+    assert "Explorer" not in text(unknown)
     cause = "One tenant sends very long prompts."
     assert dict(facts(message(likely_cause=cause)))["Likely cause"] == cause
 
 
-def test_a_budget_that_is_overspent_is_said_so(message: Make) -> None:
-    """And not that it lasts for 0 s."""
-    said = dict(facts(message(budget_left=-0.25, exhausted_in_s=0.0)))["Budget"]
-    assert said.endswith("none is left, 25.0% too much is spent.")
+def test_an_overspent_budget_is_reported(message: Make) -> None:
+    """Without a duration of 0 s."""
+    budget = dict(facts(message(budget_left=-0.25, exhausted_in_s=0.0)))["Budget"]
+    assert budget.endswith("overspent by 25.0%.")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ def test_a_budget_that_is_overspent_is_said_so(message: Make) -> None:
     [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7_199, "120 min"), (7_200, "2.0 h"),
      (100_000, "28 h"), (200_000, "2.3 d"), (30 * 86_400, "30 d")],
 )  # fmt: skip
-def test_durations_have_two_digits_or_so(seconds: float, said: str) -> None:
-    """Nobody counts seconds at night."""
+def test_durations_have_about_two_digits(seconds: float, said: str) -> None:
+    """Long durations omit seconds."""
     assert length(seconds) == said
 
 
@@ -101,8 +102,8 @@ def test_what_a_tenant_chose_is_text_in_every_channel(
     message: Make, kind: str, hostile: str
 ) -> None:
     """No mention, no link, no line of its own, nothing that moves a cursor."""
-    told = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
-    post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), told, 0)
+    tampered = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
+    post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), tampered, 0)
     document = json.loads(post.body)
     for place, each in strings(document):
         assert all(character.isprintable() or character == "\n" for character in each)

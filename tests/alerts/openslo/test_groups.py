@@ -28,7 +28,7 @@ def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
     """Alone or together."""
     objective = own(by)
     assert objective.by == tuple(by)
-    assert f"for each {', '.join(by)}" in objective.promise
+    assert f"for each {', '.join(by)}" in objective.statement
 
 
 @pytest.mark.parametrize(

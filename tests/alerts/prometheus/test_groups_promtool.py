@@ -219,7 +219,7 @@ def test_a_page_names_its_group_and_has_its_numbers(promtool: Run) -> None:
                             "exp_annotations": {
                                 "summary": 'web{tenant="acme"}: the error budget burns 100.0 times'
                                 " too fast",
-                                "description": "What: web. Promised: 99 % good events for each"
+                                "description": "What: web. Objective: 99 % of events good for each"
                                 f" tenant over 30d.\n{fired} \nBudget: 86.34% of 30d is left; at"
                                 " this pace it lasts 6h 13m 0s.\nFirst: look at the dashboards of"
                                 " chat: Tailspan does not see these requests.\nCounted by the"

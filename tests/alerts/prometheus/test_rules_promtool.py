@@ -362,14 +362,14 @@ def test_the_message_can_be_read_at_night(promtool: Run, objective: Make) -> Non
                             "exp_labels": {"slo": "chat", "service": "chat", "severity": "page"},
                             "exp_annotations": {
                                 "summary": "chat: the error budget burns 33.3 times too fast",
-                                "description": "What: chat. Promised: 99 % requests with ttft_s"
-                                " <= 0.5 and tpot_s <= 0.05 over 30d.\n"
-                                "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h;"
-                                " they burn 33.3 and 100.0 times too fast, alerting above 14.4. \n"
+                                "description": "What: chat. Objective: 99 % of requests with"
+                                " ttft_s <= 0.5 and tpot_s <= 0.05 over 30d.\n"
+                                "Fired by the last 1h and 5m: 2000 of 6000 bad in the last 1h."
+                                " Burn rates: 33.3 and 100.0, alerting above 14.4. \n"
                                 "Budget: 95.91% of 30d is left; at this pace it lasts 21h 48m 26s."
                                 "\n"
                                 "First: open dashboard_url, or run `tailspan explain --incident"
-                                " chat`: either names the likely cause and what to change.\n"
+                                " chat`. Both show the likely cause and what to change.\n"
                                 "Counted request by request, against the exact threshold.",
                                 "dashboard_url": "http://127.0.0.1:8501/?last=1h&latency=ttft&page=root-cause",
                             },
