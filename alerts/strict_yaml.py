@@ -1,8 +1,8 @@
-"""YAML, read strictly: every value keeps its line and its text.
+"""Strict YAML: every value keeps its line and its text.
 
-Numbers stay text until someone reads them exactly (a target of 0.999 is no float). What
-YAML has beyond plain data is refused: anchors and aliases (a few lines could stand for
-billions of nodes), tags, a key given twice, keys that are no text.
+Numbers stay text until they are parsed exactly (a target of 0.999 is not a float). Features beyond
+plain data are refused: anchors and aliases (a few lines can expand to billions of nodes), tags,
+duplicate keys, and keys that are not text.
 """
 
 import re
@@ -26,7 +26,7 @@ terminal, end comments of PromQL, and cannot be written as UTF-8."""
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A scalar as it is written; `plain` where it has no quotes."""
+    """A scalar as written; `plain` if it has no quotes."""
 
     line: int
     text: str
@@ -54,10 +54,10 @@ Node = Text | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
-    """The documents of a YAML text; empty ones are left out.
+    """Return the documents of a YAML text without empty ones.
 
     Raises:
-        DocumentError: no YAML, or more than plain data.
+        DocumentError: the text is not YAML, or has more than plain data.
     """
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(
@@ -67,16 +67,16 @@ def read_documents(text: str, file: str) -> list[Node]:
         return list(_Builder(yaml.parse(text, Loader=yaml.SafeLoader), file).documents())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DocumentError(file, line, "", f"no YAML: {error.problem}") from error
+        raise DocumentError(file, line, "", f"not YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise DocumentError(file, line, "", "a character that YAML does not allow") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(file, 1, "", f"no YAML: {error}") from error
+        raise DocumentError(file, 1, "", f"not YAML: {error}") from error
 
 
 class _Builder:
-    """Makes nodes of the parser's events, so that nothing is built before it is checked."""
+    """Builds nodes from the parser's events, so that each is checked before it is built."""
 
     def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
         self._events = events
@@ -142,13 +142,13 @@ class _Builder:
 
 
 class Reader:
-    """A mapping that is read key by key; what nobody asked for is an error.
+    """Reads a mapping key by key; unknown keys are errors.
 
     Args:
-        node: what is read.
-        file: as the user named it.
-        path: of the node in its document.
-        keys: those allowed.
+        node: the mapping.
+        file: its name as the user gave it.
+        path: the node's path in its document.
+        keys: the allowed keys.
     """
 
     def __init__(self, node: Node, file: str, path: str, keys: tuple[str, ...]) -> None:
@@ -174,17 +174,17 @@ class Reader:
         return key in self._node.fields
 
     def node(self, key: str) -> Node:
-        """The value of a key that must be there."""
+        """Return the value of a required key."""
         if key not in self._node.fields:
             raise DocumentError(self.file, self.line, self._at(key), "is missing")
         return self._node.fields[key]
 
     def inner(self, key: str, keys: tuple[str, ...]) -> "Reader":
-        """A mapping within."""
+        """Return a reader of an inner mapping."""
         return Reader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["Reader"]:
-        """The mappings of a sequence within."""
+        """Return readers of the mappings of an inner sequence."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
@@ -194,7 +194,7 @@ class Reader:
         ]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text; the default where the key is absent."""
+        """Return a text; the default if the key is absent."""
         if default is not None and key not in self:
             return default
         node = self.node(key)
@@ -205,14 +205,14 @@ class Reader:
         return node.text
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
-        """One of these texts."""
+        """Return one of the allowed texts."""
         text = self.text(key)
         if text not in allowed:
             raise self.error(key, f"{shown(text)}; allowed: {', '.join(allowed)}")
         return text
 
     def choices(self, key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-        """Some of these texts, each once; all of them where the key is absent."""
+        """Return some of the allowed texts without repetition; all if the key is absent."""
         if key not in self:
             return allowed
         chosen = self.texts(key, f"some of: {', '.join(allowed)}")
@@ -222,33 +222,33 @@ class Reader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """A sequence of texts, each once; `allowed` says in the error which."""
+        """Return a sequence of texts without repetition; `allowed` is for the error message."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
             raise self.error(key, f"must be a sequence of {allowed}")
         for each in chosen:
             if not each.strip():
-                raise self.error(key, "holds an empty text")
+                raise self.error(key, "contains an empty text")
             if chosen.count(each) > 1:
                 raise self.error(key, f"{shown(each)} is given twice")
         return tuple(chosen)
 
     def duration_s(self, key: str, default: str | None = None) -> int:
-        """Seconds of a duration (30d); those of the default where the key is absent."""
+        """Return the seconds of a duration (30d); of the default if the key is absent."""
         try:
             return durations.parse_s(self.text(key, default))
         except ValueError as error:
             raise self.error(key, str(error)) from error
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false; the default where the key is absent."""
+        """Return a boolean; the default if the key is absent."""
         if key not in self:
             return default
         return self.choice(key, ("true", "false")) == "true"
 
     def error(self, key: str, problem: str) -> DocumentError:
-        """What is wrong with a key's value."""
+        """Return an error about a key's value."""
         line = self._node.lines.get(key, self.line)
         return DocumentError(self.file, line, self._at(key), problem)
 

@@ -27,15 +27,15 @@ from store.alerting.slo_marks import Mark
 REMEMBERED_S: Final = 2 * SETTLED_S
 
 
-class _Heard(NamedTuple):
+class _Added(NamedTuple):
     """How many times requests were added to a step, and when the earliest was received."""
 
     times: int
     from_unix_ns: int
 
 
-class FreshCounts:
-    """Remembers counts of steps, if one process writes. Use it on one thread at a time.
+class CountCache:
+    """Caches counts of steps, if one process writes. Use it on one thread at a time.
 
     Args:
         count: counts a stretch of the stored requests.
@@ -43,23 +43,23 @@ class FreshCounts:
 
     def __init__(self, count: Count = count_requests) -> None:
         self._count = count
-        self._heard: dict[int, _Heard] = {}
+        self._added: dict[int, _Added] = {}
         self._sources: set[str] = set()
-        self._heard_from_s: int | None = None
+        self._complete_from_s: int | None = None
         self._known: dict[tuple[str, int], tuple[int, list[SloCount]]] = {}
 
-    def hear(self, marks: Iterable[Mark]) -> None:
+    def add_marks(self, marks: Iterable[Mark]) -> None:
         """Record the steps that got requests after they were last counted."""
         for mark in marks:
             self._sources.add(mark.source)
-            before = self._heard.get(mark.until_unix_s, _Heard(0, mark.received_unix_ns))
+            before = self._added.get(mark.until_unix_s, _Added(0, mark.received_unix_ns))
             earliest_ns = min(before.from_unix_ns, mark.received_unix_ns)
-            self._heard[mark.until_unix_s] = _Heard(before.times + 1, earliest_ns)
+            self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
         """Record since when marks are complete. Only the first call has an effect."""
-        if self._heard_from_s is None:
-            self._heard_from_s = now_s
+        if self._complete_from_s is None:
+            self._complete_from_s = now_s
 
     def count(
         self,
@@ -71,11 +71,11 @@ class FreshCounts:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """As `counting.count_requests`, by steps: `to_s` is the end of one."""
+        """Return counts by steps, like `counting.count_requests`; `to_s` is the end of a step."""
         self._forget(to_s - REMEMBERED_S)
-        heard, heard_from_s = self._heard, self._heard_from_s
-        # The better word on a request takes another away, in whichever step that was.
-        if len(self._sources) > 1 or heard_from_s is None:
+        added, complete_from_s = self._added, self._complete_from_s
+        # With several sources, a better row may replace one in any step, so nothing is cached.
+        if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)
         older = (
@@ -85,7 +85,7 @@ class FreshCounts:
         steps = range(first_s + EVALUATION_S, to_s + 1, EVALUATION_S)
 
         def times(until_s: int) -> int:
-            return heard[until_s].times if until_s in heard else 0
+            return added[until_s].times if until_s in added else 0
 
         def is_known(until_s: int) -> bool:
             known = self._known.get((counted, until_s))
@@ -94,8 +94,8 @@ class FreshCounts:
         for missing in _runs(steps, lambda step: not is_known(step)):
             before_s = missing[0] - EVALUATION_S
             received_from_s = before_s - LONGEST_REQUEST_S
-            if before_s >= heard_from_s:
-                earliest_ns = [heard[each].from_unix_ns for each in missing if each in heard]
+            if before_s >= complete_from_s:
+                earliest_ns = [added[each].from_unix_ns for each in missing if each in added]
                 received_from_s = min(earliest_ns, default=before_s * SECOND_NS) // SECOND_NS
             counts = self._count(
                 engine, goodput, before_s, missing[-1], EVALUATION_S, received_from_s
@@ -109,10 +109,10 @@ class FreshCounts:
 
     def _forget(self, until_s: int) -> None:
         """Forget older steps: their counts are stored by now, or are made as after a start."""
-        self._heard = {step: each for step, each in self._heard.items() if step > until_s}
+        self._added = {step: each for step, each in self._added.items() if step > until_s}
         self._known = {key: each for key, each in self._known.items() if key[1] > until_s}
-        if self._heard_from_s is not None:
-            self._heard_from_s = max(self._heard_from_s, until_s)
+        if self._complete_from_s is not None:
+            self._complete_from_s = max(self._complete_from_s, until_s)
 
 
 def _runs(steps: Sequence[int], wanted: Callable[[int], bool]) -> Iterator[list[int]]:

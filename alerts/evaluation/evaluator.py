@@ -1,18 +1,14 @@
-"""The live evaluator: the verdicts of the rules, from the store, for those without Prometheus.
+"""The live evaluator: decides from the store what the rules decide in Prometheus.
 
-Evaluates at whole multiples of 15 s, each once: after a pause it goes on with the instants it
-missed, so that a restart changes no verdict. What it is given is the present; it has no clock
-(`telemetry.corroborated_time` has).
+It evaluates each multiple of 15 s once. After a pause it continues with the instants it missed, so
+a restart changes no result. The caller gives it the present (`telemetry.corroborated_time`).
 
-Where the clock was ahead when an objective was last evaluated, that evaluation lies in the future.
-Evaluating resumes after the newest incident that is not, or `LONGEST_PAUSE_S` ago: instants that
-are evaluated twice have the same verdicts, and write the same incidents. An incident that only
-began in the future ends.
+If the clock was ahead, the last evaluation of an objective lies in the future. Evaluation then
+resumes after the newest incident that does not, at most `LONGEST_PAUSE_S` ago: evaluating an
+instant twice writes the same incidents. An incident that began in the future ends.
 
-The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so that
-those which come late (a replay, a sender that was cut off) are counted, too, whenever this process
-was stopped.
-Verdicts of the past stand.
+The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
+are counted even if they arrived while this process was stopped. Past incidents do not change.
 """
 
 import time
@@ -24,7 +20,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import State
-from alerts.evaluation.count_cache import FreshCounts
+from alerts.evaluation.count_cache import CountCache
 from alerts.evaluation.counting import (
     EVALUATION_S,
     LONGEST_REQUEST_S,
@@ -49,17 +45,17 @@ from store.alerting.slo_marks import read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""What lies further back is not evaluated any more: it would wake someone for yesterday."""
+"""Older instants are not evaluated: a page would be about the past."""
 BEHIND_S: Final = 60
-"""How far in the future the last evaluation must lie. A smaller step back is waited out: the
-present follows steps of 5 s and keeps others off."""
+"""How far in the future the last evaluation must lie. A smaller step back of the clock is waited
+out."""
 RECOUNT_SHARE: Final = 10
-"""Where counting again takes longer than from one evaluation to the next, it takes at most one in
-so many seconds: a sender that says something of last week each second must not delay a page."""
+"""If counting again takes longer than the evaluation interval, it may use one in this many seconds:
+a sender of old requests must not delay a page."""
 ARRIVAL_S: Final = 15
-"""Requests that have just ended are given so long to arrive."""
+"""How long the evaluator waits for requests that have just ended to arrive."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
-"""Whose marks are in memory at once: a busy Tailspan commits up to a hundred times a second."""
+"""Transactions whose marks are in memory at once; up to a hundred commit per second."""
 
 
 class Evaluator:
@@ -67,10 +63,9 @@ class Evaluator:
 
     Args:
         engine: from `open_database`.
-        objectives: those not counted by Tailspan are left out.
-        keep_s: how long the store keeps requests; None for ever. What was counted of those
-            that are gone is never counted again.
-        elapsed_s: seconds that never jump, to measure what counting again takes.
+        objectives: the objectives; those that Prometheus counts are left out.
+        keep_s: the retention of requests; None for ever. Deleted requests are never recounted.
+        elapsed_s: a monotonic clock, to measure how long counting again takes.
     """
 
     def __init__(
@@ -84,23 +79,23 @@ class Evaluator:
         self._engine = engine
         self._objectives = objectives
         self._keep_s = keep_s
-        self._fresh = FreshCounts()
-        # Of what others write we do not hear.
-        self._count: Count = self._fresh.count if dialects.of(engine).ONE_WRITER else count_requests
+        self._cache = CountCache()
+        # Marks are incomplete if other processes write too.
+        self._count: Count = self._cache.count if dialects.of(engine).ONE_WRITER else count_requests
         self.places = Places(engine)
         self._elapsed_s = elapsed_s
         self._recount_from_s = elapsed_s()
-        """Not before is anything old counted again."""
+        """When old requests may be counted again."""
 
     def evaluate(self, now_s: int) -> list[Incident]:
-        """Evaluate up to the present; the incidents that are open, or ended by this.
+        """Evaluate up to the present; return the incidents that are open or that ended.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the next call goes on.
+            StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
         newest_ns = newest_request_unix_ns(self._engine) or 0  # its clock may be ahead of ours
-        self._fresh.begin(max(now_s, newest_ns // SECOND_NS))
+        self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
         recounted = self._recount(now_s)
         for objective in self._objectives:
@@ -119,21 +114,21 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Have what came since the last time counted, also where that was in another process.
+        """Have the steps counted again that got requests since the last time.
 
         Returns:
-            Whether anything old is counted again. While that has to wait, its marks stay.
+            Whether old steps are counted again. Marks stay while that has to wait.
         """
         settled_s = now_s - 2 * SETTLED_S
         from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
         old = False
         while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE, from_s):
             # Counts are made after this, of rows that were committed before it.
-            self._fresh.hear(marks)
+            self._cache.add_marks(marks)
             oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
             old |= oldest_s < settled_s
             if self._keep_s is not None:
-                # Those received just within may have ended later than all that is still there.
+                # Steps near the end of the retention may have lost requests already.
                 least_s = now_s - self._keep_s + LONGEST_REQUEST_S
                 oldest_s = max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
             count_again(self._engine, oldest_s, marks)
@@ -155,14 +150,14 @@ class Evaluator:
         changed: dict[tuple[str, int], Incident] = {}
         if before_s is not None and before_s > until_s + BEHIND_S:
             first_s = self._resume_s(objective, until_s)
-            for each in _put_right(incidents, until_s):
+            for each in _correct(incidents, until_s):
                 changed[each.severity, each.fired_s] = each
         if first_s > until_s:
             return []
         keep_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
-            # Mostly nothing burns: then the database adds up what it kept.
+            # Usually nothing burns: then the database sums the stored counts.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
@@ -189,7 +184,7 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """The first instant to evaluate again after evaluations in the future."""
+        """Return the first instant to evaluate after evaluations in the future."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -197,7 +192,7 @@ class Evaluator:
         return min(until_s, last_s // EVALUATION_S * EVALUATION_S + EVALUATION_S)
 
     def _tally_at(self, objective: Objective, goodput: Goodput, at_s: int, count: Count) -> Tally:
-        """The counts of each window that ends at an instant."""
+        """Return the counts of each window that ends at an instant."""
         edges = window_edges(objective, at_s)
         return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
 
@@ -211,7 +206,7 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # The whole period is read only where a burn needs a share of its budget.
+            # The whole period is needed only for the share of the budget that a burn spent.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )
@@ -234,8 +229,8 @@ def _incident(row: IncidentRow) -> Incident:
     )
 
 
-def _put_right(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """What open incidents become after evaluations in the future; one that began there ends."""
+def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
+    """Correct open incidents after evaluations in the future; one that began there ends."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

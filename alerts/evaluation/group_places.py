@@ -1,14 +1,14 @@
-"""Which groups of an objective have a place of their own; the others are counted as `other`.
+"""Assigns the places of an objective's groups; groups without a place are counted as `other`.
 
-A client can make up names, so places are bounded, and so is the memory for those without one:
+Clients can invent names, so places and the memory for candidates are bounded:
 
-- a free place goes to the group that had requests in most hours, then to the one with most
-  requests, because made-up names seldom come twice;
-- a group keeps its place unless one without was active in more than twice as many hours: a burst
-  of names takes the place of no tenant that has had requests for half a day;
-- a group whose incident is open keeps its place.
+- a free place goes to the group with requests in most hours, then to the one with most requests,
+  because invented names rarely repeat;
+- a group loses its place only to a group that was active in more than twice as many hours, so a
+  burst of names replaces no tenant that has had requests for half a day;
+- a group with an open incident keeps its place.
 
-`reserved` in the objective names groups that always have a place.
+Groups in the objective's `reserved` always have a place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ REMEMBERED_HOURS: Final = 24
 """For how long the hours of a group are remembered."""
 MOST_CANDIDATES: Final = 20 * PLACES
 """Groups that are remembered, of one objective."""
-HELD_S: Final = 7 * 86_400
-"""A week has the rhythm of most traffic: a tenant of working days is not silent in it."""
+ACTIVITY_S: Final = 7 * 86_400
+"""The activity that keeps a place is counted over a week, so weekends do not matter."""
 EVERY_S: Final = 300
 """Between two looks at which groups there are."""
 FIRST_S: Final = HOUR_S
@@ -85,7 +85,7 @@ class Given:
 
 def give(
     candidates: Candidates,
-    held: dict[Group, int],
+    placed_hours: dict[Group, int],
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
 ) -> Given:
@@ -93,20 +93,22 @@ def give(
 
     Args:
         candidates: groups that may have a place or not.
-        held: in how many hours each group with a place had requests.
+        placed_hours: the hours with requests of each group that has a place.
         fixed: groups that keep their place.
         places: how many there are.
     """
     placed: list[Group] = []
     removed: list[Group] = []
-    weakest = sorted((each for each in held if each not in fixed), key=lambda each: -held[each])
-    free = places - len(held)
+    weakest = sorted(
+        (each for each in placed_hours if each not in fixed), key=lambda each: -placed_hours[each]
+    )
+    free = places - len(placed_hours)
     for group in candidates.ranked():
-        if group in held:
+        if group in placed_hours:
             continue
         if free > 0:
             free -= 1
-        elif weakest and candidates.hours(group) > 2 * held[weakest[-1]]:
+        elif weakest and candidates.hours(group) > 2 * placed_hours[weakest[-1]]:
             removed.append(weakest.pop())
         else:
             break
@@ -188,32 +190,32 @@ class Places:
         # What ended only now was received earlier: hours are recorded once however often seen.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
-        held = {groups.read_key(each): each for each in stretches}
+        placed = {groups.read_key(each): each for each in stretches}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
-        hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *held], 0)
-        if len(held) >= self._places:
-            kept = active_hours(self._engine, definition, list(stretches), now_s - HELD_S)
-            for group, key in held.items():
+        hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
+        if len(placed) >= self._places:
+            kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
+            for group, key in placed.items():
                 # What is not kept yet, or was counted in `other`, is remembered.
                 hours[group] = max(kept[key], candidates.hours(group))
-        fixed = self._burning(objective, held) | set(goodput.reserved)
+        fixed = self._burning(objective, placed) | set(goodput.reserved)
         given = give(candidates, hours, fixed, self._places)
         for group in given.removed:
-            merge_group(self._engine, definition, held[group], other)
+            merge_group(self._engine, definition, placed[group], other)
         until_s = (since or first).until_unix_s
-        missing = [each for each in goodput.reserved if each not in held]
+        missing = [each for each in goodput.reserved if each not in placed]
         new = {groups.key(each): Counted(until_s, until_s) for each in (*missing, *given.placed)}
         if since is None:
             new[other] = first
         if new:
             place_groups(self._engine, definition, new)
 
-    def _burning(self, objective: Objective, held: Iterable[Group]) -> frozenset[Group]:
+    def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
         """The groups with an open incident."""
         by = objective.by
         return frozenset(
             each
-            for each in held
+            for each in placed
             if read_incidents(self._engine, groups.name(objective.name, by, each), open_only=True)
         )
 

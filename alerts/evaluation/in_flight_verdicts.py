@@ -1,10 +1,8 @@
-"""Which requests in flight already miss an objective: they are bad at once, not when they end.
+"""Verdicts on requests in flight: those that already miss an objective are bad before they end.
 
-A request in flight is judged by what is certain while it runs. It has waited at least so long for
-its first byte, or TTFT is known; it takes at least so long in all. Where that breaks the objective
-it stays broken, however the request ends (`docs/decisions/074`). Everything else, such as the time
-per token, the number of tokens or the outcome, is undecided until the end. Nothing in flight is
-ever good.
+A request in flight has a lower bound of TTFT, or the TTFT itself, and a lower bound of E2E. If
+these miss the objective, the request is bad however it ends (`docs/decisions/074`). The rest, such
+as the time per token or the outcome, is undecided until the end. A request in flight is never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,7 @@ from telemetry.requests import RequestTimeline
 BoolArray = NDArray[np.bool_]
 _BAD: Final = VERDICTS.index(Verdict.BAD)
 KNOWN: Final = ("ttft_s", *SELECTED_BY)
-"""What is read of a request in flight, besides how long it has run."""
+"""The fields of a request in flight that are read, besides its age."""
 
 
 def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
@@ -64,7 +62,7 @@ def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
 def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
     """Judge requests as they were at this age.
 
-    None is bad where the group of a request is not certain yet: it would count in another one.
+    A request whose group is not certain yet is not bad: it could count in another group later.
 
     Args:
         goodput: the objective, not one of its groups.
@@ -77,14 +75,14 @@ def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> B
     if not set(goodput.by) <= set(SELECTED_BY):
         return np.zeros(len(age_s), bool)
     reported = ~np.isnan(age_s)
-    told = dict(columns)
-    then = pc.less_equal(told["ttft_s"], pa.array(age_s))
-    told["ttft_s"] = pc.if_else(pc.fill_null(then, False), told["ttft_s"], pa.scalar(None))
-    told["e2e_s"] = pa.array(np.where(reported, age_s, 0.0))
+    known = dict(columns)
+    then = pc.less_equal(known["ttft_s"], pa.array(age_s))
+    known["ttft_s"] = pc.if_else(pc.fill_null(then, False), known["ttft_s"], pa.scalar(None))
+    known["e2e_s"] = pa.array(np.where(reported, age_s, 0.0))
     for name in columns_of(goodput.where, goodput.good):
-        if name not in told:
+        if name not in known:
             kind = pa.float64() if name == "tpot_s" else arrow_type(name, RequestTimeline)
-            told[name] = pa.nulls(len(age_s), kind)
-    codes = judge_table(goodput.where, goodput.good, pa.table(told))
+            known[name] = pa.nulls(len(age_s), kind)
+    codes = judge_table(goodput.where, goodput.good, pa.table(known))
     bad: BoolArray = (codes == _BAD) & reported
     return bad

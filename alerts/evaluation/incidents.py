@@ -1,8 +1,8 @@
-"""Incidents: one for each burn, with its start, its peak, its end. Pure.
+"""Incidents: one for each burn, with start, peak and end. Pure.
 
-A burn begins before it is noticed: at the change point that a CUSUM finds between a rate of bad
-events that just keeps the objective and one that just alerts. It ends when nothing has fired for
-a while, and then ended when it last fired: a short window that flickers makes no second incident.
+A burn begins before it alerts: at the change point that a CUSUM finds between the rate of bad
+events that just meets the objective and the rate that just alerts. It ends when it last fired, once
+nothing has fired for `QUIET_S`, so a flickering short window creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -18,7 +18,7 @@ from alerts.history import History, states_at
 from alerts.objectives import Objective
 
 QUIET_S: Final = 300
-"""So long without an alert ends an incident."""
+"""An incident ends after this long without an alert."""
 MINUTE_S: Final = 60
 
 
@@ -28,10 +28,10 @@ class Incident:
 
     Args:
         slo: the objective's name.
-        severity: what it made.
-        began_s: since when the budget burned too fast.
+        severity: page or ticket.
+        began_s: when the budget began to burn too fast.
         fired_s: when it first alerted.
-        last_s: when it last did.
+        last_s: when it last alerted.
         peak_burn: the fastest burn seen while it alerted, over the severity's first long window.
         peak_s: when that was.
         ended_s: `last_s`, once it is over.
@@ -56,11 +56,11 @@ def advance(
     history: History,
     at_s: int,
 ) -> Incident | None:
-    """What an evaluation at an instant makes of a severity's incident.
+    """Evaluate one severity at an instant.
 
     Args:
-        open_incident: the one under way, or None.
-        objective: whose.
+        open_incident: the open incident, or None.
+        objective: the objective.
         severity: page or ticket.
         history: the counts, at least as far back as the longest window.
         at_s: the instant.
@@ -104,10 +104,10 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 
 
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
-    """The share of the period's budget that a burn spent; None where nothing was counted.
+    """Return the share of the period's budget that a burn spent; None without events.
 
-    Of a period that is known in part, the rest counts as good traffic at the same rate. A burn that
-    goes on from one calendar period into the next spends the budgets of both; this is the later's.
+    The uncovered part of a period counts as good traffic at the same rate. For a burn across two
+    calendar periods, this is the share of the later one's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -1,18 +1,16 @@
-"""Whether a request is an objective's affair, and whether it was good.
+"""Whether an objective selects a request, and whether the request was good.
 
-Three-valued (Kleene): a comparison with an unknown value is unknown, and stays so unless
-the rest decides without it. What unknown counts as:
+Three-valued logic (Kleene): a comparison with an unknown value is unknown, unless the rest of the
+expression decides.
 
-- `where` unknown: not selected. A request whose tenant is unknown is not `tenant == "a"`,
-  nor is it `tenant != "a"`; `tenant is unknown` picks it.
-- `good` unknown: neither good nor bad; left out and counted as such.
+- `where` unknown: not selected. A request with an unknown tenant matches neither `tenant == "a"`
+  nor `tenant != "a"`; `tenant is unknown` selects it.
+- `good` unknown: neither good nor bad; excluded, and counted as such.
 
-A request that failed or was refused by an overloaded server (429, 5xx, or who knows) is
-bad, whatever its latencies. One refused for the client's own mistake (another 4xx) is left
-out. A client that leaves ends the measurement early, and is judged by what it had got until
-then (docs/decisions/012): what was still running is a lower bound. Bad, if that breaks the
-promise already; good, if nothing that was still to come could have; else nobody can know, and
-it is left out.
+A request that failed or was refused by the server (429, 5xx or no status) is bad, whatever its
+latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client left,
+the values up to then are lower bounds (docs/decisions/012): bad if they already miss the objective,
+good if the rest of the answer could not have missed it, else excluded.
 
 Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
 """
@@ -29,7 +27,7 @@ from telemetry.requests import Outcome, RequestTimeline
 
 
 class Verdict(StrEnum):
-    """What became of one selected request. All but the first two are left out of the ratio."""
+    """The verdict on one selected request. All but the first two are excluded from the ratio."""
 
     GOOD = "good"
     BAD = "bad"
@@ -54,30 +52,30 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A duration that was still running when it was last seen."""
+    """A lower bound: a duration that was still running."""
 
     value_s: float
 
 
 def selects(where: Expression | None, request: RequestTimeline) -> bool:
-    """Whether the request is among those meant; all are where nothing is said."""
+    """Return whether the objective selects the request; None selects all."""
     return where is None or _holds(where, request) is True
 
 
 def judge(good: Expression, request: RequestTimeline) -> Verdict:
-    """What became of a selected request."""
+    """Return the verdict on a selected request."""
     if request.outcome is Outcome.ERROR:
         return Verdict.BAD
     if request.outcome is Outcome.REJECTED:
         return Verdict.CLIENT_ERROR if clients_fault(request.http_status) else Verdict.BAD
-    held = _holds(good, request)
-    if held is None:
+    met = _holds(good, request)
+    if met is None:
         return Verdict.ABORTED if request.outcome is Outcome.ABORT else Verdict.UNKNOWN
-    return Verdict.GOOD if held else Verdict.BAD
+    return Verdict.GOOD if met else Verdict.BAD
 
 
 def clients_fault(http_status: int | None) -> bool:
-    """Whether a refusal says that the request was wrong, rather than the server unable."""
+    """Return whether a refusal is the client's mistake and not the server's."""
     return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
 
 
@@ -88,8 +86,8 @@ def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
         case IsUnknown(field):
             return _value(field, request) is None
         case Not(operand):
-            held = _holds(operand, request)
-            return None if held is None else not held
+            met = _holds(operand, request)
+            return None if met is None else not met
         case And(operands):
             found = {_holds(operand, request) for operand in operands}
             return False if False in found else None if None in found else True
@@ -99,13 +97,13 @@ def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""Where there was nothing between two tokens, no gap was too long."""
+"""The value between tokens of an answer with one token: it meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
-"""The phase that follows: where a client left before it, the one before was still running."""
+"""The next phase: if it is missing when the client leaves, the phase was still running."""
 CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
-"""However far an answer had come, more of it was to come."""
+"""Lower bounds if the client left: the answer was not complete."""
 
 
 def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
@@ -123,7 +121,7 @@ def _until_it_left(
     tokens, wait_s = request.output_tokens, request.delivery_s
     if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
         return AtLeast(request.e2e_s)
-    # The wait for a token that did not come was a gap, too: the client left in it.
+    # The wait for the next token, in which the client left, is a gap too.
     if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
         pace_s = (request.decode_s + wait_s) / tokens
         return pace_s if value is None else max(float(value), pace_s)
@@ -149,7 +147,7 @@ def _compare(comparison: Comparison, value: Literal | AtLeast | None) -> bool | 
     compare = OPERATORS[comparison.operator]
     threshold = comparison.value
     if isinstance(value, AtLeast):
-        # Known only where whatever is still to come changes nothing.
+        # Decided only if a larger value has the same result.
         decided = value.value_s > float(threshold) or (
             value.value_s == threshold and comparison.operator in ("<", ">=")
         )

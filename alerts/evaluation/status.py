@@ -1,4 +1,4 @@
-"""Where an objective stands: budget left, burn now, time until it is spent. Pure."""
+"""The status of an objective: remaining budget, burn rates, time until it is spent. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from alerts.periods import Span
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """An objective at an instant. None is what cannot be known.
+    """The status of an objective at an instant; None means unknown.
 
     Args:
-        objective: whose.
+        objective: the objective.
         at_s: the instant, in unix seconds.
         since_s: from when the counts hold; None where there are none.
         span: the period, from its start to its end.
@@ -25,8 +25,8 @@ class Status:
         burns: by window in seconds.
         exhausted_in_s: how long the budget lasts at the pace of the shortest page's long window;
             None also where it lasts until a calendar period ends.
-        states: what each pair says.
-        excluded: what was left out of the counts, by why.
+        states: the state of each pair.
+        excluded: excluded requests by reason.
     """
 
     objective: Objective
@@ -43,7 +43,7 @@ class Status:
 
     @property
     def burning_s(self) -> int:
-        """The length of the window that speaks for now."""
+        """The length of the window whose burn rate is shown as the present one."""
         return next(iter(self.states)).long_s
 
     @property
@@ -127,6 +127,6 @@ def status_at(
 
 
 def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Of a period that is known in part, the rest counts as good traffic at the same rate."""
+    """The uncovered part of the period counts as good traffic at the same rate."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

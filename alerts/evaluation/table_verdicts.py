@@ -28,7 +28,7 @@ from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome, RequestTimeline
 
 ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
-"""Columns needed whatever the expressions say."""
+"""Columns that every verdict needs."""
 
 BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "ttft_s": ("streamed",),
@@ -36,10 +36,10 @@ BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
     "itl_max_s": ("delivery_s",),
     **{field: (after,) for field, after in AFTER.items()},
 }
-"""Columns needed to know what a client had got that left."""
+"""Columns that verdicts on a field need if the client left."""
 
 VERDICTS: Final = tuple(Verdict)
-"""In the order of the codes that `judge_table` gives."""
+"""In the order of the codes of `judge_table`."""
 
 NOT_SELECTED: Final = -1
 
@@ -54,38 +54,38 @@ _FUNCTIONS: Final = {
 
 
 def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
-    """The columns of requests that judging them takes."""
+    """Return the columns that the verdicts need."""
     named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
     beside = [column for field in named for column in BESIDE.get(field, ())]
     return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
 
 
 def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
-    """Requests that are not stored yet as the table to judge."""
+    """Return requests that are not stored yet as a table."""
     return pa.table({name: _array(requests, name) for name in columns})
 
 
 def _array(requests: RequestRows, name: str) -> pa.Array:
-    if name == "tpot_s":  # worked out, and no field
+    if name == "tpot_s":  # computed, not a field
         return pa.array(requests.numbers(name), from_pandas=True)
     return pa.array(requests.column(name), arrow_type(name, RequestTimeline))
 
 
 def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
-    """What became of each request.
+    """Return the verdict on each request.
 
     Args:
-        where: which requests are meant; None for all.
-        good: what is promised of them.
+        where: selects the requests; None for all.
+        good: the condition that a good request meets.
         table: with `columns_of(where, good)`.
 
     Returns:
-        (n,) int8: places in VERDICTS, or NOT_SELECTED.
+        (n,) int8: indices into VERDICTS, or NOT_SELECTED.
     """
     outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
     aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
-    held = _holds(good, table, aborted)
-    kept, broken = pc.fill_null(held, False), pc.fill_null(pc.invert(held), False)
+    met = _holds(good, table, aborted)
+    good_mask, bad_mask = pc.fill_null(met, False), pc.fill_null(pc.invert(met), False)
     clients_fault = pc.and_(
         pc.and_(pc.greater_equal(status, 400), pc.less(status, 500)),
         pc.not_equal(status, TOO_MANY_REQUESTS),
@@ -97,8 +97,8 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
             _mask(pc.fill_null(pc.equal(outcome, Outcome.ERROR.value), False)),
             _mask(pc.and_(rejected, clients_fault)),
             _mask(rejected),
-            _mask(broken),
-            _mask(kept),
+            _mask(bad_mask),
+            _mask(good_mask),
             _mask(aborted),
         ],
         [
@@ -151,7 +151,7 @@ def _folded(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """A field's values, and which of them were still running when last seen."""
+    """Return a field's values, and a mask of those that are lower bounds."""
     values = table[field]
     if field == "ttft_s":
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
@@ -175,8 +175,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """What lay between the tokens of answers that were begun, with the wait for the next, and
-    whether that is all."""
+    """Return the values between tokens of unfinished answers, with the wait for the next token, and
+    a mask of those that are exact."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

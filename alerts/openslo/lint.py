@@ -1,4 +1,4 @@
-"""Objectives that are valid and probably not what their author means. Pure."""
+"""Finds objectives that are valid but probably not intended. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,7 @@ from alerts.expression import And, Comparison, Expression, Or, render
 from alerts.objectives import Goodput, Objective
 
 LONGEST_LIMIT_S: Final = 600.0
-"""OpenAI's clients give up after ten minutes: above that no limit is missed, and the author
+"""OpenAI's clients time out after ten minutes, so no request misses a higher limit; the author
 probably means milliseconds. Source: the default timeout of openai-python."""
 
 
@@ -19,18 +19,18 @@ def notes(objective: Objective) -> Iterator[str]:
     for limit in _limits(objective.indicator.good):
         if limit.operator in (">", ">="):
             yield (
-                f"{objective.name}: by {render(limit)} the slow requests are the good ones; a limit"
-                f" is written {limit.field} <= {limit.written}"
+                f"{objective.name}: {render(limit)} counts slow requests as good; write a limit as"
+                f" {limit.field} <= {limit.written}"
             )
         elif isinstance(limit.value, int | float) and limit.value > LONGEST_LIMIT_S:
             yield (
                 f"{objective.name}: {render(limit)} is never missed; latencies are in seconds:"
-                f" 500 ms is 0.5"
+                " 500 ms is 0.5"
             )
 
 
 def _limits(good: Expression) -> Iterator[Comparison]:
-    """The comparisons of latencies; what stands behind a `not` means the opposite and is left."""
+    """Yield the comparisons of latencies, except those inside a `not`."""
     match good:
         case And(operands) | Or(operands):
             for operand in operands:

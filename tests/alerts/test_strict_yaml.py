@@ -39,18 +39,18 @@ def test_a_value_keeps_its_text_and_its_line() -> None:
     ("text", "says"),
     [
         (LAUGHS, "anchors and aliases"),
-        ("a: *missing", "no YAML|anchors"),
+        ("a: *missing", "not YAML|anchors"),
         ("a: !!python/object/apply:os.system [id]", "tags"),
         ("a: 1\nb: 2\na: 3", "given twice, first on line 1"),
         ("[" * 100_000, "nested more than"),
         ("- " * 5_000 + "x", "nested more than"),
         ("{? [a, b] : c}", "a key must be text"),
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("a: \x07", "a character that YAML does not allow"),
         ("a: \ud800", "a character that YAML does not allow"),
         ("x" * (MAX_CHARACTERS + 1), "at most 262,144"),
         ("- x\n" * 30_000, "more than 20,000 values"),
-        ("a: 'x\n---\n", "no YAML"),
+        ("a: 'x\n---\n", "not YAML"),
     ],
 )
 def test_hostile_text_is_refused_with_a_sentence(text: str, says: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from alerts.evaluation.count_cache import FreshCounts
+from alerts.evaluation.count_cache import CountCache
 from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.expression import parse
 from alerts.fields import GOOD
@@ -50,7 +50,7 @@ class Counting:
 def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: Row) -> None:
     """Whatever comes late, twice, or took long, before we began to hear of it or after."""
     chance = random.Random(3)
-    fresh = FreshCounts()
+    fresh = CountCache()
     with Writer(engine) as writer:
         for turn in range(60):
             now_s = START_S + turn * EVALUATION_S
@@ -66,7 +66,7 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
             if turn < 5:  # another process had these
                 continue
             if turn > 5:
-                fresh.hear(marks_of([RequestRows.of(rows)]))
+                fresh.add_marks(marks_of([RequestRows.of(rows)]))
             fresh.begin(now_s)
             asked = (engine, FAST, now_s - 40 * EVALUATION_S, now_s, EVALUATION_S)
             assert fresh.count(*asked) == count_requests(*asked)
@@ -75,7 +75,7 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
 def test_only_what_changed_is_counted_again(engine: Engine, request_row: Row) -> None:
     """And rows are looked for no further back than they were received."""
     counting = Counting()
-    fresh = FreshCounts(counting)
+    fresh = CountCache(counting)
     fresh.begin(START_S)
 
     def ask(to_s: int) -> list[tuple[int, int, int | None]]:
@@ -88,20 +88,20 @@ def test_only_what_changed_is_counted_again(engine: Engine, request_row: Row) ->
     row = request_row(received_unix_ns=(START_S + 2) * S, e2e_s=15.0)
     with Writer(engine) as writer:
         writer.submit([row], []).result(10)
-    fresh.hear(marks_of([RequestRows.of([row])]))
+    fresh.add_marks(marks_of([RequestRows.of([row])]))
     assert ask(START_S + 60) == [(START_S + 15, START_S + 30, START_S + 2)]
     assert ask(START_S + 75) == [(START_S + 60, START_S + 75, START_S + 60)]
 
 
 def test_where_several_tell_all_is_counted_anew(engine: Engine, request_row: Row) -> None:
     """The better word on a request takes the other's count away, in whichever step it was."""
-    fresh = FreshCounts()
+    fresh = CountCache()
     fresh.begin(START_S)
     about: dict[str, Any] = {"request_id": "chatcmpl-a", "e2e_s": 1.0, "ttft_s": 0.1}
     with Writer(engine) as writer:
         for source, at_s in ((Source.NATIVE, START_S + 13), (Source.INSTRUMENTATION, START_S + 15)):
             row = request_row(**about, source=source, received_unix_ns=at_s * S)
             writer.submit([row], []).result(10)
-            fresh.hear(marks_of([RequestRows.of([row])]))
+            fresh.add_marks(marks_of([RequestRows.of([row])]))
             counts = fresh.count(engine, FAST, START_S, START_S + 60)
             assert sum(each.good for each in counts) == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from alerts.evaluation.count_cache import FreshCounts
+from alerts.evaluation.count_cache import CountCache
 from alerts.evaluation.counting import (
     EVALUATION_S,
     SETTLED_S,
@@ -252,7 +252,7 @@ def test_simulated_requests_in_flight_are_counted_apart(engine: Engine, request_
 def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: Row) -> None:
     """Reports and rows of several replicas, late and out of order, at whatever turn."""
     chance = random.Random(5)
-    fresh = FreshCounts()
+    fresh = CountCache()
     waiting: list[tuple[int, RequestTimeline | InFlightRequest]] = []
     fresh.begin(START_S)
     with Writer(engine) as writer:
@@ -283,7 +283,7 @@ def test_remembered_and_counted_anew_are_the_same(engine: Engine, request_row: R
                 writer.submit([], [], in_flight=some).result(10)
             writer.submit(rows, []).result(10)
             marks = read_marks(engine, 1_000)
-            fresh.hear(marks)
+            fresh.add_marks(marks)
             if marks:
                 count_again(engine, min(each.until_unix_s for each in marks) - 15, marks)
             asked = (engine, FAST, now_s - 40 * EVALUATION_S, now_s, EVALUATION_S)

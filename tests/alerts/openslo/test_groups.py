@@ -43,7 +43,7 @@ def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
         ({"by": ["tenant", "model"], "reserved": ["a"]}, "by has 2; allowed: by: [tenant]"),
         ({"by": ["tenant"], "reserved": ["other"]}, "other is the group of all that have no"),
         ({"by": ["tenant"], "reserved": ["a", "a"]}, "'a' is given twice"),
-        ({"by": ["tenant"], "reserved": [""]}, "holds an empty text"),
+        ({"by": ["tenant"], "reserved": [""]}, "contains an empty text"),
         (
             {"by": ["tenant"], "reserved": [f"t{at}" for at in range(51)]},
             "51 values; allowed: at most 50",

@@ -129,7 +129,7 @@ def test_time_slices_are_read(document: Document) -> None:
     assert objective.indicator.slices == Slices(300, Fraction(95, 100), "95 %")
     assert objective.policy.minimum_bad_events == 1
     assert objective.counted_in == "slices of 5m"
-    assert "99 % slices of 5m with 95 % requests" in objective.statement
+    assert "99 % of 5m slices with 95 % of requests" in objective.statement
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_where_all_is_every_request(document: Document) -> None:
         ("0.99", "0.99, op: gt, value: 1", "value: is not supported"),
         ("service: chat", "servics: chat", "a.yaml:5: spec.servics: no such key; allowed: descr"),
         ("type: tailspan", "type: datadog", "type: 'datadog'; allowed: tailspan, prometheus"),
-        ("ttft_s <=", "tfft_s <=", "a.yaml:11: spec.*good: 'tfft_s' at character 1 is no field"),
+        ("ttft_s <=", "tfft_s <=", "a.yaml:11: spec.*good: 'tfft_s' at character 1 is not a field"),
         ("metadata: {name: goodput}, ", "", None),
         ("    good:", "    bad:", "a tailspan source says what is good"),
         ("ratioMetric", "thresholdMetric", "thresholdMetric: is not supported"),
@@ -425,8 +425,8 @@ def test_a_path_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("good", "said"),
     [
-        ("ttft_s >= 0.5", "the slow requests are the good ones; a limit is written ttft_s <= 0.5"),
-        ("e2e_s <= 9 and tpot_s > 0.05", "by tpot_s > 0.05 the slow requests"),
+        ("ttft_s >= 0.5", "counts slow requests as good; write a limit as ttft_s <= 0.5"),
+        ("e2e_s <= 9 and tpot_s > 0.05", "tpot_s > 0.05 counts slow requests"),
         ("ttft_s <= 5000", "ttft_s <= 5000 is never missed; latencies are in seconds"),
         ("ttft_s <= 0.5 and e2e_s <= 600", None),
         ("not (ttft_s > 0.5)", None),
