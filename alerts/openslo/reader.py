@@ -39,6 +39,8 @@ from alerts.openslo.time_window import (
 from alerts.strict_yaml import Items, Node, Reader, read_documents
 
 VERSION: Final = "openslo/v1"
+ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
+"""The variable that names the files and folders of the objectives in force, as PATH does."""
 OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
 """In force where none are named."""
 

@@ -87,7 +87,7 @@ def _objectives(context: Context, found: Found) -> None:
         label_visibility="collapsed",
         on_change=_by_chosen,
     )
-    silent_s = context.silent_s(found.newest_unix_ns)
+    silent_s = context.silence_s(found.newest_unix_ns)
     states = {each.objective.name: each for each in found.states}
     groups = {
         objective.name: worst_first(
