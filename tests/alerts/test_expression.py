@@ -140,9 +140,9 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
 
 def test_what_happened_cannot_select_and_what_is_cannot_judge() -> None:
     """An objective over fast requests only would always be kept."""
-    with pytest.raises(ExpressionError, match="put it into good"):
+    with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)
-    with pytest.raises(ExpressionError, match="put it into where"):
+    with pytest.raises(ExpressionError, match="use it in where"):
         parse("tenant == 'a'", GOOD)
 
 
