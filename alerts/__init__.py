@@ -1,1 +1,1 @@
-"""Objectives, how fast their error budgets burn, and the rules that wake someone."""
+"""Objectives, burn rates, Prometheus rules, the evaluator and notifications."""

@@ -1,16 +1,16 @@
-"""Burn rate: how fast an error budget is being spent, and whether that should wake someone.
+"""Burn rate: how fast an error budget is spent, and whether that alerts.
 
-Pure and exact: integers in, fractions out, rounded only where they are shown. The burn of a
-window is Σ bad / Σ all over it, divided by the budget; the two sums are kept apart to the end.
+Pure and exact: integers in, fractions out, rounded only for display. The burn of a window is
+Σ bad / Σ all, divided by the budget.
 
-An alert fires where both windows of a pair burn faster than the pair's factor, and no guard
-holds it back:
+An alert fires if both windows of a pair burn faster than the pair's factor and no guard holds it
+back:
 
-- cold start: a window that is only partly covered counts as if the rest of it had been
-  good traffic at the same rate, so its burn is multiplied by the share covered. The time to
-  detect is then the same after a start as ever: factor · budget · window / bad ratio;
-- low traffic: fewer bad events in the long window than the policy's minimum wake nobody;
-- no data: an empty window has no burn, which is not a burn of 0.
+- cold start: the uncovered part of a window counts as good traffic at the same rate, so the burn is
+  multiplied by the covered share. The time to detect a burn is then the same after a start as
+  later: factor · budget · window / bad ratio;
+- low traffic: fewer bad events in the long window than the policy's minimum do not alert;
+- no data: an empty window has no burn, which differs from a burn of 0.
 
 Source: Google SRE Workbook, ch. 5, "Alerting on SLOs".
 """
@@ -30,26 +30,26 @@ class Counts:
 
     def __post_init__(self) -> None:
         if not 0 <= self.bad <= self.events:
-            raise ValueError(f"of {self.events} events {self.bad} cannot be bad")
+            raise ValueError(f"{self.bad} bad of {self.events} events; allowed: 0 to all")
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(self.bad + other.bad, self.events + other.events)
 
     @property
     def bad_ratio(self) -> Fraction | None:
-        """The share that was bad; None where nothing happened."""
+        """The share of bad events; None without events."""
         return Fraction(self.bad, self.events) if self.events else None
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A long and a short window that must burn alike.
+    """A long and a short window that must both burn.
 
     Args:
-        severity: what it makes: a page or a ticket.
-        long_s: says that enough of the budget is gone.
-        short_s: says that it still goes on.
-        factor: how many times too fast the budget must burn in both.
+        severity: page or ticket.
+        long_s: the window in which enough of the budget was spent.
+        short_s: the window in which it is still being spent.
+        factor: the burn rate that both must exceed.
     """
 
     severity: str
@@ -60,9 +60,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which burns of one objective alert: the most urgent severity first, its shortest pair first.
+    """The pairs of one objective: the most urgent severity first, its shortest pair first.
 
-    Made by `alerts.policy` for the objective's period and budget."""
+    Created by `alerts.policy` for the objective's period and budget."""
 
     name: str
     source: str
@@ -72,18 +72,18 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window as seen: its counts, and the share of it that anyone looked at."""
+    """The counts of a window, and the share of it in which events were counted."""
 
     counts: Counts
     covered: Fraction
 
     def __post_init__(self) -> None:
         if not 0 <= self.covered <= 1:
-            raise ValueError(f"a window cannot be covered to {self.covered}")
+            raise ValueError(f"covered {self.covered}; allowed: 0 to 1")
 
 
 class State(StrEnum):
-    """What a pair says."""
+    """The state of a pair."""
 
     FIRING = "firing"
     QUIET = "quiet"
@@ -93,10 +93,10 @@ class State(StrEnum):
 
 
 def burn(counts: Counts, budget: Fraction) -> Fraction | None:
-    """How many times too fast the budget goes; None where nothing happened.
+    """Return how many times too fast the budget is spent; None without events.
 
     Raises:
-        ValueError: no budget to burn.
+        ValueError: the budget is not above 0 and at most 1.
     """
     if not 0 < budget <= 1:
         raise ValueError(f"a budget must be above 0 and at most 1, not {budget}")
@@ -107,7 +107,7 @@ def burn(counts: Counts, budget: Fraction) -> Fraction | None:
 def judge_pair(
     long: Window, short: Window, factor: Fraction, budget: Fraction, minimum_bad_events: int
 ) -> State:
-    """What a pair says of its two windows."""
+    """Return the state of a pair from its two windows."""
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
     if long_burn is None or short_burn is None:
         return State.NO_DATA
@@ -121,10 +121,10 @@ def judge_pair(
 
 
 def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> dict[Pair, State]:
-    """What every pair of a policy says.
+    """Return the state of every pair of a policy.
 
     Args:
-        windows: by length in seconds; each that the policy has.
+        windows: every window of the policy, by length in seconds.
         policy: the pairs and the minimum.
         budget: the share of events that may be bad.
     """
@@ -141,22 +141,22 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
 
 
 def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
-    """How long a burn goes on before its pair alerts; None where it never does."""
+    """Return how long a burn lasts before its pair alerts; None if it never does."""
     if bad_ratio <= pair.factor * budget:
         return None
     return pair.factor * budget * pair.long_s / bad_ratio
 
 
 def budget_left(counts: Counts, budget: Fraction) -> Fraction | None:
-    """The share of the period's budget that is left; below 0 where it is overspent."""
+    """Return the share of the period's budget that is left; below 0 if overspent."""
     spent = burn(counts, budget)
     return None if spent is None else 1 - spent
 
 
 def exhaustion_s(left: Fraction, burning: Fraction, period_s: int) -> Fraction | None:
-    """How long the budget that is left lasts at this pace; None where it is not burning.
+    """Return how long the remaining budget lasts at this pace; None if it is not burning.
 
-    Assumes that traffic goes on as it was over the period.
+    Assumes the average traffic of the period.
     """
     if burning <= 0:
         return None

@@ -1,21 +1,21 @@
-"""What can be wrong with an objective: one root, and a leaf for each place it shows."""
+"""Errors in objectives and in files that `alerts/` reads."""
 
 LONGEST_KEY = 200
 """Characters; the longest path of OpenSLO's own keys has 93."""
 
 
 class AlertsError(Exception):
-    """Something in `alerts/` cannot be used as asked; the message says why and what is allowed."""
+    """Base class of the errors in this package."""
 
 
 class DocumentError(AlertsError):
-    """A document is not what it must be.
+    """A document is invalid.
 
     Args:
         file: as the user named it.
         line: from 1.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
-        problem: the value given and what is allowed.
+        problem: the given value and what is allowed.
     """
 
     def __init__(self, file: str, line: int, key: str, problem: str) -> None:
@@ -29,13 +29,13 @@ class DocumentError(AlertsError):
 
 
 class ExpressionError(AlertsError, ValueError):
-    """An expression cannot be read, or asks for what there is not."""
+    """An expression is malformed, or uses an unknown field or value."""
 
 
 class RuleError(AlertsError):
-    """No rule can be made that would keep what the objective says."""
+    """No rule can express the objective."""
 
 
 def shown(value: str) -> str:
-    """A value as an error shows it: printable, and not endless."""
+    """Return a value for an error message: printable, at most 60 characters."""
     return repr(value if len(value) <= 60 else f"{value[:59]}…")

@@ -1,8 +1,8 @@
 """Links from alerts to the explorer. Pure.
 
-An alert of Prometheus knows its objective: it leads to the last hour of its requests. A message
-about an incident leads to that incident: the page reads its range, its baseline and its latency
-when it is opened, as `tailspan explain --incident` does.
+The link of a Prometheus alert opens the last hour of the objective's requests. The link of an
+incident's message opens that incident, with the range, baseline and latency of
+`tailspan explain --incident`.
 """
 
 from typing import Final
@@ -21,29 +21,28 @@ LATENCIES: Final = {
 }
 """The explorer's names of latencies, in its page's address."""
 FILTERS: Final = ("model", "replica", "tenant", "route")
-"""The labels that the explorer's address can hold."""
+"""The labels that the explorer's address can contain."""
 
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
-    """Return the page on the last hour of an objective's requests; of a latency, the one that says
-    why.
+    """Return the link to the last hour of an objective's requests: for a latency, to Root cause.
 
     Args:
-        objective: whose requests.
-        explorer_url: where the explorer is.
+        objective: the objective.
+        explorer_url: the explorer's address.
     """
-    asked = {"last": "1h"}
+    query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):
             if leaf.field in LATENCIES:
-                asked["latency"] = LATENCIES[leaf.field]
-                asked["page"] = "root-cause"
+                query["latency"] = LATENCIES[leaf.field]
+                query["page"] = "root-cause"
                 break
         where = objective.indicator.where
         for each in conjuncts(where) if where else ():
             if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "==":
-                asked[each.field] = str(each.value)
-    return f"{explorer_url.rstrip('/')}/?{urlencode(asked)}"
+                query[each.field] = str(each.value)
+    return f"{explorer_url.rstrip('/')}/?{urlencode(query)}"
 
 
 def group_filters(objective: Objective) -> str:
@@ -57,12 +56,12 @@ def group_filters(objective: Objective) -> str:
 
 
 def incident_link(slo: str, fired_unix_s: int, explorer_url: str) -> str:
-    """Return the page on an incident.
+    """Return the link to an incident.
 
     Args:
-        slo: the name of its objective; that of a group ends in the group.
+        slo: the name of its objective, with its group if it has one.
         fired_unix_s: when it alerted.
-        explorer_url: where the explorer is.
+        explorer_url: the explorer's address.
     """
-    asked = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
-    return f"{explorer_url.rstrip('/')}/?{asked}"
+    query = urlencode({"page": "root-cause", "incident": f"{slo}@{fired_unix_s}"}, safe="@")
+    return f"{explorer_url.rstrip('/')}/?{query}"

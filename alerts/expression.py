@@ -1,4 +1,4 @@
-"""The language that says which requests an objective is about, and what good is.
+"""The expression language of `where` and `good`: its parser and its syntax tree.
 
     ttft_s <= 0.5 and tpot_s <= 0.05
     route == "/v1/chat/completions" and not (tenant in ("probe", "test") or tenant is unknown)
@@ -11,8 +11,8 @@
                | field "is" ["not"] "unknown"
     literal    = number | text in quotes | "true" | "false"
 
-A parser of its own and no `eval`: an expression can compare fields with constants, and
-nothing else. What the values mean is `alerts.judging`'s affair.
+An expression can only compare fields with constants; nothing is evaluated as code.
+`alerts.evaluation.request_verdicts` defines the semantics.
 """
 
 import re
@@ -33,7 +33,7 @@ EQUALITY: Final = ("==", "!=")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A field against a constant. `written` is the constant's own text."""
+    """Compares a field with a constant. `written` is the constant as the user wrote it."""
 
     field: str
     operator: str
@@ -43,28 +43,28 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsUnknown:
-    """Whether a field's value is not known; never unknown itself."""
+    """Whether a field's value is unknown; always true or false."""
 
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """Negation."""
 
     operand: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them."""
+    """Conjunction."""
 
     operands: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of them."""
+    """Disjunction."""
 
     operands: tuple["Expression", ...]
 
@@ -74,12 +74,12 @@ Expression = Comparison | IsUnknown | Not | And | Or
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The fields that an expression may speak of.
+    """The fields that an expression may use.
 
     Args:
         kinds: the type of each field's values.
-        choices: where a field has but a few values, those.
-        why_not: fields that someone may look for here, and why they are not here.
+        choices: the values of each field that has only a few.
+        why_not: fields that a user may expect here, with the reason why they are not allowed.
     """
 
     kinds: Mapping[str, type]
@@ -88,10 +88,10 @@ class Vocabulary:
 
 
 def parse(text: str, vocabulary: Vocabulary) -> Expression:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: not one, or one about what is not in the vocabulary.
+        ExpressionError: it is malformed, or uses a field or value outside the vocabulary.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
@@ -101,7 +101,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 
 
 def render(expression: Expression) -> str:
-    """The expression as text; `parse` reads it back as the same."""
+    """Return the expression as text, which `parse` parses to an equal expression."""
     match expression:
         case Comparison(field, operator, _, written):
             return f"{field} {operator} {written}"
@@ -121,7 +121,7 @@ def _grouped(expression: Expression) -> str:
 
 
 def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
-    """Every leaf, from left to right."""
+    """Yield every leaf, from left to right."""
     match expression:
         case Not(operand):
             yield from comparisons(operand)
@@ -133,7 +133,7 @@ def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """What must all hold, at the top of the expression."""
+    """Return the operands of a conjunction; else the expression itself."""
     return expression.operands if isinstance(expression, And) else (expression,)
 
 
@@ -162,7 +162,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         if match is None:
             hint = " (write == to compare)" if text[place] == "=" else ""
             raise ExpressionError(
-                f"{shown(text[place : place + 20])} at character {place + 1} is no part of an"
+                f"{shown(text[place : place + 20])} at character {place + 1} is not part of an"
                 f" expression{hint}"
             )
         kind = match.lastgroup or ""
@@ -175,7 +175,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent, with a bound on how deep."""
+    """Recursive descent with bounded depth."""
 
     def __init__(self, tokens: list[_Token], vocabulary: Vocabulary) -> None:
         self._tokens = tokens
@@ -198,7 +198,7 @@ class _Parser:
         return token
 
     def _taken(self, text: str) -> bool:
-        # A quoted text keeps its quotes, so that "and" is never taken for the word.
+        # A quoted text keeps its quotes, so "and" differs from the keyword.
         if self._next.text == text and self._next.kind in ("word", "sign"):
             self._at += 1
             return True
@@ -264,7 +264,7 @@ class _Parser:
             return token.text
         why = self._vocabulary.why_not.get(token.text)
         raise ExpressionError(
-            f"{shown(token.text)} at character {token.place} {why or 'is no field'};"
+            f"{shown(token.text)} at character {token.place} {why or 'is not a field'};"
             f" allowed: {', '.join(self._vocabulary.kinds)}"
         )
 
@@ -276,7 +276,7 @@ class _Parser:
             choices = self._vocabulary.choices.get(field)
             if choices is not None and text not in choices:
                 raise ExpressionError(
-                    f"{field} is never {shown(text)}; allowed: {', '.join(choices)}"
+                    f"{field} has no value {shown(text)}; allowed: {', '.join(choices)}"
                 )
             escaped = text.replace("\\", "\\\\").replace('"', '\\"')
             return text, f'"{escaped}"'
@@ -285,8 +285,8 @@ class _Parser:
         if kind is int and token.kind == "number" and re.fullmatch(r"[0-9]{1,18}", token.text):
             return int(token.text), token.text
         if kind is float and token.kind == "number":
-            # The double nearest to what is written, as the measured value is: a request of
-            # 0.1 s keeps `<= 0.1`, which the exact tenth would deny it.
+            # A double, as the measured value is: with an exact tenth, a request of 0.1 s would
+            # not meet `<= 0.1`.
             value = float(token.text)
             if value != float("inf"):
                 return value, token.text

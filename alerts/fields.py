@@ -1,8 +1,7 @@
-"""What an objective may speak of: the fields that select, and those that judge.
+"""The fields of requests that objectives may use, derived from `RequestTimeline`.
 
-Derived from `RequestTimeline`. What a request *is* selects it; how it *went* judges it: were
-a latency or an outcome allowed to select, the slow and the failed could be left out of the
-count that is to find them.
+`where` uses properties that a request has from its start; `good` uses its latencies and outcome. If
+`where` could use those, it could exclude the slow and failed requests from the count.
 """
 
 from enum import Enum
@@ -42,7 +41,7 @@ DURATIONS: Final = (
 JUDGING: Final = (*DURATIONS, "outcome", "output_tokens", "preemptions", "cost_usd")
 
 BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
-"""Undefined where an answer has fewer than two tokens: there was nothing between them."""
+"""Undefined for answers with fewer than two tokens."""
 
 
 def _kind(field: str) -> type:
@@ -58,13 +57,13 @@ def _kind(field: str) -> type:
 WHERE: Final = Vocabulary(
     kinds={field: _kind(field) for field in SELECTING},
     choices={"source": tuple(Source)},
-    why_not=dict.fromkeys(JUDGING, "says how a request went; put it into good"),
+    why_not=dict.fromkeys(JUDGING, "is a result of the request; use it in good"),
 )
-"""Of `where`."""
+"""The vocabulary of `where`."""
 
 GOOD: Final = Vocabulary(
     kinds={field: _kind(field) for field in JUDGING},
     choices={"outcome": tuple(Outcome)},
-    why_not=dict.fromkeys(SELECTING, "says what a request is; put it into where"),
+    why_not=dict.fromkeys(SELECTING, "is a property of the request; use it in where"),
 )
-"""Of `good`."""
+"""The vocabulary of `good`."""

@@ -1,6 +1,6 @@
 """Groups of an objective: each combination of values of its `by` fields has its own error budget.
 
-Pure. A bounded number of groups have a place of their own (`alerts.places` says which); all the
+Pure. A bounded number of groups have a place, which `alerts.evaluation.group_places` assigns. All
 others together are one group, `other`. An unknown value is the empty text, as in Prometheus.
 """
 
@@ -20,20 +20,20 @@ Group = tuple[str, ...]
 """A value for each field of `by`."""
 
 OTHER: Final = "other"
-"""The value of each field in the group of all that have no place."""
+"""The value of each field in the group of all requests without a place."""
 PLACES: Final = 50
-"""Groups of one objective beside `other`. The rules record about 45 series for each. With three
+"""Groups of one objective besides `other`. The rules record about 45 series for each. With three
 days of counts an evaluation of 50 groups took 0.4 s (one objective without groups 0.03 s), on two
 cores; evaluations are 15 s apart. A group of 2 % of the traffic is among the 50 largest."""
 
 
 def other(by: Sequence[str]) -> Group:
-    """The group of all that have no place."""
+    """Return the group of all requests without a place."""
     return (OTHER,) * len(by)
 
 
 def key(group: Group) -> str:
-    """A group as text that any database can store, whatever its values hold."""
+    """Return a group as text that any database can store."""
     return (
         f".{urlsafe_b64encode(json.dumps(group, ensure_ascii=False).encode()).decode().rstrip('=')}"
     )
@@ -49,7 +49,7 @@ def read_key(text: str) -> Group:
 
 
 def name(objective: str, by: Sequence[str], group: Group) -> str:
-    """An objective's name with its group: `chat{tenant="acme"}`, in printable characters."""
+    """Return an objective's name with its group: `chat{tenant="acme"}`, printable."""
     labels = ",".join(
         f"{field}={json.dumps(value, ensure_ascii=not value.isprintable())}"
         for field, value in zip(by, group, strict=True)
@@ -58,19 +58,19 @@ def name(objective: str, by: Sequence[str], group: Group) -> str:
 
 
 def base(name: str) -> str:
-    """The name of an objective without its group."""
+    """Return the name of an objective without its group."""
     return name.partition("{")[0]
 
 
 def narrowed(
     where: Expression | None, by: Sequence[str], groups: Sequence[Group], group: Group
 ) -> Expression:
-    """The requests of one group, as an expression.
+    """Return the expression that selects one group's requests.
 
     Args:
-        where: the requests of all groups; None for all requests.
-        by: the fields that make groups.
-        groups: those that have a place.
+        where: selects the requests of all groups; None for all requests.
+        by: the fields that form groups.
+        groups: the groups that have a place.
         group: one of them, or `other(by)`.
     """
     if group == other(by):
@@ -93,7 +93,7 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _has(field: str, value: str) -> Expression:
-    """Whether a field has a value: never unknown, so that its opposite is exact."""
+    """Compare a field with a value; the result is never unknown, so it can be negated."""
     if not value:
         return IsUnknown(field)
     return And(
@@ -107,13 +107,13 @@ def _literal(field: str, value: str) -> Literal:
 
 
 def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
-    """The group of each request of a table that has the fields of `by`."""
+    """Return the group of each request of a table that has the fields of `by`."""
     columns = [pc.fill_null(pc.cast(table[field], pa.string()), "").to_pylist() for field in by]
     return zip(*columns, strict=True)
 
 
 def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
-    """(n,) int: the place of each request's group in `groups`, counted from 1; 0 is `other`."""
+    """Return (n,) int: the index of each request's group in `groups` from 1; 0 is `other`."""
     places = {group: place for place, group in enumerate(groups, 1)}
     return np.fromiter(
         (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows

@@ -1,9 +1,8 @@
-"""An objective: a promise about requests, its target and its period. Pure.
+"""An objective: which requests it covers, when one is good, its target and its period. Pure.
 
-`Indicator` says how good events are told from all: by judging requests one by one
-(`Goodput`), by what two Prometheus queries count (`QueryRatio`), or by a ratio that one Prometheus
-query yields (`RawRatio`), of which each second is an event. With `slices`, each slice of time is
-one event instead.
+An `Indicator` counts all events and the bad ones: by judging each request (`Goodput`), by two
+Prometheus queries (`QueryRatio`), or by one Prometheus query that returns a ratio (`RawRatio`), of
+which each second is an event. With `slices`, each time slice is one event instead.
 """
 
 from collections.abc import Iterator
@@ -21,19 +20,20 @@ from alerts.slices import Slices
 from telemetry import durations
 
 JUDGED: Final = 2
-"""Counted up when `alerts.judging` comes to another verdict: what was kept is counted anew."""
+"""Raise this when a verdict of `alerts.evaluation.request_verdicts` changes: stored counts are then
+counted again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """Requests are judged one by one.
+    """Each request is judged by itself.
 
     Args:
-        where: which requests are meant; None for all.
-        good: what is promised of each.
+        where: selects the requests; None for all.
+        good: the condition that a good request meets.
         by: fields whose values make groups with a budget each.
-        reserved: groups that always have a place (`alerts.places`).
-        part: which of these groups this is; None for the requests of all.
+        reserved: groups that always have a place (`alerts.evaluation.group_places`).
+        part: the group that is counted; None for all groups together.
         slices: each slice of time is one event; None if each request is.
     """
 
@@ -46,15 +46,15 @@ class Goodput:
 
     @property
     def definition(self) -> str:
-        """What is counted, as text: equal where and only where the counts of requests would be."""
+        """The definition as text. Two indicators with equal text have equal counts."""
         by = f"; by {', '.join(self.by)}" if self.by else ""
         return f"where {render(self.where) if self.where else 'any'}; good {render(self.good)}{by}"
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Goodput":
-        """The requests of one group.
+        """Return the indicator of one group.
 
         Args:
-            group: one that has a place, or `groups.other(by)`.
+            group: a group that has a place, or `groups.other(by)`.
             placed: the groups that have a place.
         """
         where = groups.narrowed(self.where, self.by, placed, group)
@@ -62,11 +62,11 @@ class Goodput:
 
     @property
     def group_key(self) -> str:
-        """Its group as text; empty for the requests of all."""
+        """The group as text; empty for all groups together."""
         return groups.key(self.part.group) if self.part else ""
 
     def thresholds(self) -> Iterator[tuple[str, float]]:
-        """What is promised of numbers: each field with what it is compared with."""
+        """Yield each numeric field of `good` with its threshold."""
         for leaf in comparisons(self.good):
             if isinstance(leaf, Comparison) and isinstance(leaf.value, int | float):
                 yield leaf.field, float(leaf.value)
@@ -101,16 +101,16 @@ class Query:
 
     text: str
     per_second: bool
-    """It tells a rate; times the window it is a count."""
+    """It returns a rate; multiplied by the window it is a count."""
 
     def over(self, window: str) -> str:
-        """The count over a window, as PromQL."""
+        """Return the query over a window."""
         return self.text.replace("{{.window}}", window)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRatio:
-    """Two Prometheus queries count: all events, and the good ones or the bad ones."""
+    """Two Prometheus queries: one counts all events, the other the good or the bad ones."""
 
     total: Query
     part: Query
@@ -122,7 +122,7 @@ class QueryRatio:
 
 @dataclass(frozen=True, slots=True)
 class RawRatio:
-    """A Prometheus query that yields the ratio of good or bad events over a window."""
+    """A Prometheus query that returns the ratio of good or bad events over a window."""
 
     query: Query
     is_bad: bool
@@ -134,20 +134,20 @@ Indicator = Goodput | QueryRatio | RawRatio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A promise.
+    """An SLO with one target.
 
     Args:
-        period_s: the length of the period; of a calendar period the nominal one.
-        calendar: its calendar; None if it rolls.
-        policy: which burns alert.
-        labels: of every alert, beside Tailspan's own.
-        annotations: of every alert, beside Tailspan's own.
+        period_s: the length of the period; the nominal length of a calendar period.
+        calendar: the calendar of the period; None for a rolling period.
+        policy: the window pairs that alert.
+        labels: added to Tailspan's own on every alert.
+        annotations: added to Tailspan's own on every alert.
         alert_when_no_data: whether absent counters page.
-        file: where it is written; as `line`.
+        file: the file that defines it, at `line`.
     """
 
     name: str
-    """That of a group's objective ends in the group: `chat{tenant="acme"}`."""
+    """Ends in the group for the objective of a group: `chat{tenant="acme"}`."""
     display_name: str
     service: str
     description: str
@@ -165,7 +165,7 @@ class Objective:
 
     @property
     def base(self) -> str:
-        """The name without a group: that of the document."""
+        """The name in the document, without a group."""
         return groups.base(self.name)
 
     @property
@@ -175,13 +175,13 @@ class Objective:
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """The fields and values of its group; none for an objective on all requests."""
+        """The fields and values of its group; empty without a group."""
         if not isinstance(self.indicator, Goodput) or self.indicator.part is None:
             return ()
         return tuple(zip(self.indicator.by, self.indicator.part.group, strict=True))
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> "Objective":
-        """The objective of one group of requests; arguments as of `Goodput.of_group`."""
+        """Return the objective of one group; arguments as for `Goodput.of_group`."""
         assert isinstance(self.indicator, Goodput)
         indicator = self.indicator.of_group(group, placed)
         return replace(
@@ -202,14 +202,14 @@ class Objective:
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
     def period_at(self, at_s: int) -> Span:
-        """The period as of an instant: that which ends then, or the calendar's that holds it."""
+        """Return the rolling period that ends at an instant, or the calendar period around it."""
         if self.calendar:
             return self.calendar.at(at_s)
         return Span(at_s - self.period_s, at_s)
 
     @property
     def counted_in(self) -> str:
-        """What an event is, in the plural."""
+        """The unit of an event, in the plural."""
         if self.indicator.slices:
             return f"slices of {self.indicator.slices.length}"
         match self.indicator:
@@ -221,21 +221,21 @@ class Objective:
                 return "s"
 
     @property
-    def promise(self) -> str:
-        """What is promised, in a sentence."""
-        what = "good time" if isinstance(self.indicator, RawRatio) else "good events"
+    def statement(self) -> str:
+        """The objective in one sentence."""
+        what = "time good" if isinstance(self.indicator, RawRatio) else "events good"
         if isinstance(self.indicator, Goodput):
             whole = self.indicator.part.whole if self.indicator.part else self.indicator
             what = f"requests with {render(whole.good)}"
             if whole.where is not None:
                 what += f" (where {render(whole.where)})"
         if slices := self.indicator.slices:
-            what = f"slices of {slices.length} with {slices.target_written} {what} each"
+            what = f"{slices.length} slices with {slices.target_written} of {what}"
         if self.by:
             what += f" for each {', '.join(self.by)}"
-        return f"Promised: {self.target_written} {what} over {self.period_text}."
+        return f"Objective: {self.target_written} of {what} over {self.period_text}."
 
 
 def counted(objectives: "tuple[Objective, ...]") -> dict[str, Goodput]:
-    """By name, the objectives whose requests Tailspan counts itself."""
+    """Return the indicators of the objectives that Tailspan counts itself, by name."""
     return {each.name: each.indicator for each in objectives if isinstance(each.indicator, Goodput)}

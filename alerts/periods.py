@@ -34,7 +34,7 @@ class Span:
 
     @property
     def length_s(self) -> int:
-        """How long it lasts in all."""
+        """The length in seconds."""
         return self.end_s - self.start_s
 
 
@@ -78,7 +78,7 @@ class Calendar:
         return f"{period} ({begins}{self.zone})"
 
     def at(self, at_s: int) -> Span:
-        """The period that holds an instant."""
+        """Return the period that contains an instant."""
         place = self._place(at_s)
         return Span(self._starts_s(place), self._starts_s(place + 1))
 
@@ -94,7 +94,7 @@ class Calendar:
             place += 1
 
     def _place(self, at_s: int) -> int:
-        """Which period holds an instant: 0 is the one that starts at `start`."""
+        """Return the index of the period that contains an instant; 0 starts at `start`."""
         local = datetime.fromtimestamp(at_s, ZoneInfo(self.zone)).replace(tzinfo=None)
         if self.unit in _MONTHS:
             months = (local.year - self.start.year) * 12 + local.month - self.start.month

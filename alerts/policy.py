@@ -1,4 +1,4 @@
-"""Burn-rate policies, read from `policies/*.yaml`, and the one of an objective."""
+"""Burn-rate policies from `policies/*.yaml`, applied to objectives."""
 
 import re
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from alerts.burnrate import Pair, Policy
-from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
+from alerts.strict_yaml import Reader, read_documents
 from telemetry import durations
 
 POLICIES: Final = Path(__file__).parent / "policies"
@@ -35,7 +35,7 @@ class Windows:
     long_s: int
     short_s: int
     budget_share: Fraction
-    """Of the period's budget, spent when the long window alerts."""
+    """The share of the period's budget that is spent when the long window alerts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class PolicyFile:
     windows: tuple[Windows, ...]
 
     def over(self, period_s: int, budget: Fraction) -> Policy:
-        """The policy for a period and a budget.
+        """Return the policy for a period and a budget.
 
         Factors are `budget_share × period / long`, capped where a total failure would not reach
         them. Of pairs that a cap makes equal in severity and factor, only the shortest is kept.
@@ -65,13 +65,13 @@ class PolicyFile:
 
 
 def policy_for(period_s: int, budget: Fraction) -> Policy:
-    """The built-in policy of an objective.
+    """Return the built-in policy of an objective.
 
-    The one made for the longest period that is not longer than the objective's, so that no
-    factor is below those of its source.
+    It is the one for the longest period up to the objective's, so that no factor is below those of
+    its source.
 
     Args:
-        period_s: the objective's, at least the shortest policy's.
+        period_s: the objective's period, at least that of the shortest policy.
         budget: the share of events that may be bad.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]
@@ -80,7 +80,7 @@ def policy_for(period_s: int, budget: Fraction) -> Policy:
 
 @cache
 def built_in() -> tuple[PolicyFile, ...]:
-    """The policies that come with Tailspan."""
+    """Return the built-in policies."""
     return tuple(map(read_policy, sorted(POLICIES.glob("*.yaml"))))
 
 
@@ -88,7 +88,7 @@ def read_policy(path: Path) -> PolicyFile:
     """Read a policy file.
 
     Raises:
-        DocumentError: it is not one; names file, line and key.
+        DocumentError: the file is invalid.
     """
     file = str(path)
     documents = read_documents(path.read_text(encoding="utf-8"), file)

@@ -1,11 +1,11 @@
-"""What a file of ours keeps secret: written out (`key`), or elsewhere (`key_env`, `key_file`)."""
+"""Secrets in configuration files: written out (`key`) or referenced (`key_env`, `key_file`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from alerts.documents import Reader
 from alerts.errors import shown
+from alerts.strict_yaml import Reader
 
 SOURCES: Final = ("", "_env", "_file")
 """What is appended to a key: written out, in an environment variable, in a file."""
@@ -13,7 +13,7 @@ LONGEST: Final = 4_096
 
 
 class Secret:
-    """A text that is never shown: neither printed, nor logged, nor stored."""
+    """A text that is never printed, logged or stored."""
 
     __slots__ = ("_value",)
 
@@ -21,7 +21,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The text, for who sends it."""
+        """Return the text, to send it."""
         return self._value
 
     def __repr__(self) -> str:
@@ -31,17 +31,17 @@ class Secret:
 def read_secret(
     reader: Reader, key: str, folder: Path, environ: Mapping[str, str]
 ) -> Secret | None:
-    """What a key holds or refers to; None where it is not there in any of its forms.
+    """Return the secret that a key contains or references; None if the key is absent.
 
     Args:
-        reader: of the mapping that has the key.
-        key: without what is appended to it.
-        folder: what files are relative to.
-        environ: where `…_env` is looked up.
+        reader: reads the mapping that has the key.
+        key: the key without suffix.
+        folder: the folder that file paths are relative to.
+        environ: the environment variables.
 
     Raises:
-        DocumentError: more than one form is given, or what it refers to is not there; the message
-            never repeats a secret.
+        DocumentError: more than one form is given, or a reference does not exist; the message never
+            contains a secret.
     """
     given = [f"{key}{source}" for source in SOURCES if f"{key}{source}" in reader]
     if not given:
@@ -52,15 +52,15 @@ def read_secret(
     value = reader.text(name)
     if name.endswith("_env"):
         if value not in environ:
-            raise reader.error(name, f"{shown(value)}: there is no such environment variable")
+            raise reader.error(name, f"{shown(value)}: this environment variable is not set")
         value = environ[value]
     elif name.endswith("_file"):
         value = _content(reader, name, folder / value)
     value = value.strip()
     if not value:
-        raise reader.error(name, "what it holds is empty")
+        raise reader.error(name, "the secret is empty")
     if len(value) > LONGEST or not (value.isascii() and value.isprintable()):
-        raise reader.error(name, f"must hold at most {LONGEST:,} printable ASCII characters")
+        raise reader.error(name, f"must have at most {LONGEST:,} printable ASCII characters")
     return Secret(value)
 
 
@@ -71,5 +71,5 @@ def _content(reader: Reader, name: str, path: Path) -> str:
     except OSError as error:
         raise reader.error(name, f"{shown(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError:
-        # Not chained: the cause holds what is in the file.
-        raise reader.error(name, f"{shown(str(path))}: is no ASCII text") from None
+        # Not chained: the cause contains the file's content.
+        raise reader.error(name, f"{shown(str(path))}: is not ASCII text") from None

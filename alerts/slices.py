@@ -38,7 +38,7 @@ class Slices:
         return durations.render(self.length_s)
 
     def first_s(self, from_s: int) -> int:
-        """When the slice that holds the second after an instant begins."""
+        """Return the start of the slice that contains the second after an instant."""
         return from_s // self.length_s * self.length_s
 
     def judged(self, buckets: Iterable[Bucket], until_s: int) -> list[Bucket]:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S, blind_because
 from alerts.burnrate import Counts
-from alerts.counting import Tally
+from alerts.evaluation.counting import Tally
 from alerts.objectives import Objective
 from store.queries import Window, request_count
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_energy

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from alerts.documents import Items, Reader, Text, read_documents
 from alerts.errors import DocumentError, shown
 from alerts.secrets import SOURCES, Secret, read_secret
+from alerts.strict_yaml import Items, Reader, Text, read_documents
 from telemetry.addresses import is_loopback
 
 SIGN_IN_KEY: Final = "TAILSPAN_SIGN_IN"

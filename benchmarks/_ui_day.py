@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
-from alerts.counting import keep_tally  # noqa: E402
+from alerts.evaluation.counting import keep_tally  # noqa: E402
 from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
 from store.connections import writing  # noqa: E402

@@ -42,12 +42,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from alerts.burn_rules import absent_for_s
 from alerts.burnrate import Counts, detection_s
+from alerts.evaluation.incidents import QUIET_S, Incident, advance
 from alerts.history import Bucket, History
-from alerts.incidents import QUIET_S, Incident, advance
-from alerts.indicators import of_tailspan
-from alerts.openslo import load
+from alerts.openslo.reader import load
+from alerts.prometheus.burn_rules import absent_for_s
+from alerts.prometheus.indicators import of_tailspan
 
 STEP_S = 15
 DAY_S = 86_400

@@ -24,7 +24,10 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parent.parent
 SAMPLE = {
     "burnrate": ("alerts/burnrate.py", ("alerts/test_burnrate.py",)),
-    "judging": ("alerts/judging.py", ("alerts/test_judging.py",)),
+    "judging": (
+        "alerts/evaluation/request_verdicts.py",
+        ("alerts/evaluation/test_request_verdicts.py",),
+    ),
     "clock_correction": (
         "collector/rows/clock_correction.py",
         ("collector/rows/test_sender_clocks.py",),

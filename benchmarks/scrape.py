@@ -24,7 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from alerts.objectives import counted
-from alerts.openslo import load
+from alerts.openslo.reader import load
 from collector.counters import Counters
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES

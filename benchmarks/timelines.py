@@ -27,8 +27,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from alerts.generate import EXPLORER_URL, tailspan_rules
-from alerts.openslo import inspect_texts
+from alerts.openslo.reader import inspect_texts
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 from benchmarks._sloth import ALERT, sloth_pages
 
 STEP_S: Final = 30

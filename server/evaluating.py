@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import click
 
-from alerts.evaluator import Evaluator
-from alerts.incidents import Incident
+from alerts.evaluation.evaluator import Evaluator
+from alerts.evaluation.incidents import Incident
 from telemetry import time_text
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from analysis.sign_in_file import SIGN_IN_KEY
 from collector.listen.host_check import ENVIRONMENT_KEY as HOSTS_KEY
 from collector.listen.host_check import names_in

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 
 from alerts.notify.channel_sender import Attempt, ChannelSender, Result
 from alerts.notify.channels import Channel
+from alerts.notify.http_post import Sender
 from alerts.notify.message import Transition
 from alerts.notify.notifier import Notifier
-from alerts.notify.posting import Sender
 from alerts.objectives import Objective
 from server.likely_cause import Ask, LikelyCauses, asked_apart
 from store.errors import StoreError

@@ -12,8 +12,8 @@ import click
 from sqlalchemy import Engine
 from starlette.types import ASGIApp
 
-from alerts.counting import EVALUATION_S
-from alerts.evaluator import Evaluator
+from alerts.evaluation.counting import EVALUATION_S
+from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.configuration import Configuration
 from alerts.objectives import Objective, counted
 from analysis.sign_in_file import SignIn

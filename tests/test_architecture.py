@@ -24,9 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.export.retry",
         "tailspan_vllm.export.transport",
         "alerts.groups",
-        "alerts.judging",
-        "alerts.judging_in_flight",
-        "alerts.judging_tables",
+        "alerts.evaluation.request_verdicts",
+        "alerts.evaluation.in_flight_verdicts",
+        "alerts.evaluation.table_verdicts",
         "alerts.objectives",
         "alerts.vocabulary",
         # How near an engine comes to its GPUs' peaks is worked out as it is told.

@@ -1,1 +1,1 @@
-"""From an incident to a person: a message, the channels it goes through, and its delivery."""
+"""Notifications of incidents: messages, channels, delivery."""

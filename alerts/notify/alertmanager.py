@@ -1,8 +1,8 @@
-"""A message for Alertmanager, by its v2 API.
+"""Messages for Alertmanager's v2 API.
 
-As Prometheus does: an alert is sent again each minute while it goes on, and ends by itself
-when nobody has said so for four. Its labels are those of the generated rules, so that the same
-routes serve both, and both tell the same alert.
+As from Prometheus, an alert is sent every minute while it fires, and Alertmanager resolves it four
+minutes after the last repeat. Labels equal those of the generated rules, so the same routes apply
+and Alertmanager deduplicates both.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).
@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from alerts import vocabulary
 from alerts.notify.channels import REPEAT_S, Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import text, title
+from alerts.notify.message_text import text, title
 
 VALID_S = 4 * REPEAT_S
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """One alert, as of now."""
+    """Return the request that posts one alert as of `now_s`."""
     if message.hang is None:
         labels = {name: value for name, value in message.group.items() if value}
         labels |= {"alertname": vocabulary.ALERT_BURNING, vocabulary.SLO: message.objective}

@@ -1,7 +1,7 @@
-"""Delivers what a channel has in the outbox, in order, and keeps what became of it.
+"""Delivers a channel's messages from the outbox in order, and stores the results.
 
-At least once: after a crash between an answer and its keeping, the message goes out again,
-under the same key. One sender per channel, so that a slow one holds up nobody else.
+At least once: after a crash between an answer and its storing, the message is sent again with the
+same key. Each channel has its own sender, so a slow one delays no other.
 """
 
 import math
@@ -18,9 +18,9 @@ from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
+from alerts.notify.http_post import Answer, Verdict
 from alerts.notify.message import Message, loads
-from alerts.notify.posting import Answer, Verdict
-from alerts.notify.retrying import GIVE_UP_S, delay_s
+from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notifications import (
     Delivery,
     Notification,
@@ -37,7 +37,7 @@ RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
 
 
 class Result(StrEnum):
-    """How an attempt ended: `dead` is never tried again."""
+    """The result of an attempt; `dead` is never retried."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -46,7 +46,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of a notification just now; a `repeat` was delivered before."""
+    """An attempt to deliver a notification; a `repeat` was delivered before."""
 
     row: Notification
     result: Result
@@ -59,11 +59,11 @@ class ChannelSender:
 
     Args:
         engine: from `open_database`.
-        channel: whose.
-        send: what makes an attempt.
-        newest: a row's message with the figures of now.
-        clock_s: the present, in unix seconds.
-        chance: for jitter, in [0, 1).
+        channel: the channel.
+        send: makes one attempt.
+        newest: returns a row's message with current figures.
+        clock_s: returns the present in unix seconds.
+        chance: returns a number in [0, 1) for the jitter.
     """
 
     def __init__(
@@ -87,19 +87,18 @@ class ChannelSender:
 
     @property
     def counts(self) -> dict[Result, int]:
-        """Attempts since the start, by how they ended."""
+        """Attempts since the start, by result."""
         with self._lock:
             return dict(self._counts)
 
     def deliver(self, stop: Callable[[], bool] = lambda: False) -> list[Attempt]:
-        """Try what is due, each once.
+        """Try each due message once.
 
         Args:
-            stop: asked before each, whether to leave the rest.
+            stop: checked before each message; True ends the run.
 
         Raises:
-            StoreUnavailable: the database cannot be used; what was delivered just now may be
-                delivered again.
+            StoreUnavailable: the database cannot be used; the last message may be sent again.
         """
         attempts = []
         for row in due_notifications(self._engine, self.channel.name, int(self._clock_s())):
@@ -117,8 +116,10 @@ class ChannelSender:
             if row.state == Delivery.DELIVERED and not repeated:
                 message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
-        except (ValueError, TypeError, KeyError):  # of another version; it must not block the rest
-            answer = Answer(None, "this version cannot read what another one kept", final=True)
+        except (ValueError, TypeError, KeyError):  # another version's row must not block the rest
+            answer = Answer(
+                None, "this version cannot read the stored message of another version", final=True
+            )
         else:
             answer = self._send(post)
             repeats = repeated and message.ended_unix_s is None
@@ -132,7 +133,7 @@ class ChannelSender:
 def _settled(
     row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
 ) -> tuple[Notification, Result]:
-    """A row after an attempt. What was delivered once stays so, whatever becomes of repeats."""
+    """Return the row after an attempt. A delivered row stays so if a repeat fails."""
     before = row.state == Delivery.DELIVERED
     if answer.verdict is Verdict.DELIVERED:
         delivered = replace(

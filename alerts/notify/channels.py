@@ -1,6 +1,6 @@
-"""Where messages go: channels as data, and what is sent through one. Pure.
+"""Notification channels and the requests sent through them, as data. Pure.
 
-Each kind has a module of its own, which makes a message into a request.
+Each kind has a module that renders a message as a request.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from alerts.secrets import Secret
 
 
 class Kind(StrEnum):
-    """What speaks at the other end."""
+    """The kind of receiver."""
 
     ALERTMANAGER = "alertmanager"
     WEBHOOK = "webhook"
@@ -21,15 +21,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One way to tell someone.
+    """A destination of notifications.
 
     Args:
         name: unique; it is in the outbox, in the log and on `/metrics`.
-        kind: what speaks at the other end.
-        severities: those that go there.
-        url: the address; may hold a token.
-        key: PagerDuty's routing key, or what a webhook's body is signed with.
-        authorization: the value of that header.
+        kind: the kind of receiver.
+        severities: the severities it receives.
+        url: the address; may contain a token.
+        key: PagerDuty's routing key, or the key that signs a webhook's body.
+        authorization: the value of the Authorization header.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Channel:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, should someone repeat it to us."""
-        held = (self.url, self.key, self.authorization)
-        return tuple(each.reveal() for each in held if each is not None)
+        """The texts to remove from a receiver's answer before it is shown."""
+        secrets = (self.url, self.key, self.authorization)
+        return tuple(each.reveal() for each in secrets if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A request to make: JSON, to the channel's address and this path."""
+    """A POST of JSON to the channel's address plus this path."""
 
     body: bytes
     path: str = ""
@@ -56,4 +56,4 @@ class Post:
 
 
 REPEAT_S = 60
-"""Alertmanager hears of what goes on so often, as it does from Prometheus."""
+"""How often a firing alert is sent to Alertmanager again; Prometheus' resend delay."""

@@ -1,7 +1,7 @@
-"""`notify.yaml`: who is told of what, and how.
+"""Reads `notify.yaml`: the channels and the severities that each receives.
 
-Read strictly: an error names file, line and key. An address or a key is written out (`url`),
-or referred to (`url_env`, `url_file`); no error ever repeats one.
+Parsing is strict: an error names file, line and key. An address or a key is written out (`url`) or
+referenced (`url_env`, `url_file`); no error message contains one.
 """
 
 import re
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from alerts.documents import Reader, read_documents
 from alerts.errors import DocumentError, shown
 from alerts.notify import pagerduty
 from alerts.notify.channels import Channel, Kind
 from alerts.policy import SEVERITIES
 from alerts.secrets import SOURCES, Secret, read_secret
+from alerts.strict_yaml import Reader, read_documents
 from telemetry.addresses import INSECURE_KEY, exposes
 
 MOST_CHANNELS: Final = 32
@@ -27,12 +27,12 @@ _SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.SLACK: ("url",),
     Kind.PAGERDUTY: ("url", "routing_key"),
 }
-"""By kind, the keys that hold or refer to what is kept secret."""
+"""The secret keys of each kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Who is told. `explorer_url` is where links lead; None where the file does not say."""
+    """The channels, and the explorer's address for links; None if the file has none."""
 
     channels: tuple[Channel, ...]
     explorer_url: str | None = None
@@ -42,18 +42,18 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
     """Read a file.
 
     Args:
-        path: of the file; files it refers to are relative to its folder.
-        environ: where `…_env` is looked up.
+        path: the file; paths in it are relative to its folder.
+        environ: the environment variables that `…_env` refers to.
 
     Raises:
-        DocumentError: it is not what it must be, or refers to what is not there.
-        OSError: it cannot be read.
+        DocumentError: the file is invalid, or a reference does not exist.
+        OSError: the file cannot be read.
     """
     file = str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(file, 1, "", "is no UTF-8 text") from error
+        raise DocumentError(file, 1, "", "is not UTF-8 text") from error
     documents = read_documents(text, file)
     if len(documents) != 1:
         raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
@@ -113,7 +113,7 @@ def _missing(reader: Reader, key: str) -> DocumentError:
 
 
 def _check_url(reader: Reader, url: Secret) -> None:
-    """An address is a secret, so that what is wrong is said without it."""
+    """Refuse an invalid address, without repeating it: it may be a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
     problem = _url_problem(url.reveal())
     if problem:
@@ -124,15 +124,15 @@ def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secr
     """Refuse to send a credential where others can read it, unless the channel allows it."""
     if reader.flag(INSECURE_KEY, False):
         return
-    # An address that is not written out is a secret, as those of Slack are.
+    # An address given by reference is treated as a secret, like Slack's.
     referred = any(f"url{source}" in reader for source in SOURCES if source)
-    held = (
+    confidential = (
         authorization is not None
         or kind in (Kind.SLACK, Kind.PAGERDUTY)
         or referred
         or urlsplit(url.reveal()).query
     )
-    if held and exposes(url.reveal()):
+    if confidential and exposes(url.reveal()):
         key = next(f"url{source}" for source in SOURCES if f"url{source}" in reader)
         raise reader.error(
             key,
@@ -147,13 +147,13 @@ def _url_problem(url: str) -> str | None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return f"is no address; {allowed}"
+        return f"is not an address; {allowed}"
     if parts.scheme not in ("http", "https") or not host or " " in url:
-        return f"is no address; {allowed}"
+        return f"is not an address; {allowed}"
     if parts.username is not None or parts.password is not None:
-        return "must hold no user and password: give them as authorization"
+        return "must not contain user and password: give them as authorization"
     if parts.fragment:
-        return "must hold no fragment (#…)"
+        return "must not contain a fragment (#…)"
     return None
 
 
@@ -163,5 +163,7 @@ def _explorer_url(whole: Reader) -> str | None:
     url = whole.text("explorer_url")
     problem = _url_problem(url)
     if problem or urlsplit(url).query:
-        raise whole.error("explorer_url", f"{shown(url)}: {problem or 'must hold no query (?…)'}")
+        raise whole.error(
+            "explorer_url", f"{shown(url)}: {problem or 'must not contain a query (?…)'}"
+        )
     return url

@@ -1,10 +1,10 @@
-"""A message to try a channel with: it says that nothing happened. Pure."""
+"""The message that tests a channel. Pure."""
 
 from alerts.notify.message import Message, Transition, Windows
 
 
 def example(severity: str, transition: Transition, now_s: int, explorer_url: str | None) -> Message:
-    """As an incident of twenty minutes would be told."""
+    """Return the message of an imaginary incident of twenty minutes, marked as a test."""
     over = transition is Transition.RESOLVED
     return Message(
         transition=transition,
@@ -12,7 +12,7 @@ def example(severity: str, transition: Transition, now_s: int, explorer_url: str
         display_name="An example, not one of your objectives",
         service="tailspan",
         severity=severity,
-        promise="Promised: 99 % requests with ttft_s <= 0.5 over 30d.",
+        promise="Objective: 99 % of requests with ttft_s <= 0.5 over 30d.",
         began_unix_s=now_s - 1_200,
         fired_unix_s=now_s - 300,
         as_of_unix_s=now_s,

@@ -1,8 +1,8 @@
-"""Fills the outbox with engines that hang, and with the ends of hangs.
+"""Adds notifications of engine hangs, and of their ends, to the outbox.
 
-A hang is what `store.replicas.hung_replicas` says it is, with the limit of the rule
-`TailspanEngineHung`. What is in the outbox is all that is remembered: a hang is open while its
-beginning is there without an end, so a restart tells nothing twice and misses no end.
+`store.replicas.hung_replicas` defines a hang, with the limit of the rule `TailspanEngineHung`. The
+outbox is the only state: a hang is open while its `firing` row has no `resolved` row, so a restart
+neither repeats a message nor misses an end.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ SILENT_S: Final = 300
 """A replica that sends no sample for so long is gone, and its hang is over. A sender that a
 collector asks to wait comes back within 300 s (`tailspan_vllm.export.retry`)."""
 MOST_OPEN: Final = 20
-"""Hangs that are told at a time. If a whole fleet hangs, twenty pages say so; the overview and the
-rule name the others."""
+"""The most hangs with open notifications. If a whole fleet hangs, 20 pages are sent; the overview
+and the rule list the others."""
 
 
 class Hangs:
-    """Compares the replicas that hang with the outbox.
+    """Compares the replicas that hang with the outbox, and adds the missing notifications.
 
     Args:
         engine: from `open_database`.
-        channels: who is told, if they want pages.
-        explorer_url: tells where links lead; None for no link.
+        channels: the channels; those without pages are left out.
+        explorer_url: returns the explorer's address for links; None for no link.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Hangs:
         self._explorer_url = explorer_url
 
     def enqueue(self, now_s: int) -> None:
-        """Put in the outbox what is missing there.
+        """Add the missing notifications to the outbox.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the next call makes up for it.
+            StoreUnavailable: the database cannot be used; the next call catches up.
         """
         if not self._channels:
             return
@@ -56,9 +56,9 @@ class Hangs:
         found = progress(self._engine, (now_s + 1) * 10**9 - 1)
         hung = {HANG + each.replica: each for each in found.hung}
         rows = []
-        for name, told in begun.items():
-            if name not in hung and self._over(told[0], found.reporting, now_s):
-                rows += self._ended(told, now_s)
+        for name, open_rows in begun.items():
+            if name not in hung and self._over(open_rows[0], found.reporting, now_s):
+                rows += self._ended(open_rows, now_s)
         room = MOST_OPEN - len(begun)
         for name, each in hung.items():
             if name in begun:
@@ -68,8 +68,8 @@ class Hangs:
                 rows += self._begun(each, now_s)
         keep_notifications(self._engine, rows)
 
-    def _over(self, told: Notification, reporting: frozenset[str], now_s: int) -> bool:
-        replica = told.slo.removeprefix(HANG)
+    def _over(self, begun: Notification, reporting: frozenset[str], now_s: int) -> bool:
+        replica = begun.slo.removeprefix(HANG)
         if replica in reporting:
             return True
         return not reported_since(self._engine, replica, (now_s - SILENT_S) * 10**9)
@@ -92,15 +92,15 @@ class Hangs:
         )
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
 
-    def _missing(self, told: Sequence[Notification], now_s: int) -> list[Notification]:
-        """For channels that are new since it began."""
-        has = {row.channel for row in told}
-        rows = [replace(told[0], channel=name) for name in self._channels if name not in has]
+    def _missing(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
+        """Return the rows for channels that were added after the hang began."""
+        has = {row.channel for row in begun}
+        rows = [replace(begun[0], channel=name) for name in self._channels if name not in has]
         return [_row(row.slo, loads(row.message), row.channel, now_s) for row in rows]
 
-    def _ended(self, told: Sequence[Notification], now_s: int) -> list[Notification]:
+    def _ended(self, begun: Sequence[Notification], now_s: int) -> list[Notification]:
         rows = []
-        for row in told:
+        for row in begun:
             message = replace(
                 loads(row.message),
                 transition=Transition.RESOLVED,
@@ -112,7 +112,7 @@ class Hangs:
 
 
 def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
-    """Return the beginnings of hangs that have no end yet, by name."""
+    """Return the `firing` rows of hangs without a `resolved` row, by name."""
     rows = read_hangs(engine)
     over = {row.incident for row in rows if row.transition == Transition.RESOLVED}
     found: dict[str, list[Notification]] = {}

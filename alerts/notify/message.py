@@ -1,8 +1,8 @@
-"""What is told of an incident: plain facts, rounded no more than floats do, no address, no key.
+"""A message about an incident, as data: no addresses, no keys.
 
-Kept as JSON in the outbox; `dumps` and `loads` are inverse. What is unknown is None. Texts may hold
-what a tenant chose, such as its name in a likely cause: each is one line of visible characters
-from here on.
+Stored as JSON in the outbox; `dumps` and `loads` are inverse. Unknown values are None. Texts may
+contain a tenant's input, such as its name in a likely cause, so each is reduced to one line of
+visible characters.
 """
 
 import json
@@ -16,7 +16,7 @@ from telemetry.visible import visible
 
 
 class Transition(StrEnum):
-    """What there is to tell."""
+    """The change that a message reports."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -24,7 +24,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows and how fast each burns; alerts where both are above the factor."""
+    """A pair of windows and their burn rates; it alerts if both are above the factor."""
 
     long_s: int
     short_s: int
@@ -58,28 +58,30 @@ class Hang:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is told of an incident at one of its transitions. Instants in unix seconds.
+    """A message about one transition of an incident. Instants are in unix seconds.
 
     Args:
-        slo: the objective's name, or `hang:` and a replica; with `severity` and `fired_unix_s` it
-            names the incident. That of a group ends in the group: `chat{tenant="acme"}`.
+        slo: the objective's name, with its group if it has one (`chat{tenant="acme"}`), or `hang:`
+            and a replica. With `severity` and `fired_unix_s` it identifies the incident.
         group: the fields and values of that group.
-        promise: in a sentence.
-        began_unix_s: since when the budget burned too fast.
-        fired_unix_s: when that was noticed.
-        as_of_unix_s: when the figures were taken.
-        ended_unix_s: when it last alerted; None while it goes on.
-        burn: over the long window that alerted, of `window_s`, with its `bad` of `events`.
-        counted_in: what an event is, in the plural.
-        budget_left: of the whole period; below 0 where it is overspent.
-        budget_spent: by this incident.
-        exhausted_in_s: how long what is left lasts at this pace.
+        promise: the objective in one sentence.
+        began_unix_s: when the budget began to burn too fast.
+        fired_unix_s: when it first alerted.
+        as_of_unix_s: the instant of the figures.
+        ended_unix_s: when it last alerted; None while it is open.
+        burn: the burn rate over the long window of the pair that fired, `window_s`, in which `bad`
+            of `events` were bad.
+        counted_in: the unit of an event, in the plural.
+        budget_left: the share of the period's budget; below 0 if overspent.
+        budget_spent: the share that this incident spent.
+        exhausted_in_s: how long the remaining budget lasts at this burn rate.
         fired_by: the pairs that alert.
-        likely_cause: in a sentence, where a diagnosis names one.
-        link: the explorer's page on it.
-        hang: None where an objective burns.
-        simulated: no real server stands behind it.
-        test: nothing happened; someone tries the channel.
+        likely_cause: a sentence from the diagnosis; None if unknown.
+        link: the explorer's page on the incident.
+        hang: the hang; None for a burn.
+        simulated: the data comes from the simulator.
+        test: a test of the channel; there is no incident.
+        update: sent before without its likely cause.
     """
 
     transition: Transition
@@ -126,19 +128,19 @@ class Message:
 
     @property
     def incident(self) -> str:
-        """The incident's name: the same for all that is told of it."""
+        """The incident's identifier, equal in all messages about it."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"
 
 
 def dumps(message: Message) -> str:
-    """As JSON."""
+    """Return the message as JSON."""
     return json.dumps(asdict(message), allow_nan=False)
 
 
 def loads(text: str) -> Message:
-    """The inverse of `dumps`."""
+    """Return the message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
     plain["transition"] = Transition(plain["transition"])
     plain["fired_by"] = tuple(Windows(**each) for each in plain["fired_by"])

@@ -1,12 +1,10 @@
-"""Fills the outbox from the incidents that are kept, and with hangs (`alerts.notify.hangs`): one
-row for each channel that wants it.
+"""Adds notifications of incidents and hangs (`alerts.notify.hangs`) to the outbox, one per channel.
 
-What is missing is found by comparing incidents with the outbox, not by hearing of changes: a
-crash anywhere loses nothing, and a new channel hears of what goes on. What began and ended
-before anybody could be told is not told any more.
+It compares the stored incidents with the outbox: a crash loses nothing, and a new channel is
+notified of open incidents. An incident that ended before it was notified is left out.
 
-A message never waits for its likely cause. Once that is known, the beginning is sent again as an
-update, to each channel that was told without it.
+A message never waits for its likely cause. When the cause is found, the `firing` message is sent
+again as an update to each channel that received it without the cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +13,14 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.counting import read_tally
+from alerts.evaluation.counting import read_tally
+from alerts.evaluation.group_places import expanded
+from alerts.evaluation.status import status_at, status_edges
 from alerts.notify.channels import Channel
-from alerts.notify.composing import compose
+from alerts.notify.compose import compose
 from alerts.notify.hangs import Hangs, open_hangs
 from alerts.notify.message import Transition, dumps, loads
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
-from alerts.status import status_at, status_edges
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import (
     Delivery,
@@ -32,13 +30,13 @@ from store.alerting.notifications import (
     read_notifications,
 )
 
-REWORD_S: Final = 60
-"""What waits, or is repeated, has figures no older than this."""
+REFRESH_S: Final = 60
+"""The maximum age of the figures in a message that waits or is repeated."""
 
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
-Told = dict[tuple[str, int, str, str], Notification]
-"""By severity, when it fired, transition, and channel."""
+Outbox = dict[tuple[str, int, str, str], Notification]
+"""Rows by severity, time of firing, transition and channel."""
 
 
 class Notifier:
@@ -46,12 +44,11 @@ class Notifier:
 
     Args:
         engine: from `open_database`.
-        objectives: those whose incidents are told.
-        channels: who is told.
-        explorer_url: tells where links lead; None for no link.
-        simulated: whether the data are.
-        likely_cause: says at once what is known to have brought an incident about, as of an
-            instant; None while nothing is.
+        objectives: the objectives whose incidents are notified.
+        channels: the channels.
+        explorer_url: returns the explorer's address for links; None for no link.
+        simulated: returns whether the data comes from the simulator.
+        likely_cause: returns an incident's likely cause without waiting; None while unknown.
     """
 
     def __init__(
@@ -74,7 +71,7 @@ class Notifier:
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
-        """Give up what nobody delivers any more; once, at the start.
+        """Abandon the rows of channels and objectives that are gone; call once at the start.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -89,49 +86,56 @@ class Notifier:
         )
 
     def enqueue(self, now_s: int) -> None:
-        """Put in the outbox what is missing there, and refresh what waits.
+        """Add the missing notifications to the outbox, and refresh the figures of waiting ones.
 
         Raises:
-            StoreUnavailable: the database cannot be used; the next call makes up for it.
+            StoreUnavailable: the database cannot be used; the next call catches up.
         """
         self._hangs.enqueue(now_s)
-        going_on = set()
+        still_open = set()
         for objective in expanded(self._engine, self._objectives):
             if not isinstance(objective.indicator, Goodput):
                 continue
-            told: Told = {
+            outbox: Outbox = {
                 (row.severity, row.fired_unix_s, row.transition, row.channel): row
                 for row in read_notifications(self._engine, objective.name)
             }
             for incident in read_incidents(self._engine, objective.name):
                 if incident.ended_unix_s is None:
-                    going_on.add((incident.slo, incident.severity, incident.fired_unix_s))
-                    self._begun(objective, objective.indicator, incident, told, now_s)
+                    still_open.add((incident.slo, incident.severity, incident.fired_unix_s))
+                    self._begun(objective, objective.indicator, incident, outbox, now_s)
                 else:
-                    self._ended(objective, objective.indicator, incident, told, now_s)
+                    self._ended(objective, objective.indicator, incident, outbox, now_s)
 
-        for key in self._newest.keys() - going_on:
+        for key in self._newest.keys() - still_open:
             del self._newest[key]
 
     def newest(self, row: Notification) -> str:
-        """A row's message with figures of the last minute, where it is of what goes on.
+        """Return a row's message; for an open incident, with figures of the last minute.
 
-        From any thread. They are kept here and not in the row, which is its sender's to write.
+        Callable from any thread. The figures are not in the row, because its sender writes it.
         """
         if row.transition != Transition.FIRING:
             return row.message
         return self._newest.get(row.incident, row.message)
 
     def _begun(
-        self, objective: Objective, goodput: Goodput, incident: IncidentRow, told: Told, now_s: int
+        self,
+        objective: Objective,
+        goodput: Goodput,
+        incident: IncidentRow,
+        outbox: Outbox,
+        now_s: int,
     ) -> None:
         of = (incident.severity, incident.fired_unix_s, Transition.FIRING)
         wanting = [each.name for each in self._channels if incident.severity in each.severities]
-        new = [name for name in wanting if (*of, name) not in told]
-        without = [row for name in wanting if (row := told.get((*of, name))) and _lacks_cause(row)]
-        due = [row for name in wanting if (row := told.get((*of, name))) and row.next_unix_s]
+        new = [name for name in wanting if (*of, name) not in outbox]
+        without = [
+            row for name in wanting if (row := outbox.get((*of, name))) and _lacks_cause(row)
+        ]
+        due = [row for name in wanting if (row := outbox.get((*of, name))) and row.next_unix_s]
         stale = any(
-            loads(self.newest(row)).as_of_unix_s <= incident.last_unix_s - REWORD_S for row in due
+            loads(self.newest(row)).as_of_unix_s <= incident.last_unix_s - REFRESH_S for row in due
         )
         cause = self._likely_cause(objective, incident, incident.last_unix_s)
         updates = without if cause is not None else []
@@ -148,15 +152,20 @@ class Notifier:
         )
 
     def _ended(
-        self, objective: Objective, goodput: Goodput, incident: IncidentRow, told: Told, now_s: int
+        self,
+        objective: Objective,
+        goodput: Goodput,
+        incident: IncidentRow,
+        outbox: Outbox,
+        now_s: int,
     ) -> None:
         of = (incident.severity, incident.fired_unix_s)
         new = [
             channel.name
             for channel in self._channels
-            if (begun := told.get((*of, Transition.FIRING, channel.name)))
+            if (begun := outbox.get((*of, Transition.FIRING, channel.name)))
             and begun.state != Delivery.DEAD
-            and (*of, Transition.RESOLVED, channel.name) not in told
+            and (*of, Transition.RESOLVED, channel.name) not in outbox
         ]
         if new:
             cause = self._likely_cause(objective, incident, now_s)
@@ -189,7 +198,7 @@ class Notifier:
 
 
 def _lacks_cause(row: Notification) -> bool:
-    """Whether it was delivered without a cause, and nothing of it is under way."""
+    """Return whether it was delivered without a cause and is not due again."""
     if row.state != Delivery.DELIVERED or row.next_unix_s is not None:
         return False
     try:

@@ -1,7 +1,7 @@
-"""A message for PagerDuty, by its Events API v2.
+"""Messages for PagerDuty's Events API v2.
 
-Source: PagerDuty, "Send an alert event": `dedup_key` of at most 255 characters names the
-incident, `summary` has at most 1,024.
+Source: PagerDuty, "Send an alert event": `dedup_key` has at most 255 characters, `summary` at most
+1,024.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message, Transition
-from alerts.notify.words import facts, title
+from alerts.notify.message_text import facts, title
 
 URL: Final = "https://events.pagerduty.com/v2/enqueue"
 SEVERITIES: Final = {"page": "critical", "ticket": "warning"}
@@ -19,7 +19,7 @@ ACTIONS: Final = {Transition.FIRING: "trigger", Transition.RESOLVED: "resolve"}
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """A trigger, or the resolve of the same incident."""
+    """Return the request that triggers or resolves an incident."""
     event: dict[str, Any] = {
         "routing_key": channel.key.reveal() if channel.key else "",
         "event_action": ACTIONS[message.transition],
@@ -38,11 +38,11 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
         }
         if message.link:
             event["client_url"] = message.link
-            event["links"] = [{"href": message.link, "text": "Look at it in the explorer"}]
+            event["links"] = [{"href": message.link, "text": "Open in the explorer"}]
     return Post(json.dumps(event).encode())
 
 
 def dedup_key(message: Message) -> str:
-    """The incident's name, shortened where it is too long."""
+    """Return the incident's identifier, or its hash if it is too long."""
     key = f"tailspan/{message.incident}"
     return key if len(key) <= 255 else f"tailspan/{sha256(key.encode()).hexdigest()}"

@@ -1,7 +1,7 @@
-"""A message for a Slack incoming webhook, in blocks.
+"""Messages for a Slack incoming webhook, in blocks.
 
-Everything that may hold foreign text is `plain_text`, in which Slack reads no formatting, mention
-or emoji. `text`, which the phone shows, cannot be: there & < > are escaped, and nothing is parsed.
+Texts that may contain foreign input are `plain_text`, in which Slack interprets no formatting,
+mention or emoji. `text`, which phones show, cannot be plain text: its & < > are escaped.
 
 Source: Slack's reference of Block Kit (a header of at most 150 characters, a section of at most
 3,000), "Formatting message text" (escaping), and of chat.postMessage (`parse`, `link_names`,
@@ -13,27 +13,27 @@ from typing import Any
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import facts, title
+from alerts.notify.message_text import facts, title
 
 HEADER = 150
 FIELD = 2_000
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """Title, facts, link."""
-    said = title(message)
+    """Return the request that posts the title, the facts and the link."""
+    heading = title(message)
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": _plain(said, HEADER)},
+        {"type": "header", "text": _plain(heading, HEADER)},
         *(
-            {"type": "section", "text": _plain(f"{about}: {fact}", FIELD)}
-            for about, fact in facts(message)
+            {"type": "section", "text": _plain(f"{name}: {fact}", FIELD)}
+            for name, fact in facts(message)
         ),
     ]
     if message.link:
-        link = f"<{_escaped(message.link)}|Look at it in the explorer>"
+        link = f"<{_escaped(message.link)}|Open in the explorer>"
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": link}})
     whole = {
-        "text": _escaped(said),
+        "text": _escaped(heading),
         "blocks": blocks,
         "parse": "none",
         "link_names": False,

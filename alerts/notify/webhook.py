@@ -1,8 +1,7 @@
-"""A message for anyone who takes JSON: `webhook.schema.json` says what is in it.
+"""Messages for a webhook as JSON, described by `webhook.schema.json`.
 
-Signed where a key is given: `Tailspan-Signature: t=…,v1=…`, of which v1 is the HMAC-SHA256, in
-hex, of `t`, a full stop and the body; t is when it was sent, in unix seconds, so that a
-recorded message cannot be sent again later.
+With a key the request is signed: `Tailspan-Signature: t=…,v1=…`. v1 is the HMAC-SHA256 in hex of
+`t`, a full stop and the body; t is the sending time in unix seconds, which prevents replays.
 """
 
 import hmac
@@ -11,15 +10,15 @@ from dataclasses import asdict
 
 from alerts.notify.channels import Channel, Post
 from alerts.notify.message import Message
-from alerts.notify.words import text, title
+from alerts.notify.message_text import text, title
 
 VERSION = 1
-"""Raised when something is taken away or changes its meaning; additions keep it."""
+"""Increase it when a key is removed or changes its meaning, not for new keys."""
 SIGNATURE = "Tailspan-Signature"
 
 
 def render(channel: Channel, message: Message, now_s: int) -> Post:
-    """The whole message, its words, and an id that is the same however often it is sent."""
+    """Return the request that posts the message and its text; a retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
         "version": VERSION,
@@ -37,6 +36,6 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
 
 
 def signature(key: str, body: bytes, sent_s: int) -> str:
-    """The header's value."""
+    """Return the value of the signature header."""
     signed = hmac.new(key.encode(), f"{sent_s}.".encode() + body, "sha256").hexdigest()
     return f"t={sent_s},v1={signed}"

@@ -9,11 +9,11 @@ from sqlalchemy import Engine
 from alerts import vocabulary
 from alerts.blindness import LOOKED_AT_S, REASONS, blind_because
 from alerts.burnrate import Counts
-from alerts.counting import by_second, read_tally
 from alerts.errors import AlertsError
+from alerts.evaluation.counting import by_second, read_tally
+from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from alerts.openslo import OBJECTIVES, load
-from alerts.places import expanded
+from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
 from cli.checks.findings import Finding

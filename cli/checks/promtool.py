@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alerts.errors import DocumentError
-from alerts.generate import EXPLORER_URL, tailspan_rules
 from alerts.objectives import Objective
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 
 TIMEOUT_S = 60
 

@@ -85,7 +85,7 @@ def cost(
     self-hosting becomes cheaper, and energy and CO₂ where GPUs report them.
     """
     from alerts.errors import AlertsError
-    from alerts.openslo import OBJECTIVES, load
+    from alerts.openslo.reader import OBJECTIVES, load
     from analysis.cost import CostQuestion, answer_cost
 
     dimensions = _dimensions(by)

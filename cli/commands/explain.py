@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import OBJECTIVES
 from analysis.explain import Answer, explain_window
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines

@@ -9,9 +9,9 @@ import click
 from sqlalchemy import Engine
 
 from alerts.errors import AlertsError
+from alerts.evaluation.group_places import expanded
 from alerts.objectives import Objective
-from alerts.openslo import load
-from alerts.places import expanded
+from alerts.openslo.reader import load
 from analysis.cause_sentences import first_cause_sentence
 from analysis.explain import explain_question
 from analysis.incident import (

@@ -14,14 +14,14 @@ from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S, REASONS
 from alerts.burnrate import State
-from alerts.counting import Count, Tally, by_second, read_tally
 from alerts.errors import AlertsError, DocumentError, ExpressionError
-from alerts.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.evaluation.counting import Count, Tally, by_second, read_tally
+from alerts.evaluation.group_places import expanded
+from alerts.evaluation.status import Status, status_at, status_edges
 from alerts.objectives import Goodput, Objective
-from alerts.openslo import OBJECTIVES, inspect, load
-from alerts.places import expanded
-from alerts.selectors import read_selector
-from alerts.status import Status, status_at, status_edges
+from alerts.openslo.reader import OBJECTIVES, inspect, load
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.prometheus.selectors import read_selector
 from analysis.blind_objectives import blind_reason
 from analysis.staleness import silence_s
 from cli.checks import hung_engines, promtool

@@ -15,8 +15,8 @@ from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel
 from alerts.notify.configuration import Configuration, load_configuration
 from alerts.notify.example import example
+from alerts.notify.http_post import Sender, Verdict
 from alerts.notify.message import Message, Transition
-from alerts.notify.posting import Sender, Verdict
 from alerts.notify.webhook import SIGNATURE
 from alerts.secrets import Secret
 from cli.options.shared import format_option
@@ -130,7 +130,7 @@ def _send(channel: Channel, message: Message, now_s: int, form: str) -> bool:
     result = _VERDICTS[answer.verdict]
     if form == "json":
         told = {"channel": channel.name, "result": result, "status": answer.status}
-        click.echo(json.dumps({**told, "said": answer.said}))
+        click.echo(json.dumps({**told, "said": answer.text}))
     else:
         click.echo(f"{channel.name}  {result}  {text.printable(str(answer), 240)}")
     return answer.verdict is Verdict.DELIVERED

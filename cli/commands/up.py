@@ -196,7 +196,7 @@ def up(
     # The parts take a while to import: only who runs them waits for it.
     from alerts.errors import AlertsError
     from alerts.notify.configuration import load_configuration
-    from alerts.openslo import OBJECTIVES, load
+    from alerts.openslo.reader import OBJECTIVES, load
     from cli import foreground
     from collector.errors import ListenError
     from server.children import ChildError

@@ -16,10 +16,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from alerts.evaluation.in_flight_verdicts import columns_of_reports, newly_bad, was_bad_in_flight
+from alerts.evaluation.request_verdicts import EXCLUDED, Verdict
+from alerts.evaluation.table_verdicts import (
+    NOT_SELECTED,
+    VERDICTS,
+    columns_of,
+    judge_table,
+    table_of,
+)
 from alerts.groups import Group, other, places_in
-from alerts.judging import EXCLUDED, Verdict
-from alerts.judging_in_flight import columns_of_reports, newly_bad, was_bad_in_flight
-from alerts.judging_tables import NOT_SELECTED, VERDICTS, columns_of, judge_table, table_of
 from alerts.objectives import Goodput
 from exporters.totals.request_batch import BoolArray, RequestBatch
 from telemetry.in_flight import InFlightRequest

@@ -58,8 +58,9 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
         if not len(requests):
             continue
         received = np.array(requests.column("received_unix_ns"), np.int64)
-        # As `alerts.counting` rounds it, or a request could be marked in one step and counted in
-        # the next. Beyond a century each the sum might not fit; the collector refuses a week.
+        # As `alerts.evaluation.counting` rounds it, or a request could be marked in one step and
+        # counted in the next. Beyond a century each the sum might not fit; the collector refuses a
+        # week.
         lasted_s = np.clip(np.nan_to_num(requests.numbers("e2e_s")), -_CENTURY_S, _CENTURY_S)
         lasted = np.rint(lasted_s * SECOND_NS).astype(np.int64)
         received = np.clip(received, -_CENTURY_S * SECOND_NS, _CENTURY_S * SECOND_NS)

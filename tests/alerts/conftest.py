@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from alerts.objectives import Objective
-from alerts.openslo import inspect_texts
+from alerts.openslo.reader import inspect_texts
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 START_NS = 1_790_000_000 * 10**9

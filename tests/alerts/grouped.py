@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from alerts.objectives import Objective
-from alerts.openslo import inspect_texts
+from alerts.openslo.reader import inspect_texts
 
 _OPENSLO = """
 apiVersion: openslo/v1

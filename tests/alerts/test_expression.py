@@ -91,26 +91,26 @@ def test_what_must_hold_is_told_apart() -> None:
         ("ttft_s <= ", "allowed here: a number"),
         ("ttft_s = 1", r"write == to compare"),
         ("ttft_s <= 0.5 tokens > 1", "'tokens' at character 15; allowed here: and, or, or the end"),
-        ("ttft_s <= 500ms", "is no part of an expression"),
+        ("ttft_s <= 500ms", "is not part of an expression"),
         ("ttft_s <= '0.5'", "allowed here: a number"),
         ("ttft_s <= 1e999", "allowed here: a number"),
-        ("ttft_s <= -1", "is no part of an expression"),
+        ("ttft_s <= -1", "is not part of an expression"),
         ("tenant < 'a'", "allowed here: ==, !=, in, or is, after tenant"),
         ("tenant == acme", "allowed here: a text in quotes"),
-        ("tenant == 'a", "is no part of an expression"),
+        ("tenant == 'a", "is not part of an expression"),
         ("tokens > 1.5", "allowed here: a whole number"),
         ("streamed == 1", "allowed here: true or false"),
-        ("nosuch < 1", "'nosuch' at character 1 is no field; allowed: tenant, ttft_s"),
+        ("nosuch < 1", "'nosuch' at character 1 is not a field; allowed: tenant, ttft_s"),
         ("wrong < 1", "'wrong' at character 1 is elsewhere; allowed"),
-        ("__import__('os')", "'__import__' at character 1 is no field"),
+        ("__import__('os')", "'__import__' at character 1 is not a field"),
         ("(ttft_s < 1", r"closing \)"),
         ("ttft_s is known", "allowed here: unknown"),
         ("tenant in ()", "allowed here: a text in quotes"),
         ("not " * 50 + "ttft_s < 1", "nested more than 20 deep"),
         ("(" * 5_000, "at most 2,000"),
         ("(" * 1_000, "nested more than 20 deep"),
-        ("ttft_s < 1\x00", "is no part of an expression"),
-        ("ttft_s < ١", "is no part of an expression"),
+        ("ttft_s < 1\x00", "is not part of an expression"),
+        ("ttft_s < ١", "is not part of an expression"),
     ],
 )
 def test_an_error_names_the_place_and_what_is_allowed(text: str, says: str) -> None:
@@ -140,9 +140,9 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
 
 def test_what_happened_cannot_select_and_what_is_cannot_judge() -> None:
     """An objective over fast requests only would always be kept."""
-    with pytest.raises(ExpressionError, match="put it into good"):
+    with pytest.raises(ExpressionError, match="use it in good"):
         parse("ttft_s < 1", WHERE)
-    with pytest.raises(ExpressionError, match="put it into where"):
+    with pytest.raises(ExpressionError, match="use it in where"):
         parse("tenant == 'a'", GOOD)
 
 

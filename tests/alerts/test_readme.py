@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from alerts.generate import EXPLORER_URL, tailspan_rules
 from alerts.notify.channels import Kind
 from alerts.notify.configuration import load_configuration
-from alerts.openslo import inspect_texts
+from alerts.openslo.reader import inspect_texts
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 from tests.alerts.grouped import read
 
 README = (Path(__file__).parents[2] / "alerts" / "README.md").read_text()

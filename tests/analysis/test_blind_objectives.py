@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from alerts.counting import keep_tally, read_tally
+from alerts.evaluation.counting import keep_tally, read_tally
 from alerts.objectives import Goodput
-from alerts.openslo import OBJECTIVES, load
+from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from store.database import open_database
 from store.writer import Writer

@@ -51,7 +51,11 @@ def test_the_issuer_may_be_given_by_what_it_says_of_itself(tmp_path: Path) -> No
     [
         ("client_id: tailspan\n", "", ":1: client_id: is missing"),
         ("client_secret_env: CLIENT_SECRET\n", "", ":1: client_secret: is missing; give one of"),
-        ("CLIENT_SECRET", "NONE", ":3: client_secret_env: 'NONE': there is no such environment"),
+        (
+            "CLIENT_SECRET",
+            "NONE",
+            ":3: client_secret_env: 'NONE': this environment variable is not set",
+        ),
         ("https://login", "http://login", ":1: issuer: 'http://login.example.org/realms/ops'; al"),
         ("https://ops", "http://ops", ":4: url: 'http://ops.example.org/tail/span'; allowed: htt"),
         ("https://ops", "https://u:T0K3N@ops", ":4: url: must hold no user"),

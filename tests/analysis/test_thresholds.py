@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from alerts.objectives import Objective
-from alerts.openslo import load
+from alerts.openslo.reader import load
 from analysis.thresholds import thresholds
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
@@ -63,7 +63,7 @@ def test_an_alternative_is_no_threshold(tmp_path: Path) -> None:
 def test_only_the_requests_it_is_about_are_counted(
     tmp_path: Path, where: str, counted: list[bool]
 ) -> None:
-    """As `alerts.judging` selects them: an unknown value selects nothing."""
+    """As `alerts.evaluation.request_verdicts` selects them: an unknown value selects nothing."""
     (found,) = thresholds([objective(tmp_path, "ttft_s <= 1", where)], Metric.TTFT)
     assert found.counts(THREE).tolist() == counted
 

@@ -1,8 +1,8 @@
 """What `tailspan up --simulate` shows to who sees it for the first time."""
 
-from alerts.judging import Verdict, judge
+from alerts.evaluation.request_verdicts import Verdict, judge
 from alerts.objectives import Goodput
-from alerts.openslo import OBJECTIVES, load
+from alerts.openslo.reader import OBJECTIVES, load
 from server.kept_children import FIRST_LOOK
 from simulator import dataset
 from simulator.fault import Fault

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import OBJECTIVES
 from cli.checks.findings import Finding
 from cli.checks.objectives import objectives
 from cli.main import tailspan

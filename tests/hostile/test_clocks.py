@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from alerts.counting import count_requests, read_tally
-from alerts.evaluator import Evaluator
+from alerts.evaluation.counting import count_requests, read_tally
+from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import Goodput
-from alerts.openslo import OBJECTIVES, load
+from alerts.openslo.reader import OBJECTIVES, load
 from collector.server import Collector
 from collector.testing import running
 from server.retaining import Keep, begin, retain

@@ -23,10 +23,10 @@ from tailspan_vllm.otlp.log_events import in_flight_message_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
-from alerts.counting import EVALUATION_S, count_requests
-from alerts.evaluator import Evaluator
+from alerts.evaluation.counting import EVALUATION_S, count_requests
+from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
-from alerts.openslo import OBJECTIVES, load
+from alerts.openslo.reader import OBJECTIVES, load
 from server import probes
 from store.alerting.slo_counts import NUMBERS, counted, read_counts
 from store.database import open_database

@@ -22,15 +22,15 @@ from tailspan_vllm import names
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
-from alerts.evaluator import Evaluator
-from alerts.generate import tailspan_rules
+from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.channel_sender import ChannelSender
 from alerts.notify.configuration import load_configuration
+from alerts.notify.http_post import Sender
 from alerts.notify.notifier import Notifier
-from alerts.notify.posting import Sender
 from alerts.notify.webhook import SIGNATURE, signature
-from alerts.openslo import load
+from alerts.openslo.reader import load
 from alerts.policy import read_policy
+from alerts.prometheus.generate import tailspan_rules
 from rig.answering import HttpServer, answering
 from rig.ports import free_port
 from rig.program import Program, Tailspan
@@ -240,7 +240,7 @@ def test_the_generated_rules_page_once_and_resolve(
     assert re.fullmatch(r"chat: the error budget burns \d+\.\d times too fast", said["summary"]), (
         said
     )
-    assert "Promised: 99 % requests with ttft_s <= 0.5 over 7d." in said["description"]
+    assert "Objective: 99 % of requests with ttft_s <= 0.5 over 7d." in said["description"]
     assert re.search(r"\d+ of \d+ bad in the last 1m; they burn", said["description"])
     assert said["dashboard_url"] == f"{EXPLORER}/?last=1h&latency=ttft&page=root-cause"
     assert page["generatorURL"].endswith("tab=1")

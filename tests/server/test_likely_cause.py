@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from alerts.openslo import load
+from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Verdict

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
-from alerts.notify import posting
+from alerts.notify import http_post
 from alerts.notify.channel_sender import Attempt, Result
 from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.posting import Answer
-from alerts.openslo import OBJECTIVES, load
+from alerts.notify.http_post import Answer
+from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from server import notifying
 from server.notifying import Notifying, sentence
@@ -158,4 +158,4 @@ def test_an_attempt_in_a_line() -> None:
 
 def test_an_attempt_takes_less_time_than_an_evaluation() -> None:
     """So that one that hangs is over before the next is due."""
-    assert posting.WHOLE_S <= 15
+    assert http_post.WHOLE_S <= 15

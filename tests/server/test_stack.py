@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.configuration import Configuration
-from alerts.openslo import OBJECTIVES, load
+from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from collector.errors import ListenError
 from server import children, probes

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine
 
+from alerts.evaluation.group_places import expanded
 from alerts.objectives import Objective
-from alerts.places import expanded
 from analysis.incident import incident_at, read_questions, split_incident_name
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.queries import Window

@@ -9,8 +9,8 @@ from typing import Final
 
 from alerts.errors import AlertsError
 from alerts.objectives import Goodput, Objective
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from alerts.openslo import OBJECTIVES, files_of, inspect_texts
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import OBJECTIVES, files_of, inspect_texts
 
 _PARSED: Final = 8
 """Texts whose objectives are kept: those in force, and changes that readers try."""
@@ -35,7 +35,7 @@ class Objectives:
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
         """What an answer that depends on them is kept by."""
-        return tuple((each.name, each.promise) for each in self.parsed)
+        return tuple((each.name, each.statement) for each in self.parsed)
 
 
 def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:

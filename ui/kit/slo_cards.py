@@ -74,7 +74,7 @@ def _framed(each: SloState, named: bool, label: str, inside: str) -> str:
     if not named:
         return f"<div class='promise'><p>{label}</p>{inside}</div>"
     name = wording.for_html(each.objective.display_name, 120)
-    what = wording.for_html(each.objective.promise, 300)
+    what = wording.for_html(each.objective.statement, 300)
     return (
         f"<div class='promise'><p><b>{name}</b> {label}</p><p class='note'>{what}</p>{inside}</div>"
     )

@@ -9,12 +9,12 @@ from sqlalchemy import Engine
 
 from alerts.blindness import LOOKED_AT_S
 from alerts.burnrate import Counts, Pair, State
-from alerts.counting import EVALUATION_S, Count, Tally, by_second, read_tally
-from alerts.evaluator import ARRIVAL_S
+from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
+from alerts.evaluation.evaluator import ARRIVAL_S
+from alerts.evaluation.group_places import expanded
+from alerts.evaluation.status import Status, status_at, status_edges
 from alerts.notify.message import loads
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
-from alerts.status import Status, status_at, status_edges
 from analysis.blind_objectives import blind_reason
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications

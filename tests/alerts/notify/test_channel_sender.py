@@ -9,9 +9,9 @@ from sqlalchemy import Engine
 
 from alerts.notify.channel_sender import ChannelSender, Result
 from alerts.notify.channels import Channel, Kind, Post
+from alerts.notify.http_post import Answer
 from alerts.notify.message import Message, Transition, dumps
-from alerts.notify.posting import Answer
-from alerts.notify.retrying import GIVE_UP_S
+from alerts.notify.retry import GIVE_UP_S
 from store.alerting.notifications import Notification, keep_notifications, read_notifications
 
 NOW_S = 1_790_000_030

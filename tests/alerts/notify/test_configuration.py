@@ -105,16 +105,16 @@ CHANNEL = "channels:\n  - {name: a, type: "
         (CHANNEL + "slack}", ":2: channels[0].url: is missing; give one of url, url_env, url_file"),
         (CHANNEL + "pagerduty}", "channels[0].routing_key: is missing; give one of routing_key, "),
         (CHANNEL + "slack, routing_key: k}", ":2: channels[0].routing_key: slack has no such key"),
-        (CHANNEL + "slack, url_env: NONE}", "url_env: 'NONE': there is no such environment var"),
-        (CHANNEL + "slack, url_env: EMPTY}", "url_env: what it holds is empty"),
-        (CHANNEL + "slack, url_env: ODD}", "url_env: must hold at most 4,096 printable ASCII"),
+        (CHANNEL + "slack, url_env: NONE}", "url_env: 'NONE': this environment variable"),
+        (CHANNEL + "slack, url_env: EMPTY}", "url_env: the secret is empty"),
+        (CHANNEL + "slack, url_env: ODD}", "url_env: must have at most 4,096 printable ASCII"),
         (CHANNEL + "slack, url_file: none}", "url_file: '"),
         (CHANNEL + 'slack, url: "https://x/", url_env: Y}', "url_env: url is given as well"),
-        (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is no address; allowed: http://host/"),
-        (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is no address; allowed: http://"),
-        (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is no address; allowed: "),
-        (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must hold no user and password"),
-        (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must hold no fragment"),
+        (CHANNEL + 'slack, url: "ftp://x/T0K3N"}', "url: is not an address; allowed: http://host/"),
+        (CHANNEL + 'slack, url: "https://[::1/T0K3N"}', "url: is not an address; allowed: http://"),
+        (CHANNEL + 'slack, url: "https://x:99999999/T0K3N"}', "url: is not an address; allowed: "),
+        (CHANNEL + 'slack, url: "https://u:T0K3N@x/"}', "url: must not contain user and password"),
+        (CHANNEL + 'slack, url: "https://x/#T0K3N"}', "url: must not contain a fragment"),
         (
             CHANNEL + 'slack, url: "https://x/", severities: [pgae]}',
             "'pgae'; allowed: page, ticket",
@@ -152,11 +152,11 @@ def test_what_is_wrong_is_named_and_no_secret_is(folder: Path, text: str, proble
 def test_files_that_are_no_text_are_refused(folder: Path) -> None:
     """Without a word of what is in them."""
     (folder / "slack-url").write_bytes(b"T0K3N\xff")
-    with pytest.raises(DocumentError, match="is no ASCII text") as caught:
+    with pytest.raises(DocumentError, match="is not ASCII text") as caught:
         load(folder, WHOLE)
     assert caught.value.__cause__ is None
     (folder / "notify.yaml").write_bytes(b"\xff")
-    with pytest.raises(DocumentError, match="is no UTF-8 text"):
+    with pytest.raises(DocumentError, match="is not UTF-8 text"):
         load_configuration(folder / "notify.yaml", {})
 
 

@@ -14,8 +14,8 @@ from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.hangs import MOST_OPEN, SILENT_S, Hangs, open_hangs
 from alerts.notify.message import Message, Transition, dumps, loads
+from alerts.notify.message_text import text, title
 from alerts.notify.notifier import Notifier
-from alerts.notify.words import text, title
 from alerts.secrets import Secret
 from store.alerting.notifications import (
     Delivery,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from alerts.evaluator import Evaluator
+from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import Message, loads
 from alerts.notify.notifier import Notifier

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo

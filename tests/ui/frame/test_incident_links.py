@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from alerts import groups
 from alerts.explorer_links import incident_link
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from cli.main import tailspan
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.database import open_database

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from alerts.openslo import OBJECTIVES
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import OBJECTIVES
 from ui.frame.objectives import read_objectives, short
 from ui.views.overview.words import EXAMPLE
 

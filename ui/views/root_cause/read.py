@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from sqlalchemy import Engine
 
+from alerts.evaluation.group_places import expanded
 from alerts.groups import base
 from alerts.objectives import Goodput, Objective
-from alerts.places import expanded
 from analysis.baseline import Baseline, usual_baseline, within
 from analysis.explain import joined_evidence, windows_of
 from analysis.incident import IncidentVerdict, leading_verdict

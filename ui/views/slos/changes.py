@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts, burn
-from alerts.counting import counts_between
+from alerts.evaluation.counting import counts_between
 from alerts.objectives import Goodput, Objective
 from store.queries import Window, request_count
 from ui.frame.objectives import Objectives

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from sqlalchemy import Engine
 
 from alerts.burnrate import Counts
-from alerts.counting import step_counts
+from alerts.evaluation.counting import step_counts
 from alerts.objectives import Goodput, Objective
 from store.queries import Window
 from ui.frame.view import SECOND_NS

@@ -10,10 +10,10 @@ import pytest
 
 from alerts.blindness import REASONS
 from alerts.burnrate import Counts
+from alerts.evaluation.status import status_at
 from alerts.history import Bucket, History
 from alerts.objectives import Objective
-from alerts.openslo import inspect_texts
-from alerts.status import status_at
+from alerts.openslo.reader import inspect_texts
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
 from ui.kit.slo_cards import card, windows

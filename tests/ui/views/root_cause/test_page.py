@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.alerting.incidents import IncidentRow, keep_evaluation
 from store.columns import evidence
 from store.database import open_database

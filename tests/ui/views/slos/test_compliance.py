@@ -6,9 +6,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from alerts.burnrate import Counts
-from alerts.counting import keep_tally
+from alerts.evaluation.counting import keep_tally
 from alerts.objectives import Goodput
-from alerts.openslo import inspect_texts
+from alerts.openslo.reader import inspect_texts
 from store.database import open_database
 from store.queries import Window
 from ui.kit import colours

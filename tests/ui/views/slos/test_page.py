@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from alerts.openslo import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from store.database import open_database
 from tests.ui.opening import Open, markup
 from ui.views.overview.words import EXAMPLE

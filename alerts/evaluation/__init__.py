@@ -1,0 +1,1 @@
+"""Objectives evaluated from the store: counts, status, incidents."""

@@ -1,0 +1,415 @@
+"""Counts of an objective's good and bad requests: stored counts, and the rest from the requests.
+
+A request counts in the step of 15 s in which it ended. A request in flight that already misses the
+objective counts as bad in the step in which it was last reported (`in_flight_verdicts`), until its
+row replaces it. Steps that ended more than `SETTLED_S` ago are counted once and stored. Newer steps
+are counted from the requests each time, because late requests may still arrive. Counting is
+idempotent: what a crash interrupts is counted again.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from itertools import product
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Engine
+
+from alerts import groups
+from alerts.burnrate import Counts
+from alerts.evaluation.in_flight_verdicts import KNOWN, bad_at
+from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
+from alerts.history import Bucket, History
+from alerts.objectives import Goodput
+from store.alerting.slo_counts import (
+    Counted,
+    SloCount,
+    counted,
+    keep_counts,
+    oldest_request_unix_ns,
+    read_counts,
+    stepped_counts,
+    summed_counts,
+)
+from store.alerting.slo_groups import placed_groups
+from store.alerting.slo_marks import STEP_S
+from store.columns.request_columns import in_parts, request_columns
+from store.queries import Window
+from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
+from telemetry.requests import Source
+
+SECOND_NS: Final = 10**9
+SETTLED_S: Final = 600
+"""After so long a request that ended is in the store: senders give up much sooner."""
+LONGEST_REQUEST_S: Final = 3600
+"""A request that took longer is counted while it is recent, and not kept."""
+CHUNK_S: Final = 6 * 3600
+"""Of requests that are counted before it is kept."""
+AT_ONCE: Final = 200_000
+"""Requests that are in memory at once."""
+EVALUATION_S: Final = STEP_S
+"""Kept counts have the evaluator's own step, and every window is a multiple of it: whether a
+window is read from kept counts or from requests, it holds the same."""
+
+
+_ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
+
+
+class Count(Protocol):
+    """`count_requests`, or what stands in for it."""
+
+    def __call__(
+        self,
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        """The requests that ended in (from, to], judged."""
+
+
+def once(count: Count) -> Count:
+    """Count each stretch once, also where it is asked about for each group."""
+    known: dict[tuple[object, ...], list[SloCount]] = {}
+
+    def remembered(
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        counted = goodput.part.family if goodput.part else goodput.digest
+        key = (counted, from_s, to_s, bucket_s, received_from_s)
+        if key not in known:
+            known[key] = count(engine, goodput, from_s, to_s, bucket_s, received_from_s)
+        return known[key]
+
+    return remembered
+
+
+def by_second() -> Count:
+    """Count by the second, for an instant that is not the end of a step; each stretch once."""
+    counted = once(count_requests)
+
+    def count(
+        engine: Engine,
+        goodput: Goodput,
+        from_s: int,
+        to_s: int,
+        bucket_s: int,
+        received_from_s: int | None = None,
+        /,
+    ) -> list[SloCount]:
+        return counted(engine, goodput, from_s, to_s, 1, received_from_s)
+
+    return count
+
+
+class Tally(NamedTuple):
+    """Counts over a stretch of time.
+
+    `history` is what burns: requests, or the slices of time that an objective has instead. `real`
+    is the history without simulated requests: `history` itself where there are none. `since_s` is
+    from when they hold: nothing earlier is known. None where nothing is. `counts` are of requests.
+    """
+
+    history: History
+    real: History
+    since_s: int | None
+    counts: Sequence[SloCount]
+
+    def requests(self, after_s: int) -> Counts:
+        """Return the counts of requests that ended after an instant; `after_s` as of `excluded`."""
+        after = [each for each in self.counts if each.until_unix_s > after_s]
+        bad = sum(each.bad for each in after)
+        return Counts(bad, bad + sum(each.good for each in after))
+
+    def excluded(self, after_s: int = 0) -> dict[str, int]:
+        """Return how many requests that ended after an instant were left out, by reason.
+
+        Args:
+            after_s: in unix seconds; one of the `instants` if `read_tally` was given any.
+        """
+        return {
+            name: sum(getattr(each, name) for each in self.counts if each.until_unix_s > after_s)
+            for name in ("aborted", "client_error", "unknown")
+        }
+
+
+def read_tally(
+    engine: Engine,
+    goodput: Goodput,
+    from_s: int,
+    to_s: int,
+    count: Count | None = None,
+    *,
+    instants: Collection[int] | None = None,
+) -> Tally:
+    """The counts of an objective in (from, to]; writes nothing.
+
+    Args:
+        engine: from `open_database`.
+        goodput: what is counted.
+        from_s: in unix seconds.
+        to_s: the same.
+        count: counts what is not kept yet; None for `by_second`.
+        instants: the history is asked about nothing but stretches between two of these, `from`
+            and `to`: of a month the database then adds up what it kept. None for any stretch.
+            With slices of time, the database always adds up slice by slice.
+    """
+    slices = goodput.slices
+    if slices:
+        from_s = slices.first_s(from_s)
+    kept = counted(engine, goodput.digest)
+    oldest_s = _oldest_s(engine)
+    known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
+    since_s = min(known, default=None)
+    if goodput.part and kept:
+        since_s = kept.from_unix_s  # until it had a place, its requests counted in `other`
+    counts: list[SloCount] = []
+    fresh_from_s = from_s
+    if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
+        until_s = min(to_s, kept.until_unix_s)
+        if slices:
+            counts = stepped_counts(engine, goodput.digest, from_s, until_s, slices.length_s)
+        elif instants is None:
+            counts = read_counts(engine, goodput.digest, from_s, until_s)
+        elif from_s < until_s:
+            inside = {each for each in instants if from_s < each < until_s}
+            edges = [from_s, *sorted(inside), until_s]
+            counts = summed_counts(engine, goodput.digest, edges)
+        fresh_from_s = max(from_s, kept.until_unix_s)
+    fresh_from_s = max(fresh_from_s, (since_s or to_s) - 1)
+    if fresh_from_s < to_s:
+        fresh = (count or by_second())(engine, goodput, fresh_from_s, to_s, EVALUATION_S)
+        counts += _own(goodput, fresh)
+
+    def history_of(some: Iterable[SloCount]) -> History:
+        buckets = _buckets(some)
+        if slices:
+            buckets = slices.judged(buckets, to_s)
+        return History(to_s if since_s is None else since_s, buckets, EVALUATION_S)
+
+    history = real = history_of(counts)
+    if any(each.simulated for each in counts):
+        real = history_of(each for each in counts if not each.simulated)
+    return Tally(history, real, since_s, counts)
+
+
+def _own(goodput: Goodput, counts: list[SloCount]) -> list[SloCount]:
+    """The counts of the objective's own group."""
+    group = goodput.group_key
+    return [each for each in counts if each.group == group] if group else counts
+
+
+def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
+    return [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
+
+
+def step_counts(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+) -> list[Bucket]:
+    """The counts in (from, to] by steps, what is kept added up by the database; writes nothing.
+
+    Those of an objective with groups are of all of them together. With slices of time, the slices
+    that end in each step.
+
+    Args:
+        engine: from `open_database`.
+        goodput: what is counted.
+        from_s: in unix seconds; a multiple of the step.
+        to_s: the same; the last step may be cut by it.
+        step_s: a multiple of `EVALUATION_S`.
+    """
+    if goodput.slices is None:
+        return _request_steps(engine, goodput, from_s, to_s, step_s)
+    slices = goodput.slices
+    first_s = slices.first_s(from_s)
+    fine = _request_steps(engine, goodput, first_s, to_s, slices.length_s)
+    totals: dict[int, Counts] = {}
+    for each in slices.judged(fine, to_s):
+        if each.until_s > from_s:
+            until_s = from_s + -(-(each.until_s - from_s) // step_s) * step_s
+            totals[until_s] = totals.get(until_s, Counts(0, 0)) + each.counts
+    return [Bucket(*each) for each in sorted(totals.items())]
+
+
+def _request_steps(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, step_s: int
+) -> list[Bucket]:
+    """The counts of requests by steps, as of `step_counts`."""
+    definitions = [goodput.digest]
+    if goodput.by and not goodput.part:
+        first = groups.key(groups.other(goodput.by))
+        keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
+        definitions = [goodput.digest + each for each in keys or [first]]
+    kept = counted(engine, definitions[0])
+    oldest_s = _oldest_s(engine)
+    found: list[SloCount] = []
+    fresh_s = from_s
+    if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
+        fresh_s = max(from_s, min(to_s, kept.until_unix_s))
+        for definition in definitions:
+            found += stepped_counts(engine, definition, from_s, fresh_s, step_s)
+    if oldest_s is not None and max(fresh_s, oldest_s - 1) < to_s:
+        fresh_s = max(fresh_s, oldest_s - 1)
+        found += _own(goodput, count_requests(engine, goodput, fresh_s, to_s, step_s))
+    totals: dict[int, Counts] = {}
+    for each in _buckets(found):
+        totals[each.until_s] = totals.get(each.until_s, Counts(0, 0)) + each.counts
+    return [Bucket(*each) for each in sorted(totals.items())]
+
+
+def counts_between(engine: Engine, goodput: Goodput, from_s: int, to_s: int) -> Counts:
+    """The counts in (from, to] from the stored requests alone, whatever was kept."""
+    slices = goodput.slices
+    step_s = slices.length_s if slices else to_s - from_s
+    buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
+    if slices:
+        buckets = slices.judged(buckets, to_s)
+    return sum((each.counts for each in buckets), Counts(0, 0))
+
+
+def keep_tally(engine: Engine, goodput: Goodput, now_s: int, count: Count | None = None) -> None:
+    """Count the steps that are settled and not kept yet, and keep them: those of all groups
+    together, where the objective is of a group."""
+    until_s = (now_s - SETTLED_S) // EVALUATION_S * EVALUATION_S
+    definition, keys = goodput.digest, [""]
+    if goodput.part:
+        definition = goodput.part.whole.digest
+        keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
+    kept = counted(engine, definition + keys[0])
+    if kept is None:
+        kept = first_stretch(engine)
+        if kept is None:
+            return
+    elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine)) is not None:
+        # Counted by a clock that was ahead, so what was still to come is counted as nothing. What
+        # ended before the oldest request that is left cannot be counted again.
+        whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
+        again_s = max(until_s, whole_s)
+        if again_s < kept.until_unix_s:
+            kept = Counted(min(kept.from_unix_s, again_s), again_s)
+            keep_counts(engine, definition, [], kept, groups=keys)
+    while kept.until_unix_s < until_s:
+        chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
+        counts = (count or count_requests)(
+            engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
+        )
+        before, kept = kept, Counted(kept.from_unix_s, chunk_s)
+        if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
+            return  # another evaluator found requests to count again: the next time goes on there
+
+
+def first_stretch(engine: Engine) -> Counted | None:
+    """The empty stretch before the oldest request, where counting begins; None without requests."""
+    oldest_s = _oldest_s(engine)
+    if oldest_s is None:
+        return None
+    return Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+
+
+def count_requests(
+    engine: Engine,
+    goodput: Goodput,
+    from_s: int,
+    to_s: int,
+    bucket_s: int,
+    received_from_s: int | None = None,
+) -> list[SloCount]:
+    """The requests that ended in (from, to], judged, by buckets of when they ended, and those in
+    flight that are bad, by buckets of when they were last seen; simulated ones apart. Where the
+    objective is of a group, the requests of all groups, each apart.
+
+    `received_from_s` says that none of them was received before, where that is known.
+    """
+    part = goodput.part
+    where = part.whole.where if part else goodput.where
+    columns = list(
+        dict.fromkeys(
+            [*columns_of(where, goodput.good), "received_unix_ns", "e2e_s", "source", *goodput.by]
+        )
+    )
+    keys = [""]
+    if part:
+        keys = [groups.key(each) for each in (groups.other(goodput.by), *part.groups)]
+    totals: dict[tuple[int, bool, str], np.ndarray] = {}
+    start_s = max(0, from_s - LONGEST_REQUEST_S if received_from_s is None else received_from_s)
+    window = Window(min(start_s, to_s) * SECOND_NS, to_s * SECOND_NS)
+    for some in in_parts(engine, window, AT_ONCE):
+        # Of an hour's requests nearly all ended long before: they are not even fetched.
+        table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
+        codes = judge_table(where, goodput.good, table)
+        received_ns = table["received_unix_ns"].to_numpy()
+        ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)
+        meant = (codes != NOT_SELECTED) & (ended_ns > from_s * SECOND_NS)
+        meant &= ended_ns <= to_s * SECOND_NS
+        until_s = -(-ended_ns[meant] // (bucket_s * SECOND_NS)) * bucket_s
+        simulated = pc.equal(table["source"], Source.SIMULATOR.value).to_numpy()[meant]
+        place = np.zeros(len(until_s), np.int64)
+        if part:
+            place = groups.places_in(table.filter(pa.array(meant)), goodput.by, part.groups)
+        for kind, at in product((False, True), range(len(keys))):
+            which = (simulated == kind) & (place == at)
+            if not which.any():
+                continue
+            instants, places = np.unique(until_s[which], return_inverse=True)
+            cells = np.bincount(
+                places * len(VERDICTS) + codes[meant][which],
+                minlength=len(instants) * len(VERDICTS),
+            ).reshape(len(instants), len(VERDICTS))
+            for instant, counts in zip(instants.tolist(), cells, strict=True):
+                of = (instant, kind, keys[at])
+                totals[of] = totals.get(of, 0) + counts
+    # After the rows: one that arrives in between is counted by the next evaluation, never twice.
+    reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
+    for (instant, kind, at), number in reported.items():
+        of = (instant, kind, keys[at])
+        totals[of] = totals.get(of, 0) + number * _ONE_BAD
+    names = [str(verdict) for verdict in VERDICTS]
+    return [
+        SloCount(until, **dict(zip(names, each.tolist(), strict=True)), simulated=kind, group=key)
+        for (until, kind, key), each in sorted(totals.items())
+    ]
+
+
+def _bad_in_flight(
+    engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
+) -> Counter[tuple[int, bool, int]]:
+    """Count the requests last seen in flight in (from, to] that are bad, by bucket, kind and place
+    of their group."""
+    part = goodput.part
+    whole = part.whole if part else goodput
+    wanted = (*KNOWN, "received_unix_ns", "seen_unix_ns")
+    found: Counter[tuple[int, bool, int]] = Counter()
+    for reports in in_flight_tables(engine, wanted, from_s * SECOND_NS, to_s * SECOND_NS):
+        if not reports.num_rows:
+            continue
+        seen_ns = reports["seen_unix_ns"].to_numpy()
+        age_s = (seen_ns - reports["received_unix_ns"].to_numpy()) / SECOND_NS
+        bad = bad_at(whole, {name: reports[name] for name in KNOWN}, age_s)
+        if not bad.any():
+            continue
+        reports, seen_ns = reports.filter(pa.array(bad)), seen_ns[bad]
+        until_s = -(-seen_ns // (bucket_s * SECOND_NS)) * bucket_s
+        simulated = pc.equal(reports["source"], Source.SIMULATOR.value).to_numpy()
+        place = np.zeros(len(until_s), np.int64)
+        if part:
+            place = groups.places_in(reports, goodput.by, part.groups)
+        found.update(zip(until_s.tolist(), simulated.tolist(), place.tolist(), strict=True))
+    return found
+
+
+def _oldest_s(engine: Engine) -> int | None:
+    """From when on counts hold: the oldest row, or the oldest report of a request in flight."""
+    known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
+    return min((each // SECOND_NS for each in known if each is not None), default=None)

@@ -1,0 +1,257 @@
+"""The live evaluator: decides from the store what the rules decide in Prometheus.
+
+It evaluates each multiple of 15 s once. After a pause it continues with the instants it missed, so
+a restart changes no result. The caller gives it the present (`telemetry.corroborated_time`).
+
+If the clock was ahead, the last evaluation of an objective lies in the future. Evaluation then
+resumes after the newest incident that does not, at most `LONGEST_PAUSE_S` ago: evaluating an
+instant twice writes the same incidents. An incident that began in the future ends.
+
+The writer marks the steps of the requests it stores (`store.alerting.slo_marks`), so late requests
+are counted even if they arrived while this process was stopped. Past incidents do not change.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts.burnrate import State
+from alerts.evaluation.count_cache import CountCache
+from alerts.evaluation.counting import (
+    EVALUATION_S,
+    LONGEST_REQUEST_S,
+    SECOND_NS,
+    SETTLED_S,
+    Count,
+    Tally,
+    count_requests,
+    keep_tally,
+    once,
+    read_tally,
+)
+from alerts.evaluation.group_places import Places
+from alerts.evaluation.incidents import Incident, advance, budget_spent
+from alerts.evaluation.status import window_edges
+from alerts.history import History, states_at
+from alerts.objectives import Goodput, Objective
+from store import dialects
+from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.slo_counts import count_again
+from store.alerting.slo_marks import read_marks
+from store.queries import newest_request_unix_ns
+
+LONGEST_PAUSE_S: Final = 6 * 3600
+"""Older instants are not evaluated: a page would be about the past."""
+BEHIND_S: Final = 60
+"""How far in the future the last evaluation must lie. A smaller step back of the clock is waited
+out."""
+RECOUNT_SHARE: Final = 10
+"""If counting again takes longer than the evaluation interval, it may use one in this many seconds:
+a sender of old requests must not delay a page."""
+ARRIVAL_S: Final = 15
+"""How long the evaluator waits for requests that have just ended to arrive."""
+TRANSACTIONS_AT_ONCE: Final = 2_000
+"""Transactions whose marks are in memory at once; up to a hundred commit per second."""
+
+
+class Evaluator:
+    """Evaluates objectives against a store.
+
+    Args:
+        engine: from `open_database`.
+        objectives: the objectives; those that Prometheus counts are left out.
+        keep_s: the retention of requests; None for ever. Deleted requests are never recounted.
+        elapsed_s: a monotonic clock, to measure how long counting again takes.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        *,
+        keep_s: int | None = None,
+        elapsed_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._objectives = objectives
+        self._keep_s = keep_s
+        self._cache = CountCache()
+        # Marks are incomplete if other processes write too.
+        self._count: Count = self._cache.count if dialects.of(engine).ONE_WRITER else count_requests
+        self.places = Places(engine)
+        self._elapsed_s = elapsed_s
+        self._recount_from_s = elapsed_s()
+        """When old requests may be counted again."""
+
+    def evaluate(self, now_s: int) -> list[Incident]:
+        """Evaluate up to the present; return the incidents that are open or that ended.
+
+        Raises:
+            StoreUnavailable: the database cannot be used; the next call continues.
+        """
+        changed: list[Incident] = []
+        newest_ns = newest_request_unix_ns(self._engine) or 0  # its clock may be ahead of ours
+        self._cache.begin(max(now_s, newest_ns // SECOND_NS))
+        begun_s = self._elapsed_s()
+        recounted = self._recount(now_s)
+        for objective in self._objectives:
+            if not isinstance(objective.indicator, Goodput):
+                continue
+            each_group: tuple[Objective, ...] = (objective,)
+            if objective.indicator.by:
+                each_group = self.places.update(objective, now_s)
+            count = once(self._count)
+            for each in each_group:
+                assert isinstance(each.indicator, Goodput)
+                changed += self._one(each, each.indicator, now_s, count)
+        took_s = self._elapsed_s() - begun_s
+        if recounted and took_s > EVALUATION_S:
+            self._recount_from_s = self._elapsed_s() + RECOUNT_SHARE * took_s
+        return changed
+
+    def _recount(self, now_s: int) -> bool:
+        """Have the steps counted again that got requests since the last time.
+
+        Returns:
+            Whether old steps are counted again. Marks stay while that has to wait.
+        """
+        settled_s = now_s - 2 * SETTLED_S
+        from_s = settled_s if self._elapsed_s() < self._recount_from_s else None
+        old = False
+        while marks := read_marks(self._engine, TRANSACTIONS_AT_ONCE, from_s):
+            # Counts are made after this, of rows that were committed before it.
+            self._cache.add_marks(marks)
+            oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
+            old |= oldest_s < settled_s
+            if self._keep_s is not None:
+                # Steps near the end of the retention may have lost requests already.
+                least_s = now_s - self._keep_s + LONGEST_REQUEST_S
+                oldest_s = max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
+            count_again(self._engine, oldest_s, marks)
+        return old
+
+    def _one(
+        self, objective: Objective, goodput: Goodput, now_s: int, count: Count
+    ) -> list[Incident]:
+        until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
+        before_s = evaluated_until(self._engine, objective.name)
+        first_s = (
+            until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
+        )
+        first_s = -(-first_s // EVALUATION_S) * EVALUATION_S
+        incidents = {
+            row.severity: _incident(row)
+            for row in read_incidents(self._engine, objective.name, open_only=True)
+        }
+        changed: dict[tuple[str, int], Incident] = {}
+        if before_s is not None and before_s > until_s + BEHIND_S:
+            first_s = self._resume_s(objective, until_s)
+            for each in _correct(incidents, until_s):
+                changed[each.severity, each.fired_s] = each
+        if first_s > until_s:
+            return []
+        keep_tally(self._engine, goodput, now_s, count)
+        pairs = objective.policy.pairs
+        if not incidents and not changed and first_s == until_s:
+            # Usually nothing burns: then the database sums the stored counts.
+            quick = self._tally_at(objective, goodput, until_s, count)
+            states = states_at(quick.history, until_s, objective.policy, objective.budget)
+            if State.FIRING not in states.values():
+                keep_evaluation(self._engine, objective.name, until_s, [])
+                return []
+        longest_s = max(pair.long_s for pair in pairs)
+        from_s = first_s - 2 * longest_s
+        tally = read_tally(self._engine, goodput, from_s, until_s, count)
+        for at_s in range(first_s, until_s + 1, EVALUATION_S):
+            for severity in dict.fromkeys(pair.severity for pair in pairs):
+                known = incidents.get(severity)
+                found = advance(known, objective, severity, tally.history, at_s)
+                if found is None:
+                    continue
+                if tally.real is not tally.history and (known is None or known.simulated):
+                    alone = advance(None, objective, severity, tally.real, at_s)
+                    found = replace(found, simulated=alone is None)
+                changed[severity, found.fired_s] = found
+                if found.ended_s is None:
+                    incidents[severity] = found
+                else:
+                    incidents.pop(severity, None)
+        self._keep(objective, goodput, until_s, list(changed.values()), count)
+        return list(changed.values())
+
+    def _resume_s(self, objective: Objective, until_s: int) -> int:
+        """Return the first instant to evaluate after evaluations in the future."""
+        known = [until_s - LONGEST_PAUSE_S]
+        for row in read_incidents(self._engine, objective.name):
+            known += [row.fired_unix_s, row.last_unix_s]
+        last_s = max(each for each in known if each <= until_s)
+        return min(until_s, last_s // EVALUATION_S * EVALUATION_S + EVALUATION_S)
+
+    def _tally_at(self, objective: Objective, goodput: Goodput, at_s: int, count: Count) -> Tally:
+        """Return the counts of each window that ends at an instant."""
+        edges = window_edges(objective, at_s)
+        return read_tally(self._engine, goodput, min(edges), at_s, count, instants=edges)
+
+    def _keep(
+        self,
+        objective: Objective,
+        goodput: Goodput,
+        until_s: int,
+        changed: Sequence[Incident],
+        count: Count,
+    ) -> None:
+        rows = []
+        if changed:
+            # The whole period is needed only for the share of the budget that a burn spent.
+            from_s = min(
+                min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
+            )
+            history = read_tally(self._engine, goodput, from_s, until_s, count).history
+            rows = [_row(each, history, objective) for each in changed]
+        keep_evaluation(self._engine, objective.name, until_s, rows)
+
+
+def _incident(row: IncidentRow) -> Incident:
+    return Incident(
+        row.slo,
+        row.severity,
+        row.began_unix_s,
+        row.fired_unix_s,
+        row.last_unix_s,
+        Fraction(row.peak_burn),
+        row.peak_unix_s,
+        row.ended_unix_s,
+        bool(row.simulated),
+    )
+
+
+def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
+    """Correct open incidents after evaluations in the future; one that began there ends."""
+    for severity, each in list(incidents.items()):
+        if each.fired_s > until_s:
+            del incidents[severity]
+            yield replace(each, ended_s=each.last_s)
+        elif each.last_s > until_s:
+            last_s, peak_s = min(each.last_s, until_s), min(each.peak_s, until_s)
+            incidents[severity] = replace(each, last_s=last_s, peak_s=peak_s)
+            yield incidents[severity]
+
+
+def _row(incident: Incident, history: History, objective: Objective) -> IncidentRow:
+    spent = budget_spent(incident, history, objective)
+    return IncidentRow(
+        slo=incident.slo,
+        severity=incident.severity,
+        fired_unix_s=incident.fired_s,
+        began_unix_s=incident.began_s,
+        last_unix_s=incident.last_s,
+        ended_unix_s=incident.ended_s,
+        peak_unix_s=incident.peak_s,
+        peak_burn=str(incident.peak_burn),
+        budget_spent=None if spent is None else str(spent),
+        simulated=incident.simulated,
+    )

@@ -1,0 +1,248 @@
+"""Assigns the places of an objective's groups; groups without a place are counted as `other`.
+
+Clients can invent names, so places and the memory for candidates are bounded:
+
+- a free place goes to the group with requests in most hours, then to the one with most requests,
+  because invented names rarely repeat;
+- a group loses its place only to a group that was active in more than twice as many hours, so a
+  burst of names replaces no tenant that has had requests for half a day;
+- a group with an open incident keeps its place.
+
+Groups in the objective's `reserved` always have a place.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Engine
+
+from alerts import groups
+from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_stretch
+from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
+from alerts.groups import PLACES, Group
+from alerts.objectives import Goodput, Objective
+from store.alerting.incidents import read_incidents
+from store.alerting.slo_counts import Counted
+from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
+from store.columns.request_columns import in_parts, request_columns
+from store.queries import Window, newest_request_unix_ns
+
+HOUR_S: Final = 3600
+REMEMBERED_HOURS: Final = 24
+"""For how long the hours of a group are remembered."""
+MOST_CANDIDATES: Final = 20 * PLACES
+"""Groups that are remembered, of one objective."""
+ACTIVITY_S: Final = 7 * 86_400
+"""The activity that keeps a place is counted over a week, so weekends do not matter."""
+EVERY_S: Final = 300
+"""Between two looks at which groups there are."""
+FIRST_S: Final = HOUR_S
+"""How far back the first look goes, so that a start does not read a day of requests."""
+
+
+class Candidates:
+    """Groups and the hours in which they had requests, the most active remembered."""
+
+    def __init__(self, most: int = MOST_CANDIDATES) -> None:
+        self._most = most
+        self._seen: dict[Group, tuple[set[int], int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, group: Group, hour: int, requests: int) -> None:
+        """Record requests of a group in an hour."""
+        hours, before = self._seen.get(group, (set(), 0))
+        self._seen[group] = (hours | {hour}, before + requests)
+        if len(self._seen) > 2 * self._most:
+            self._seen = {each: self._seen[each] for each in self.ranked()[: self._most]}
+
+    def forget(self, before_hour: int) -> None:
+        """Forget hours that are long ago."""
+        self._seen = {
+            group: (kept, requests)
+            for group, (hours, requests) in self._seen.items()
+            if (kept := {each for each in hours if each >= before_hour})
+        }
+
+    def hours(self, group: Group) -> int:
+        """In how many hours a group had requests."""
+        return len(self._seen[group][0]) if group in self._seen else 0
+
+    def ranked(self) -> list[Group]:
+        """The most active first."""
+        return sorted(self._seen, key=lambda each: (-self.hours(each), -self._seen[each][1], each))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Groups that get a place, and those that lose theirs."""
+
+    placed: tuple[Group, ...]
+    removed: tuple[Group, ...]
+
+
+def give(
+    candidates: Candidates,
+    placed_hours: dict[Group, int],
+    fixed: frozenset[Group] = frozenset(),
+    places: int = PLACES,
+) -> Given:
+    """Give places to the most active candidates.
+
+    Args:
+        candidates: groups that may have a place or not.
+        placed_hours: the hours with requests of each group that has a place.
+        fixed: groups that keep their place.
+        places: how many there are.
+    """
+    placed: list[Group] = []
+    removed: list[Group] = []
+    weakest = sorted(
+        (each for each in placed_hours if each not in fixed), key=lambda each: -placed_hours[each]
+    )
+    free = places - len(placed_hours)
+    for group in candidates.ranked():
+        if group in placed_hours:
+            continue
+        if free > 0:
+            free -= 1
+        elif weakest and candidates.hours(group) > 2 * placed_hours[weakest[-1]]:
+            removed.append(weakest.pop())
+        else:
+            break
+        placed.append(group)
+    return Given(tuple(placed), tuple(removed))
+
+
+def look(engine: Engine, goodput: Goodput, from_s: int, to_s: int, candidates: Candidates) -> None:
+    """Record the groups of the requests that were received in [from, to)."""
+    columns = [*columns_of(goodput.where, goodput.good), "received_unix_ns", *goodput.by]
+    none = groups.other(goodput.by)
+    for part in in_parts(engine, Window(from_s * SECOND_NS, to_s * SECOND_NS), AT_ONCE):
+        table = request_columns(engine, part, list(dict.fromkeys(columns)))
+        meant = judge_table(goodput.where, goodput.good, table) != NOT_SELECTED
+        hours = table["received_unix_ns"].to_numpy() // (HOUR_S * SECOND_NS)
+        found: dict[tuple[Group, int], int] = {}
+        every = zip(
+            groups.groups_in(table, goodput.by), hours.tolist(), meant.tolist(), strict=True
+        )
+        for group, hour, selected in every:
+            if selected and group != none and len(groups.key(group)) <= groups.LONGEST_KEY:
+                found[group, hour] = found.get((group, hour), 0) + 1
+        for (group, hour), requests in found.items():
+            candidates.add(group, hour, requests)
+
+
+class Places:
+    """Gives places to the groups of objectives, as their requests come in.
+
+    Args:
+        engine: from `open_database`.
+        places: how many each objective has.
+    """
+
+    def __init__(self, engine: Engine, places: int = PLACES) -> None:
+        self._engine = engine
+        self._places = places
+        self._candidates: dict[str, Candidates] = {}
+        self._looked_s: dict[str, int] = {}
+        self._known: dict[str, tuple[Group, ...]] = {}
+
+    def read(self, objectives: Iterable[Objective]) -> None:
+        """Learn which groups have a place, before the first evaluation."""
+        for each in objectives:
+            if isinstance(each.indicator, Goodput) and each.indicator.by:
+                self._remember(each.indicator, groups_of(self._engine, each))
+
+    def placed(self, goodput: Goodput) -> tuple[Group, ...]:
+        """The groups that have a place, as far as is known; callable from any thread."""
+        return self._known.get(goodput.digest, goodput.reserved)
+
+    def update(self, objective: Objective, now_s: int) -> tuple[Objective, ...]:
+        """Give places that are due; the objectives of the groups that have one, `other` first."""
+        goodput = objective.indicator
+        assert isinstance(goodput, Goodput)
+        looked_s = self._looked_s.get(goodput.digest)
+        if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
+            self._give(objective, goodput, now_s, looked_s)
+            self._looked_s[goodput.digest] = now_s
+        found = groups_of(self._engine, objective)
+        self._remember(goodput, found)
+        return found
+
+    def _remember(self, goodput: Goodput, found: Sequence[Objective]) -> None:
+        part = found[0].indicator.part if isinstance(found[0].indicator, Goodput) else None
+        assert part is not None
+        self._known[goodput.digest] = part.groups
+
+    def _give(
+        self, objective: Objective, goodput: Goodput, now_s: int, looked_s: int | None
+    ) -> None:
+        first = first_stretch(self._engine)
+        if first is None:
+            return
+        definition, other = goodput.digest, groups.key(groups.other(goodput.by))
+        stretches = placed_groups(self._engine, definition)
+        since = stretches.pop(other, None)
+        candidates = self._candidates.setdefault(definition, Candidates())
+        # What ended only now was received earlier: hours are recorded once however often seen.
+        from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
+        look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
+        placed = {groups.read_key(each): each for each in stretches}
+        candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
+        hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
+        if len(placed) >= self._places:
+            kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
+            for group, key in placed.items():
+                # What is not kept yet, or was counted in `other`, is remembered.
+                hours[group] = max(kept[key], candidates.hours(group))
+        fixed = self._burning(objective, placed) | set(goodput.reserved)
+        given = give(candidates, hours, fixed, self._places)
+        for group in given.removed:
+            merge_group(self._engine, definition, placed[group], other)
+        until_s = (since or first).until_unix_s
+        missing = [each for each in goodput.reserved if each not in placed]
+        new = {groups.key(each): Counted(until_s, until_s) for each in (*missing, *given.placed)}
+        if since is None:
+            new[other] = first
+        if new:
+            place_groups(self._engine, definition, new)
+
+    def _burning(self, objective: Objective, placed: Iterable[Group]) -> frozenset[Group]:
+        """The groups with an open incident."""
+        by = objective.by
+        return frozenset(
+            each
+            for each in placed
+            if read_incidents(self._engine, groups.name(objective.name, by, each), open_only=True)
+        )
+
+
+def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
+    """The objectives of the groups that have a place, `other` first; only reads.
+
+    Before the first evaluation nothing has a place yet: then those that would get one.
+    """
+    goodput = objective.indicator
+    assert isinstance(goodput, Goodput)
+    other = groups.other(goodput.by)
+    stretches = placed_groups(engine, goodput.digest)
+    placed = {*goodput.reserved, *map(groups.read_key, stretches)} - {other}
+    if not stretches and (newest_ns := newest_request_unix_ns(engine)) is not None:
+        candidates = Candidates()
+        newest_s = newest_ns // SECOND_NS
+        look(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
+        placed |= set(give(candidates, dict.fromkeys(placed, 0)).placed)
+    known = tuple(sorted(placed))
+    return tuple(objective.of_group(each, known) for each in (other, *known))
+
+
+def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
+    """Objectives, each that has groups replaced by those of its groups; only reads."""
+    found: list[Objective] = []
+    for each in objectives:
+        grouped = isinstance(each.indicator, Goodput) and each.indicator.by
+        found += groups_of(engine, each) if grouped else [each]
+    return tuple(found)

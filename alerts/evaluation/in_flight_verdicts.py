@@ -1,0 +1,88 @@
+"""Verdicts on requests in flight: those that already miss an objective are bad before they end.
+
+A request in flight has a lower bound of TTFT, or the TTFT itself, and a lower bound of E2E. If
+these miss the objective, the request is bad however it ends (`docs/decisions/074`). The rest, such
+as the time per token or the outcome, is undecided until the end. A request in flight is never good.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.table_verdicts import VERDICTS, columns_of, judge_table
+from alerts.objectives import Goodput
+from store.schema import arrow_type
+from telemetry.in_flight import SELECTED_BY, InFlightRequest
+from telemetry.quantiles import FloatArray
+from telemetry.request_rows import RequestRows
+from telemetry.requests import RequestTimeline
+
+BoolArray = NDArray[np.bool_]
+_BAD: Final = VERDICTS.index(Verdict.BAD)
+KNOWN: Final = ("ttft_s", *SELECTED_BY)
+"""The fields of a request in flight that are read, besides its age."""
+
+
+def newly_bad(goodput: Goodput, reports: Sequence[InFlightRequest]) -> BoolArray:
+    """Return which requests in flight are bad, and were not at the report before this one."""
+    columns = columns_of_reports(reports, KNOWN)
+    age_s = np.array([each.age_s for each in reports], np.float64)
+    before_s = np.array([each.reported_in_flight_s for each in reports], np.float64)
+    return bad_at(goodput, columns, age_s) & ~bad_at(goodput, columns, before_s)
+
+
+def columns_of_reports(
+    reports: Sequence[InFlightRequest], names: Sequence[str]
+) -> dict[str, pa.Array]:
+    """Return fields of the reports as columns."""
+    return {
+        name: pa.array([getattr(each, name) for each in reports], arrow_type(name, InFlightRequest))
+        for name in names
+    }
+
+
+def was_bad_in_flight(goodput: Goodput, rows: RequestRows) -> BoolArray:
+    """Return which ended requests were bad already when they were last reported in flight.
+
+    It follows from the row alone, so it holds after a restart and in another collector.
+    """
+    if not rows.is_known("reported_in_flight_s"):
+        return np.zeros(len(rows), bool)
+    columns = {
+        name: pa.array(rows.column(name), arrow_type(name, RequestTimeline)) for name in KNOWN
+    }
+    return bad_at(goodput, columns, rows.numbers("reported_in_flight_s"))
+
+
+def bad_at(goodput: Goodput, columns: Mapping[str, Any], age_s: FloatArray) -> BoolArray:
+    """Judge requests as they were at this age.
+
+    A request whose group is not certain yet is not bad: it could count in another group later.
+
+    Args:
+        goodput: the objective, not one of its groups.
+        columns: those of `KNOWN`; a TTFT above the age was not known then.
+        age_s: (n,); NaN where there was no report.
+
+    Returns:
+        (n,) bool.
+    """
+    if not set(goodput.by) <= set(SELECTED_BY):
+        return np.zeros(len(age_s), bool)
+    reported = ~np.isnan(age_s)
+    known = dict(columns)
+    then = pc.less_equal(known["ttft_s"], pa.array(age_s))
+    known["ttft_s"] = pc.if_else(pc.fill_null(then, False), known["ttft_s"], pa.scalar(None))
+    known["e2e_s"] = pa.array(np.where(reported, age_s, 0.0))
+    for name in columns_of(goodput.where, goodput.good):
+        if name not in known:
+            kind = pa.float64() if name == "tpot_s" else arrow_type(name, RequestTimeline)
+            known[name] = pa.nulls(len(age_s), kind)
+    codes = judge_table(goodput.where, goodput.good, pa.table(known))
+    bad: BoolArray = (codes == _BAD) & reported
+    return bad

@@ -1,0 +1,155 @@
+"""Whether an objective selects a request, and whether the request was good.
+
+Three-valued logic (Kleene): a comparison with an unknown value is unknown, unless the rest of the
+expression decides.
+
+- `where` unknown: not selected. A request with an unknown tenant matches neither `tenant == "a"`
+  nor `tenant != "a"`; `tenant is unknown` selects it.
+- `good` unknown: neither good nor bad; excluded, and counted as such.
+
+A request that failed or was refused by the server (429, 5xx or no status) is bad, whatever its
+latencies. A request refused for the client's mistake (another 4xx) is excluded. If the client left,
+the values up to then are lower bounds (docs/decisions/012): bad if they already miss the objective,
+good if the rest of the answer could not have missed it, else excluded.
+
+Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, Not, Or
+from alerts.fields import BETWEEN_TOKENS
+from telemetry.requests import Outcome, RequestTimeline
+
+
+class Verdict(StrEnum):
+    """The verdict on one selected request. All but the first two are excluded from the ratio."""
+
+    GOOD = "good"
+    BAD = "bad"
+    ABORTED = "aborted"
+    CLIENT_ERROR = "client_error"
+    UNKNOWN = "unknown"
+
+
+EXCLUDED: Final = (Verdict.ABORTED, Verdict.CLIENT_ERROR, Verdict.UNKNOWN)
+
+TOO_MANY_REQUESTS: Final = 429
+
+OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A lower bound: a duration that was still running."""
+
+    value_s: float
+
+
+def selects(where: Expression | None, request: RequestTimeline) -> bool:
+    """Return whether the objective selects the request; None selects all."""
+    return where is None or _holds(where, request) is True
+
+
+def judge(good: Expression, request: RequestTimeline) -> Verdict:
+    """Return the verdict on a selected request."""
+    if request.outcome is Outcome.ERROR:
+        return Verdict.BAD
+    if request.outcome is Outcome.REJECTED:
+        return Verdict.CLIENT_ERROR if clients_fault(request.http_status) else Verdict.BAD
+    met = _holds(good, request)
+    if met is None:
+        return Verdict.ABORTED if request.outcome is Outcome.ABORT else Verdict.UNKNOWN
+    return Verdict.GOOD if met else Verdict.BAD
+
+
+def clients_fault(http_status: int | None) -> bool:
+    """Return whether a refusal is the client's mistake and not the server's."""
+    return http_status is not None and 400 <= http_status < 500 and http_status != TOO_MANY_REQUESTS
+
+
+def _holds(expression: Expression, request: RequestTimeline) -> bool | None:
+    match expression:
+        case Comparison():
+            return _compare(expression, _value(expression.field, request))
+        case IsUnknown(field):
+            return _value(field, request) is None
+        case Not(operand):
+            met = _holds(operand, request)
+            return None if met is None else not met
+        case And(operands):
+            found = {_holds(operand, request) for operand in operands}
+            return False if False in found else None if None in found else True
+        case Or(operands):
+            found = {_holds(operand, request) for operand in operands}
+            return True if True in found else None if None in found else False
+
+
+BELOW_ANY: Final = float("-inf")
+"""The value between tokens of an answer with one token: it meets every limit."""
+
+
+AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}
+"""The next phase: if it is missing when the client leaves, the phase was still running."""
+CUT_SHORT: Final = ("decode_s", "delivery_s", "e2e_s")
+"""Lower bounds if the client left: the answer was not complete."""
+
+
+def _value(field: str, request: RequestTimeline) -> Literal | AtLeast | None:
+    value: Literal | None = getattr(request, field)
+    if request.outcome is Outcome.ABORT:
+        return _until_it_left(field, value, request)
+    if value is None and field in BETWEEN_TOKENS and _one_token(request):
+        return BELOW_ANY
+    return value
+
+
+def _until_it_left(
+    field: str, value: Literal | None, request: RequestTimeline
+) -> Literal | AtLeast | None:
+    tokens, wait_s = request.output_tokens, request.delivery_s
+    if field == "ttft_s" and value is None and (not tokens or request.streamed is False):
+        return AtLeast(request.e2e_s)
+    # The wait for the next token, in which the client left, is a gap too.
+    if field == "tpot_s" and tokens and request.decode_s is not None and wait_s is not None:
+        pace_s = (request.decode_s + wait_s) / tokens
+        return pace_s if value is None else max(float(value), pace_s)
+    if field == "itl_max_s" and tokens and wait_s is not None:
+        if value is None:
+            return wait_s if tokens == 1 else AtLeast(wait_s)
+        return max(float(value), wait_s)
+    running = (
+        field in CUT_SHORT
+        or field in BETWEEN_TOKENS
+        or (field in AFTER and getattr(request, AFTER[field]) is None)
+    )
+    return AtLeast(float(value)) if running and value is not None else value
+
+
+def _one_token(request: RequestTimeline) -> bool:
+    return request.output_tokens is not None and request.output_tokens < 2
+
+
+def _compare(comparison: Comparison, value: Literal | AtLeast | None) -> bool | None:
+    if value is None:
+        return None
+    compare = OPERATORS[comparison.operator]
+    threshold = comparison.value
+    if isinstance(value, AtLeast):
+        # Decided only if a larger value has the same result.
+        decided = value.value_s > float(threshold) or (
+            value.value_s == threshold and comparison.operator in ("<", ">=")
+        )
+        return compare(value.value_s, threshold) if decided else None
+    return compare(value, threshold)

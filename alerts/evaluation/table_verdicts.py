@@ -1,0 +1,199 @@
+"""Verdicts on many requests at once: `request_verdicts` over the columns of an Arrow table.
+
+Uses Arrow's Kleene logic on nulls. A property test checks that both modules return the same.
+
+A request without an outcome is in flight (`in_flight_verdicts`). Its values so far are lower
+bounds, as for a client that left. A value that is not known yet is undecided, never "unknown".
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alerts.evaluation.request_verdicts import (
+    AFTER,
+    BELOW_ANY,
+    CUT_SHORT,
+    TOO_MANY_REQUESTS,
+    Verdict,
+)
+from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, comparisons
+from alerts.fields import BETWEEN_TOKENS
+from store.schema import arrow_type
+from telemetry.in_flight import SELECTED_BY
+from telemetry.request_rows import RequestRows
+from telemetry.requests import Outcome, RequestTimeline
+
+ALWAYS: Final = ("outcome", "http_status", "output_tokens", "e2e_s")
+"""Columns that every verdict needs."""
+
+BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
+    "ttft_s": ("streamed",),
+    "tpot_s": ("decode_s", "delivery_s"),
+    "itl_max_s": ("delivery_s",),
+    **{field: (after,) for field, after in AFTER.items()},
+}
+"""Columns that verdicts on a field need if the client left."""
+
+VERDICTS: Final = tuple(Verdict)
+"""In the order of the codes of `judge_table`."""
+
+NOT_SELECTED: Final = -1
+
+_FUNCTIONS: Final = {
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+    "==": pc.equal,
+    "!=": pc.not_equal,
+}
+
+
+def columns_of(*expressions: Expression | None) -> tuple[str, ...]:
+    """Return the columns that the verdicts need."""
+    named = [leaf.field for each in expressions if each for leaf in comparisons(each)]
+    beside = [column for field in named for column in BESIDE.get(field, ())]
+    return tuple(dict.fromkeys([*ALWAYS, *named, *beside]))
+
+
+def table_of(requests: RequestRows, columns: Iterable[str]) -> pa.Table:
+    """Return requests that are not stored yet as a table."""
+    return pa.table({name: _array(requests, name) for name in columns})
+
+
+def _array(requests: RequestRows, name: str) -> pa.Array:
+    if name == "tpot_s":  # computed, not a field
+        return pa.array(requests.numbers(name), from_pandas=True)
+    return pa.array(requests.column(name), arrow_type(name, RequestTimeline))
+
+
+def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> np.ndarray:
+    """Return the verdict on each request.
+
+    Args:
+        where: selects the requests; None for all.
+        good: the condition that a good request meets.
+        table: with `columns_of(where, good)`.
+
+    Returns:
+        (n,) int8: indices into VERDICTS, or NOT_SELECTED.
+    """
+    outcome, status = table["outcome"], pc.fill_null(table["http_status"], 0)
+    aborted = pc.fill_null(pc.equal(outcome, Outcome.ABORT.value), True)
+    met = _holds(good, table, aborted)
+    good_mask, bad_mask = pc.fill_null(met, False), pc.fill_null(pc.invert(met), False)
+    clients_fault = pc.and_(
+        pc.and_(pc.greater_equal(status, 400), pc.less(status, 500)),
+        pc.not_equal(status, TOO_MANY_REQUESTS),
+    )
+    rejected = pc.fill_null(pc.equal(outcome, Outcome.REJECTED.value), False)
+    code = {verdict: place for place, verdict in enumerate(VERDICTS)}
+    codes = np.select(
+        [
+            _mask(pc.fill_null(pc.equal(outcome, Outcome.ERROR.value), False)),
+            _mask(pc.and_(rejected, clients_fault)),
+            _mask(rejected),
+            _mask(bad_mask),
+            _mask(good_mask),
+            _mask(aborted),
+        ],
+        [
+            code[Verdict.BAD],
+            code[Verdict.CLIENT_ERROR],
+            code[Verdict.BAD],
+            code[Verdict.BAD],
+            code[Verdict.GOOD],
+            code[Verdict.ABORTED],
+        ],
+        code[Verdict.UNKNOWN],
+    ).astype(np.int8)
+    if where is not None:
+        selected = _mask(pc.fill_null(_holds(where, table, aborted), False))
+        codes[~selected] = NOT_SELECTED
+    return codes
+
+
+def _mask(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _holds(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+    match expression:
+        case Comparison():
+            return _compare(expression, table, aborted)
+        case IsUnknown(field):
+            unknown = pc.is_null(_values(field, table, aborted)[0])
+            if field in SELECTED_BY:
+                return unknown
+            undecided = pc.and_(unknown, pc.is_null(table["outcome"]))
+            return pc.if_else(undecided, pa.scalar(None, pa.bool_()), unknown)
+        case Not(operand):
+            return pc.invert(_holds(operand, table, aborted))
+        case And(operands):
+            found = [_holds(operand, table, aborted) for operand in operands]
+            return _folded(pc.and_kleene, found)
+        case Or(operands):
+            found = [_holds(operand, table, aborted) for operand in operands]
+            return _folded(pc.or_kleene, found)
+
+
+def _folded(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    result = found[0]
+    for each in found[1:]:
+        result = join(result, each)
+    return result
+
+
+def _values(
+    field: str, table: pa.Table, aborted: pa.ChunkedArray
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """Return a field's values, and a mask of those that are lower bounds."""
+    values = table[field]
+    if field == "ttft_s":
+        none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
+        whole = pc.fill_null(pc.invert(table["streamed"]), False)
+        running = pc.and_(pc.and_(aborted, pc.is_null(values)), pc.or_(none_yet, whole))
+        return pc.if_else(running, table["e2e_s"], values), running
+    if field in BETWEEN_TOKENS:
+        tokens = table["output_tokens"]
+        one_token = pc.fill_null(pc.less(tokens, 2), False)
+        undefined = pc.and_(pc.and_(pc.is_null(values), one_token), pc.invert(aborted))
+        cut, known = _until_it_left(field, values, table)
+        begun = pc.and_(aborted, pc.fill_null(pc.greater(tokens, 0), False))
+        values = pc.if_else(undefined, pa.scalar(BELOW_ANY), values)
+        values = pc.if_else(begun, cut, values)
+        return values, pc.and_(aborted, pc.invert(pc.and_(begun, known)))
+    if field in AFTER:
+        return values, pc.and_(aborted, pc.is_null(table[AFTER[field]]))
+    return values, aborted if field in CUT_SHORT else None
+
+
+def _until_it_left(
+    field: str, values: pa.ChunkedArray, table: pa.Table
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the values between tokens of unfinished answers, with the wait for the next token, and
+    a mask of those that are exact."""
+    tokens, wait_s = table["output_tokens"], table["delivery_s"]
+    if field == "tpot_s":
+        some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)
+        pace_s = pc.divide(pc.add(table["decode_s"], wait_s), pc.cast(some, pa.float64()))
+        return pc.max_element_wise(values, pace_s), pc.is_valid(pace_s)
+    known = pc.and_(
+        pc.is_valid(wait_s), pc.or_(pc.is_valid(values), pc.fill_null(pc.equal(tokens, 1), False))
+    )
+    return pc.max_element_wise(values, wait_s), known
+
+
+def _compare(comparison: Comparison, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+    values, running = _values(comparison.field, table, aborted)
+    threshold = pa.scalar(comparison.value, values.type)
+    compared = _FUNCTIONS[comparison.operator](values, threshold)
+    if running is None:
+        return compared
+    settles = pc.greater_equal if comparison.operator in ("<", ">=") else pc.greater
+    undecided = pc.and_(running, pc.invert(settles(values, threshold)))
+    return pc.if_else(undecided, pa.scalar(None, pa.bool_()), compared)

@@ -1,0 +1,202 @@
+"""One attempt to deliver a message over HTTP.
+
+Receivers are not trusted: an attempt has a total time-out, reads a bounded answer, follows no
+redirect (message and keys are for the configured address only), and removes secrets from the
+answer before it is shown. Proxies come from the environment (HTTPS_PROXY, NO_PROXY), certificates
+from the system or SSL_CERT_FILE.
+"""
+
+import logging
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import urllib3
+from urllib3 import exceptions
+
+from alerts.notify.channels import Channel, Post
+
+CONNECT_S: Final = 5.0
+READ_S: Final = 10.0
+WHOLE_S: Final = 15.0
+"""In total: name resolution, connection, last byte."""
+MOST_BYTES: Final = 4_096
+"""Read from an answer."""
+SHOWN: Final = 200
+LONGEST_RETRY_AFTER_S: Final = 3_600.0
+
+
+class Verdict(Enum):
+    """Delivered, to be retried, or refused."""
+
+    DELIVERED = auto()
+    LATER = auto()
+    REFUSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an attempt.
+
+    Args:
+        status: None without an answer.
+        text: the beginning of the answer without secrets, or the reason why there is none.
+        retry_after_s: how long the receiver asks to wait.
+        final: whether a retry is useless.
+    """
+
+    status: int | None
+    text: str
+    retry_after_s: float | None = None
+    final: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """2xx is delivered; no answer, 408, 429 and 5xx are retried; the rest is refused."""
+        if self.final:
+            return Verdict.REFUSED
+        if self.status is None or self.status in (408, 429) or self.status >= 500:
+            return Verdict.LATER
+        return Verdict.DELIVERED if 200 <= self.status < 300 else Verdict.REFUSED
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.text
+        return f"status {self.status}" + (f": {self.text}" if self.text else "")
+
+
+class Sender:
+    """Sends for one channel, one request at a time.
+
+    Args:
+        channel: the channel.
+        whole_s: the total time-out of an attempt.
+    """
+
+    def __init__(self, channel: Channel, whole_s: float = WHOLE_S) -> None:
+        self._channel = channel
+        self._whole_s = whole_s
+        self._running: threading.Thread | None = None
+        # At DEBUG it logs every path, which may be a token.
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
+
+    def __call__(self, post: Post) -> Answer:
+        """Send one request; failures are returned, not raised."""
+        # Sockets time out per read: a receiver that sends one byte per second would block for
+        # ever, and name resolution has no time-out. So the attempt runs in a thread, which is
+        # abandoned when it takes too long; the next attempt fails until it has ended.
+        if self._running is not None and self._running.is_alive():
+            return Answer(None, "the previous attempt has not ended yet")
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        self._running = threading.Thread(
+            target=lambda: answers.put(_send(self._channel, post)),
+            name=f"notify-{self._channel.name}-attempt",
+            daemon=True,
+        )
+        self._running.start()
+        try:
+            return answers.get(timeout=self._whole_s)
+        except Empty:
+            return Answer(None, f"no complete answer within {self._whole_s:g} s")
+
+
+def _send(channel: Channel, post: Post) -> Answer:
+    url = channel.url.reveal().rstrip("/") + post.path if post.path else channel.url.reveal()
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "tailspan",
+        **post.headers,
+    }
+    if channel.authorization is not None:
+        headers["Authorization"] = channel.authorization.reveal()
+    try:
+        with _pool(url) as pool:
+            response = pool.request(
+                "POST",
+                url,
+                body=post.body,
+                headers=headers,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                body = response.read(MOST_BYTES)
+            finally:
+                response.close()
+    except (exceptions.HTTPError, OSError, ValueError) as error:
+        return Answer(None, _why(error))
+    return Answer(
+        response.status,
+        _visible_answer(channel, response.status, body.decode("utf-8", "replace")),
+        retry_after_s(response.headers.get("retry-after"), time.time),
+    )
+
+
+def _pool(url: str) -> urllib3.PoolManager:
+    parts = urlsplit(url)
+    timeout = urllib3.Timeout(connect=CONNECT_S, read=READ_S)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy is None or urllib.request.proxy_bypass(parts.netloc):
+        return urllib3.PoolManager(timeout=timeout, retries=False)
+    return urllib3.ProxyManager(proxy, timeout=timeout, retries=False)
+
+
+def _why(error: Exception) -> str:
+    """Describe an error without the address, which the libraries' messages contain."""
+    match error:
+        case exceptions.NameResolutionError():
+            return "the host name cannot be resolved"
+        case exceptions.ProxyError():
+            return "the proxy refuses the connection"
+        case exceptions.NewConnectionError():
+            return "the connection is refused"
+        case exceptions.ConnectTimeoutError():
+            return f"no connection within {CONNECT_S:g} s"
+        case exceptions.SSLError():
+            return "its certificate is not trusted, or it does not use TLS"
+        case exceptions.TimeoutError():
+            return f"no answer within {READ_S:g} s"
+        case exceptions.ProtocolError():
+            return "it closed the connection, or does not use HTTP"
+    return f"it cannot be reached ({type(error).__name__})"
+
+
+def _visible_answer(channel: Channel, status: int, body: str) -> str:
+    """Return the beginning of an answer without secrets."""
+    if 300 <= status < 400:
+        return "a redirect, which is not followed: configure the address that it leads to"
+    for secret in sorted(_confidential(channel), key=len, reverse=True):
+        body = body.replace(secret, "***")
+    words = " ".join("".join(c if c.isprintable() else " " for c in body).split())
+    return words if len(words) <= SHOWN else f"{words[: SHOWN - 1]}…"
+
+
+def _confidential(channel: Channel) -> set[str]:
+    """Return the secrets, and the parts of addresses that an answer may repeat, also escaped."""
+    parts = urlsplit(channel.url.reveal())
+    texts = {*channel.secrets, parts.path, parts.query}
+    if channel.authorization is not None:
+        texts |= set(channel.authorization.reveal().split())
+    texts |= {piece for piece in parts.path.split("/") if len(piece) >= 6}
+    return {shape for each in texts for shape in (each, quote(each)) if len(shape) > 1}
+
+
+def retry_after_s(value: str | None, clock: Callable[[], float]) -> float | None:
+    """Return the seconds of a Retry-After header (seconds or a date), at most an hour."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:9]), LONGEST_RETRY_AFTER_S)
+    try:
+        until = parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(until - clock(), 0.0), LONGEST_RETRY_AFTER_S)

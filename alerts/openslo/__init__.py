@@ -1,0 +1,1 @@
+"""Objectives read from OpenSLO documents."""

@@ -1,0 +1,227 @@
+"""OpenSLO's AlertPolicy and AlertCondition, read as burn-rate policies.
+
+A condition `{kind: burnrate, threshold, lookbackWindow, alertAfter}` is a pair of windows: the
+burn must be above `threshold` over `lookbackWindow`, which says that it matters, and over
+`alertAfter`, which says that it goes on. Without `alertAfter` the short window is a twelfth of
+the long one.
+
+Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
+Alerts", for the twelfth.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from alerts.burnrate import Pair, Policy
+from alerts.errors import DocumentError, shown
+from alerts.openslo.metadata import METADATA, name_of
+from alerts.policy import SEVERITIES, policy_for
+from alerts.strict_yaml import Items, Node, Reader, Text
+from telemetry import durations
+
+POLICY: Final = (
+    "description",
+    "alertWhenNoData",
+    "alertWhenResolved",
+    "alertWhenBreaching",
+    "conditions",
+    "notificationTargets",
+)
+CONDITION: Final = ("description", "severity", "condition")
+TARGET: Final = ("description", "target")
+SHORT_PART: Final = 12
+SHORTEST_S: Final = 60
+"""Four evaluations of 15 s, and a scrape or more."""
+
+_INLINE: Final = ("apiVersion", "kind", "metadata", "spec")
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPolicy:
+    """A policy as its document states it.
+
+    Args:
+        name: of the document.
+        where: its file and line.
+        pairs: its conditions.
+        when_no_data: whether absent counters alert.
+    """
+
+    name: str
+    where: str
+    pairs: tuple[Pair, ...]
+    when_no_data: bool
+
+
+def read_condition(spec: Reader) -> Pair:
+    """The pair of windows of an AlertCondition.
+
+    Raises:
+        DocumentError: it is not one, or of a kind that is not supported.
+    """
+    severity = spec.choice("severity", SEVERITIES)
+    condition = spec.inner("condition", ("kind", "op", "threshold", "lookbackWindow", "alertAfter"))
+    condition.choice("kind", ("burnrate", "Burnrate"))
+    if "op" in condition:
+        condition.choice("op", ("gt",))
+    text = condition.text("threshold")
+    if not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text, re.ASCII) or not Fraction(text):
+        raise condition.error(
+            "threshold", f"{shown(text)}; allowed: a burn rate above 0, for instance 14.4"
+        )
+    long_s = condition.duration_s("lookbackWindow")
+    short_s = (
+        condition.duration_s("alertAfter")
+        if "alertAfter" in condition
+        else max(SHORTEST_S, long_s // SHORT_PART)
+    )
+    if short_s < SHORTEST_S:
+        raise condition.error("alertAfter", "is too short; allowed: at least 1m")
+    if short_s >= long_s:
+        raise condition.error(
+            "alertAfter", f"must be shorter than lookbackWindow: {durations.render(long_s)}"
+        )
+    return Pair(severity, long_s, short_s, Fraction(text))
+
+
+def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> AlertPolicy:
+    """An AlertPolicy's pairs.
+
+    Args:
+        spec: of the document.
+        name: of the document.
+        conditions: specs of the AlertConditions that were read, by name.
+
+    Raises:
+        DocumentError: it is not one, or a condition is not known.
+    """
+    if not spec.flag("alertWhenBreaching", True):
+        raise spec.error("alertWhenBreaching", "false leaves no alert; allowed: true")
+    spec.flag("alertWhenResolved", True)
+    pairs = tuple(
+        read_condition(_condition(each, conditions))
+        for each in spec.each("conditions", ("conditionRef", *_INLINE))
+    )
+    if not pairs:
+        raise spec.error("conditions", "is empty: at least one condition is needed")
+    if "notificationTargets" in spec:
+        for each in spec.each("notificationTargets", ("targetRef", *_INLINE)):
+            if "targetRef" not in each:
+                read_target(each.inner("spec", TARGET))
+    where = f"{spec.file}:{spec.line}"
+    return AlertPolicy(name, where, pairs, spec.flag("alertWhenNoData", True))
+
+
+def read_target(spec: Reader) -> None:
+    """Check an AlertNotificationTarget: who is notified is configured elsewhere."""
+    spec.text("target")
+
+
+def _condition(reference: Reader, conditions: Mapping[str, Reader]) -> Reader:
+    if "conditionRef" not in reference:
+        name_of(reference.inner("metadata", METADATA))
+        return reference.inner("spec", CONDITION)
+    wanted = reference.text("conditionRef")
+    if wanted not in conditions:
+        known = ", ".join(sorted(conditions)) or "none was read"
+        raise reference.error(
+            "conditionRef", f"{shown(wanted)} is no AlertCondition; allowed: {known}"
+        )
+    return conditions[wanted]
+
+
+def policies_of(
+    slo: Reader, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+) -> tuple[AlertPolicy, ...]:
+    """The AlertPolicies that an SLO names or holds; none where it has none.
+
+    Args:
+        slo: its spec.
+        policies: specs of the AlertPolicies that were read, by name.
+        conditions: the same of AlertConditions.
+
+    Raises:
+        DocumentError: one is malformed, or not known.
+    """
+    if "alertPolicies" not in slo:
+        return ()
+    return tuple(_policies(slo, slo.node("alertPolicies"), policies, conditions))
+
+
+def _policies(
+    slo: Reader, node: Node, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+) -> Iterator[AlertPolicy]:
+    if isinstance(node, Text) and node.plain and not node.text:
+        return  # the key without a value, as in OpenSLO's own examples
+    if not isinstance(node, Items):
+        raise slo.error("alertPolicies", "must be a sequence (- …)")
+    for place, each in enumerate(node.items):
+        if isinstance(each, Text):
+            yield _named(slo, each.text, policies, conditions)
+            continue
+        inner = Reader(
+            each, slo.file, f"{slo.path}.alertPolicies[{place}]", ("alertPolicyRef", *_INLINE)
+        )
+        if "alertPolicyRef" in inner:
+            yield _named(slo, inner.text("alertPolicyRef"), policies, conditions)
+        else:
+            name = name_of(inner.inner("metadata", METADATA))
+            yield read_policy(inner.inner("spec", POLICY), name, conditions)
+
+
+def _named(
+    slo: Reader, wanted: str, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+) -> AlertPolicy:
+    if wanted not in policies:
+        known = ", ".join(sorted(policies)) or "none was read"
+        raise slo.error("alertPolicies", f"{shown(wanted)} is no AlertPolicy; allowed: {known}")
+    return read_policy(policies[wanted], wanted, conditions)
+
+
+def resolved(
+    chosen: tuple[AlertPolicy, ...], objective: Reader, period_s: int, target: Fraction
+) -> Policy:
+    """The policy of one objective: of its AlertPolicies, or the built-in one of its period.
+
+    Raises:
+        DocumentError: a condition that not even a total failure would meet.
+    """
+    built_in = policy_for(period_s, 1 - target)
+    if not chosen:
+        return built_in
+    # Of two conditions on the same windows the lower threshold alerts first: it decides alone.
+    lowest: dict[tuple[int, int, int], Pair] = {}
+    for pair in sorted(
+        (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor
+    ):
+        lowest.setdefault((SEVERITIES.index(pair.severity), pair.long_s, pair.short_s), pair)
+    pairs = [lowest[key] for key in sorted(lowest)]
+    for pair in pairs:
+        if pair.long_s >= period_s:
+            raise DocumentError(
+                objective.file,
+                objective.line,
+                objective.path,
+                f"has a condition in {chosen[0].where} with a lookbackWindow of"
+                f" {durations.render(pair.long_s)}; allowed: shorter than the period,"
+                f" {durations.render(period_s)}",
+            )
+        if pair.factor * (1 - target) >= 1:
+            raise DocumentError(
+                objective.file,
+                objective.line,
+                f"{objective.path}.target",
+                f"can never {pair.severity} by {chosen[0].where}: with every request bad its budget"
+                f" burns {float(1 / (1 - target)):.4g} times too fast, and the condition waits for"
+                f" more than {float(pair.factor):.4g}; allowed: a threshold below that, or no"
+                " alertPolicies",
+            )
+    return Policy(
+        ", ".join(each.name for each in chosen),
+        ", ".join(each.where for each in chosen),
+        built_in.minimum_bad_events,
+        tuple(pairs),
+    )

@@ -1,0 +1,181 @@
+"""The indicator of an OpenSLO document: requests judged one by one, or Prometheus queries."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from alerts import expression
+from alerts.errors import ExpressionError, shown
+from alerts.expression import Expression, Vocabulary
+from alerts.fields import GOOD, GROUPING, WHERE
+from alerts.groups import OTHER, PLACES, Group
+from alerts.objectives import Goodput, Indicator, Query, QueryRatio, RawRatio
+from alerts.openslo.metadata import METADATA, RESERVED, name_of
+from alerts.prometheus.promql import read_query, read_ratio
+from alerts.strict_yaml import Reader
+
+TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
+ALL: Final = "all"
+"""What `where` says of every request; OpenSLO wants a spec that is not empty."""
+
+
+SLI: Final = ("description", "ratioMetric", "thresholdMetric")
+_RATIO: Final = ("counter", "good", "bad", "total", "raw", "rawType")
+_SOURCE: Final = ("metricSourceRef", "type", "spec")
+_QUERY: Final = ("query", "promql", "by")
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+MOST_LABELS: Final = 5
+"""More labels than that make groups too small to have a budget."""
+
+
+def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
+    """The indicator's spec: written here, or referred to."""
+    if ("indicator" in spec) == ("indicatorRef" in spec):
+        raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
+    if "indicator" in spec:
+        inner = spec.inner("indicator", ("metadata", "spec"))
+        if "metadata" in inner:
+            name_of(inner.inner("metadata", METADATA))
+        return inner.inner("spec", SLI)
+    wanted = spec.text("indicatorRef")
+    if wanted not in slis:
+        known = ", ".join(sorted(slis)) or "none was read"
+        raise spec.error("indicatorRef", f"{shown(wanted)} is no SLI; allowed: {known}")
+    return slis[wanted]
+
+
+def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
+    """How good events are told from all.
+
+    Args:
+        sli: the spec of an SLI.
+        sources: the type of each DataSource that was read, by name.
+
+    Raises:
+        DocumentError: it is malformed, or of a kind that is not supported.
+    """
+    if "thresholdMetric" in sli:
+        raise sli.error(
+            "thresholdMetric",
+            "is not supported: an average under a threshold promises no request anything;"
+            " allowed: ratioMetric, with the threshold in good: ttft_s <= 0.5",
+        )
+    ratio = sli.inner("ratioMetric", _RATIO)
+    if "raw" in ratio or "rawType" in ratio:
+        return _raw(ratio, sources)
+    if ("good" in ratio) == ("bad" in ratio):
+        raise ratio.error("good", "give good or bad: one of them, not both")
+    part_key = "good" if "good" in ratio else "bad"
+    total, part = _source(ratio, "total"), _source(ratio, part_key)
+    kind = _kind(part, sources)
+    if _kind(total, sources) != kind:
+        raise total.error("type", f"must be the same as of {part_key}: {kind}")
+    if kind == "prometheus":
+        gauges = not ratio.flag("counter", True)
+        if "by" in part.inner("spec", _QUERY):
+            raise part.inner("spec", _QUERY).error("by", "is given in the spec of total")
+        by = _labels(total)
+
+        def counts(text: str) -> Query:
+            return read_query(text, gauges=gauges, by=by)
+
+        return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad", by)
+    if part_key == "bad":
+        raise ratio.error("bad", "a tailspan source says what is good; allowed: good")
+    selection = total.inner("spec", ("where", "by", "reserved"))
+    promise = part.inner("spec", ("good",))
+    where = None
+    if "where" in selection and selection.text("where").strip() != ALL:
+        where = _expression(selection, "where", WHERE)
+    by = selection.choices("by", GROUPING) if "by" in selection else ()
+    return Goodput(where, _expression(promise, "good", GOOD), by, _reserved(selection, by))
+
+
+def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
+    """Groups that always have a place: values of the one field of `by`."""
+    if "reserved" not in selection:
+        return ()
+    if len(by) != 1:
+        raise selection.error(
+            "reserved", f"lists values of one field; by has {len(by)}; allowed: by: [tenant]"
+        )
+    values = selection.texts("reserved")
+    if len(values) > PLACES:
+        raise selection.error("reserved", f"{len(values)} values; allowed: at most {PLACES}")
+    if OTHER in values:
+        raise selection.error(
+            "reserved", f"{OTHER} is the group of all that have no place; allowed: other values"
+        )
+    return tuple((value,) for value in values)
+
+
+def _labels(source: Reader) -> tuple[str, ...]:
+    """Labels of Prometheus that make groups."""
+    spec = source.inner("spec", _QUERY)
+    if "by" not in spec:
+        return ()
+    labels = spec.texts("by")
+    for label in labels:
+        if not _LABEL.fullmatch(label) or label.startswith("__") or label in RESERVED:
+            raise spec.error(
+                "by",
+                f"{shown(label)}; allowed: labels of the series, but not those that the rules set:"
+                f" {', '.join(RESERVED)}, __…",
+            )
+    if len(labels) > MOST_LABELS:
+        raise spec.error("by", f"{len(labels)} labels; allowed: at most {MOST_LABELS}")
+    return labels
+
+
+def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
+    for key in ("good", "bad", "total"):
+        if key in ratio:
+            raise ratio.error(key, "give raw, or total with good or bad: not both")
+    raw_type = ratio.choice("rawType", ("success", "failure"))
+    ratio.flag("counter", False)
+    source = _source(ratio, "raw")
+    if _kind(source, sources) != "prometheus":
+        raise source.error("type", "a raw ratio is a Prometheus query; allowed: Prometheus")
+    if _labels(source):
+        raise source.inner("spec", _QUERY).error(
+            "by",
+            "a ratio has no counts, so that groups without a place could not be added up; allowed:"
+            " by in the spec of total, with good or bad",
+        )
+    return RawRatio(_query(source, read_ratio), raw_type == "failure")
+
+
+def _source(ratio: Reader, key: str) -> Reader:
+    return ratio.inner(key, ("metricSource",)).inner("metricSource", _SOURCE)
+
+
+def _kind(source: Reader, sources: Mapping[str, str]) -> str:
+    """The type written here, or that of the DataSource referred to."""
+    if "type" in source or "metricSourceRef" not in source:
+        return source.choice("type", TYPES).lower()
+    wanted = source.text("metricSourceRef")
+    if wanted not in sources:
+        known = ", ".join(sorted(sources)) or "none was read"
+        raise source.error("metricSourceRef", f"{shown(wanted)} is no DataSource; allowed: {known}")
+    if sources[wanted] not in TYPES:
+        raise source.error(
+            "metricSourceRef",
+            f"{shown(wanted)} is of type {shown(sources[wanted])}; allowed: {', '.join(TYPES)}",
+        )
+    return sources[wanted].lower()
+
+
+def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
+    try:
+        return expression.parse(reader.text(key), vocabulary)
+    except ExpressionError as error:
+        raise reader.error(key, str(error)) from error
+
+
+def _query(source: Reader, read: Callable[[str], Query]) -> Query:
+    spec = source.inner("spec", _QUERY)
+    key = "promql" if "promql" in spec else "query"
+    try:
+        return read(spec.text(key))
+    except ExpressionError as error:
+        raise spec.error(key, f"{shown(spec.text(key))}: {error}") from error

@@ -1,0 +1,39 @@
+"""Finds objectives that are valid but probably not intended. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from alerts.explorer_links import LATENCIES
+from alerts.expression import And, Comparison, Expression, Or, render
+from alerts.objectives import Goodput, Objective
+
+LONGEST_LIMIT_S: Final = 600.0
+"""OpenAI's clients time out after ten minutes, so no request misses a higher limit; the author
+probably means milliseconds. Source: the default timeout of openai-python."""
+
+
+def notes(objective: Objective) -> Iterator[str]:
+    """Yield a sentence for each limit on a latency that is inverted or out of scale."""
+    if not isinstance(objective.indicator, Goodput):
+        return
+    for limit in _limits(objective.indicator.good):
+        if limit.operator in (">", ">="):
+            yield (
+                f"{objective.name}: {render(limit)} counts slow requests as good; write a limit as"
+                f" {limit.field} <= {limit.written}"
+            )
+        elif isinstance(limit.value, int | float) and limit.value > LONGEST_LIMIT_S:
+            yield (
+                f"{objective.name}: {render(limit)} is never missed; latencies are in seconds:"
+                " 500 ms is 0.5"
+            )
+
+
+def _limits(good: Expression) -> Iterator[Comparison]:
+    """Yield the comparisons of latencies, except those inside a `not`."""
+    match good:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from _limits(operand)
+        case Comparison(field=field) if field in LATENCIES:
+            yield good

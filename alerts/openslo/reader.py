@@ -1,0 +1,315 @@
+"""OpenSLO v1, read strictly: an error names file, line, key, the value given, those allowed.
+
+Every document is read, whether something refers to it or not. What would change an objective if
+it were ignored is refused (thresholds outside the expression, composite weights).
+Who is notified is configured elsewhere: notification targets are checked and noted.
+
+Source: OpenSLO 1.0, github.com/OpenSLO/OpenSLO.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from alerts.errors import AlertsError, DocumentError, shown
+from alerts.objectives import Objective, QueryRatio, RawRatio
+from alerts.openslo import lint
+from alerts.openslo.alert_policies import (
+    CONDITION,
+    POLICY,
+    TARGET,
+    policies_of,
+    read_condition,
+    read_policy,
+    read_target,
+    resolved,
+)
+from alerts.openslo.indicator import SLI, read_indicator, sli_spec
+from alerts.openslo.metadata import METADATA, annotations_of, labels_of, name_of
+from alerts.openslo.time_window import (
+    METHODS,
+    SLICE,
+    SLICED,
+    over_slices,
+    read_period,
+    read_share,
+    read_slices,
+)
+from alerts.strict_yaml import Items, Node, Reader, read_documents
+
+VERSION: Final = "openslo/v1"
+ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
+"""The variable that names the files and folders of the objectives in force, as PATH does."""
+OBJECTIVES: Final = Path(__file__).parents[1] / "objectives"
+"""In force where none are named."""
+
+KINDS: Final = (
+    "SLO",
+    "SLI",
+    "Service",
+    "DataSource",
+    "AlertPolicy",
+    "AlertCondition",
+    "AlertNotificationTarget",
+)
+_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What was read: the objectives, and what was left out of account."""
+
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that was found: the objectives that hold, and what is wrong with the others."""
+
+    spec: Spec
+    errors: tuple[AlertsError, ...]
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """The YAML files that are named, or lie in folders that are, or in folders of those.
+
+    Raises:
+        FileNotFoundError: a path that is not there, or a folder without any.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(each for end in ("yaml", "yml") for each in path.rglob(f"*.{end}"))
+            if not inside:
+                raise FileNotFoundError(f"{path}: no *.yaml or *.yml in this folder")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"{path}: no such file or folder")
+    return list(dict.fromkeys(found))
+
+
+def load(paths: Iterable[Path]) -> Spec:
+    """The objectives of files and folders.
+
+    Raises:
+        AlertsError: the first thing that is wrong.
+        FileNotFoundError: a path that is not there.
+    """
+    findings = inspect(paths)
+    if findings.errors:
+        raise findings.errors[0]
+    return findings.spec
+
+
+def inspect(paths: Iterable[Path]) -> Findings:
+    """Like `load`, but tells everything that is wrong."""
+    texts: dict[str, str] = {}
+    errors: list[AlertsError] = []
+    for path in files_of(paths):
+        try:
+            texts[str(path)] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            errors.append(DocumentError(str(path), 1, "", f"cannot be read as UTF-8: {error}"))
+    findings = inspect_texts(texts)
+    return Findings(findings.spec, (*errors, *findings.errors))
+
+
+def inspect_texts(texts: Mapping[str, str]) -> Findings:
+    """The objectives of texts, by the names of their files."""
+    collected = _Collected()
+    for file, text in texts.items():
+        try:
+            documents = read_documents(text, file)
+        except DocumentError as error:
+            collected.errors.append(error)
+            continue
+        if not documents:
+            collected.errors.append(DocumentError(file, 1, "", "holds no document"))
+        for document in documents:
+            collected.take(document, file)
+    return collected.resolved()
+
+
+class _Collected:
+    """Documents of all files by kind and name: one may refer to another that comes later."""
+
+    def __init__(self) -> None:
+        self.errors: list[AlertsError] = []
+        self._notes: list[str] = []
+        self._slos: list[tuple[Reader, Reader]] = []
+        self._specs: dict[str, dict[str, Reader]] = {kind: {} for kind in KINDS}
+
+    def take(self, document: Node, file: str) -> None:
+        """Note a document, or each of a sequence of them."""
+        for each in document.items if isinstance(document, Items) else (document,):
+            try:
+                self._take(each, file)
+            except DocumentError as error:
+                self.errors.append(error)
+
+    def _take(self, document: Node, file: str) -> None:
+        whole = Reader(document, file, "", _DOCUMENT)
+        whole.choice("apiVersion", (VERSION,))
+        kind = whole.choice("kind", KINDS)
+        metadata = whole.inner("metadata", METADATA)
+        name = name_of(metadata)
+        if kind == "SLO":
+            self._slos.append((whole, metadata))
+            return
+        if name in self._specs[kind]:
+            raise metadata.error("name", f"{shown(name)}: another {kind} has this name")
+        self._specs[kind][name] = whole.inner("spec", _SPECS[kind])
+
+    def resolved(self) -> Findings:
+        """Objectives of all that was taken, and what is wrong with it."""
+        sources = self._sources()
+        self._check_others(sources)
+        objectives: dict[str, Objective] = {}
+        for whole, metadata in self._slos:
+            try:
+                for objective in _slo(whole, metadata, self._specs, sources):
+                    if objective.name in objectives:
+                        other = objectives[objective.name]
+                        raise metadata.error(
+                            "name",
+                            f"{shown(objective.name)}: {other.file}:{other.line} has this name too",
+                        )
+                    objectives[objective.name] = objective
+            except DocumentError as error:
+                self.errors.append(error)
+        for objective in objectives.values():
+            self._notes += lint.notes(objective)
+        spec = Spec(tuple(objectives.values()), tuple(self._notes))
+        # What an SLO refers to is read for it, too: it is wrong once.
+        return Findings(spec, tuple({str(each): each for each in self.errors}.values()))
+
+    def _sources(self) -> dict[str, str]:
+        """The type of each DataSource."""
+        sources: dict[str, str] = {}
+        for name, spec in self._specs["DataSource"].items():
+            try:
+                spec.node("connectionDetails")
+                sources[name] = spec.text("type")
+            except DocumentError as error:
+                self.errors.append(error)
+        return sources
+
+    def _check_others(self, sources: Mapping[str, str]) -> None:
+        """Find what is wrong with documents that no SLO refers to."""
+        conditions = self._specs["AlertCondition"]
+        for kind, specs in self._specs.items():
+            for name, spec in specs.items():
+                try:
+                    match kind:
+                        case "SLI":
+                            read_indicator(spec, sources)
+                        case "AlertCondition":
+                            read_condition(spec)
+                        case "AlertPolicy":
+                            read_policy(spec, name, conditions)
+                        case "AlertNotificationTarget":
+                            read_target(spec)
+                            self._notes.append(
+                                f"{spec.file}:{spec.line}: AlertNotificationTarget {name} has no"
+                                " effect: notify.yaml or Alertmanager say who is notified"
+                            )
+                except DocumentError as error:
+                    self.errors.append(error)
+
+
+_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
+    "SLI": SLI,
+    "Service": ("description",),
+    "DataSource": ("description", "type", "connectionDetails"),
+    "AlertPolicy": POLICY,
+    "AlertCondition": CONDITION,
+    "AlertNotificationTarget": TARGET,
+}
+"""The keys of each kind's spec."""
+
+_SLO: Final = (
+    "description",
+    "service",
+    "indicator",
+    "indicatorRef",
+    "timeWindow",
+    "budgetingMethod",
+    "objectives",
+    "alertPolicies",
+)
+_REFUSED: Final = ("value", "indicator", "indicatorRef", "compositeWeight")
+_OBJECTIVE: Final = ("displayName", "target", "targetPercent", "op", *SLICE, *_REFUSED)
+
+
+def _slo(
+    whole: Reader,
+    metadata: Reader,
+    specs: Mapping[str, Mapping[str, Reader]],
+    sources: Mapping[str, str],
+) -> list[Objective]:
+    spec = whole.inner("spec", _SLO)
+    name = name_of(metadata)
+    indicator = read_indicator(sli_spec(spec, specs["SLI"]), sources)
+    sliced = spec.choice("budgetingMethod", METHODS) == SLICED
+    period_s, calendar = read_period(spec)
+    labels = labels_of(metadata)
+    for label in () if isinstance(indicator, RawRatio) else indicator.by:
+        if label in dict(labels):
+            raise metadata.error(
+                "labels", f"{shown(label)} is the label of the objective's groups (by)"
+            )
+    policies = policies_of(spec, specs["AlertPolicy"], specs["AlertCondition"])
+    objectives = spec.each("objectives", _OBJECTIVE)
+    if not objectives:
+        raise spec.error("objectives", "is empty: at least one target is needed")
+    made = []
+    for each in objectives:
+        for key in _REFUSED:
+            if key in each:
+                raise each.error(
+                    key,
+                    "is not supported: a tailspan objective has its threshold in its expression,"
+                    " and its indicator in the SLO",
+                )
+        if "op" in each:
+            each.choice("op", ("gt", "gte"))  # of a ratio: more than the target is good
+        target, written = read_share(each, "target", "targetPercent")
+        slices = read_slices(each, sliced)
+        policy = resolved(policies, each, period_s, target)
+        if slices:
+            if isinstance(indicator, QueryRatio) and indicator.by:
+                raise each.error(
+                    "timeSliceWindow",
+                    "slices of a Prometheus query's groups are not supported; allowed: no by",
+                )
+            policy = over_slices(policy, slices, each)
+        made.append(
+            Objective(
+                # By its target, not its place: an objective that is inserted renames no other.
+                name=name if len(objectives) == 1 else f"{name}-{_suffix(written)}",
+                display_name=each.text("displayName", metadata.text("displayName", name)),
+                service=spec.text("service"),
+                description=spec.text("description", " ").strip(),
+                indicator=replace(indicator, slices=slices),
+                target=target,
+                target_written=written,
+                period_s=period_s,
+                calendar=calendar,
+                policy=policy,
+                labels=labels,
+                annotations=annotations_of(metadata),
+                alert_when_no_data=all(policy.when_no_data for policy in policies),
+                file=whole.file,
+                line=each.line,
+            )
+        )
+    return made
+
+
+def _suffix(target_written: str) -> str:
+    """A target as a part of a name: 99.9 % is 99-9."""
+    return target_written.removesuffix(" %").replace(".", "-")

@@ -1,0 +1,98 @@
+"""The texts of an objective's alerts, with the templates that Prometheus fills in.
+
+As in the kubernetes-mixin: a summary of one line, and a description with one fact per line.
+Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and annotations".
+"""
+
+from alerts import vocabulary
+from alerts.burnrate import Pair
+from alerts.objectives import Goodput, Objective
+from alerts.prometheus.rulefile import label_text, literal, quoted
+from telemetry import durations
+
+
+def of_objective(objective: Objective, name: str) -> str:
+    """Return the selector of a recorded series for one objective."""
+    return f"{name}{{{vocabulary.SLO}={quoted(objective.name)}}}"
+
+
+def queried(objective: Objective, name: str) -> str:
+    """Return the template that queries a recorded series for the alert's group."""
+    if not objective.by:
+        return f"query `{of_objective(objective, name)}`"
+    own = "".join(f",{label}=%q" for label in objective.by)
+    values = " ".join(f"$labels.{label}" for label in objective.by)
+    series = f"{name}{{{vocabulary.SLO}={quoted(objective.name)}{own}}}"
+    return f"printf `{series}` {values} | query"
+
+
+def subject(objective: Objective) -> str:
+    """Return the template of the objective's name with the alert's group."""
+    if not objective.by:
+        return objective.name
+    labels = ",".join(f'{label}="{label_text(label)}"' for label in objective.by)
+    return f"{objective.name}{literal('{')}{labels}}}"
+
+
+def alerting_burn(objective: Objective, pair: Pair) -> str:
+    """Return the name of a pair's alerting series, unique among the objective's pairs."""
+    window = durations.render(pair.long_s)
+    if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
+        window += f"_{durations.render(pair.short_s)}_{pair.severity}"
+    return vocabulary.alerting_burn(window)
+
+
+def what(objective: Objective) -> str:
+    """Return the objective's display name and statement."""
+    return f"What: {literal(objective.display_name)}. {literal(objective.statement)}"
+
+
+def fired_by(objective: Objective, pair: Pair) -> str:
+    """Return the template of a pair's numbers, empty unless the pair alerts."""
+    long, short = durations.render(pair.long_s), durations.render(pair.short_s)
+
+    def value(series: str, form: str) -> str:
+        own = queried(objective, series)
+        return f"{{{{ with {own} }}}}{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
+
+    whole, tenths = 'printf "%.0f"', 'printf "%.1f"'
+    alerting = queried(objective, alerting_burn(objective, pair))
+    unit = "" if objective.counted_in in ("requests", "events") else f" {objective.counted_in}"
+    return (
+        f"{{{{ with {alerting} }}}}Fired by the last {long} and {short}:"
+        f" {value(vocabulary.bad_events(long), whole)} of"
+        f" {value(vocabulary.events(long), whole)}{unit} bad in the last {long}. Burn rates:"
+        f" {value(vocabulary.burn_rate(long), tenths)} and"
+        f" {value(vocabulary.burn_rate(short), tenths)}, alerting above"
+        f" {float(pair.factor):.3g}. {{{{ end }}}}"
+    )
+
+
+def budget_left(objective: Objective) -> str:
+    """Return the template of the remaining budget and how long it lasts."""
+    left = queried(objective, vocabulary.BUDGET_LEFT)
+    lasts = queried(objective, vocabulary.EXHAUSTED_IN)
+    period = objective.period_text
+    return (
+        f"{{{{ with {left} }}}}"
+        f"Budget: {{{{ . | first | value | humanizePercentage }}}} of {period} is left"
+        f"{{{{ with {lasts} }}}}; at this pace it lasts"
+        " {{ . | first | value | humanizeDuration }}{{ end }}.{{ end }}"
+    )
+
+
+def first_step(objective: Objective) -> str:
+    """Return the first step of the response."""
+    if objective.by and isinstance(objective.indicator, Goodput):
+        # A tenant's name must not be part of a command that may be pasted into a shell.
+        return (
+            "First: open dashboard_url, or run `tailspan explain --incident` with the group's name"
+            " from `tailspan slo status`. Both show the likely cause."
+        )
+    if isinstance(objective.indicator, Goodput):
+        return (
+            "First: open dashboard_url, or run `tailspan explain --incident"
+            f" {objective.name}`. Both show the likely cause and what to change."
+        )
+    service = literal(objective.service)
+    return f"First: open the dashboards of {service}. Tailspan does not record these requests."

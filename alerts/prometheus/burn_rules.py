@@ -1,0 +1,306 @@
+"""The Prometheus rules of an objective: recorded series and alerts.
+
+Numerator and denominator are recorded separately for each window. Conditions multiply and never
+divide, so an empty window is not NaN and 14.44 is above 14.4. The decision equals that of
+`alerts.burnrate`: the tests run both over the same histories.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Final
+
+from alerts import vocabulary
+from alerts.blindness import REASONS
+from alerts.burnrate import Pair, detection_s
+from alerts.explorer_links import group_filters, objective_link
+from alerts.objectives import Objective
+from alerts.prometheus.alert_text import (
+    alerting_burn,
+    budget_left,
+    fired_by,
+    first_step,
+    of_objective,
+    subject,
+    what,
+)
+from alerts.prometheus.budget_rules import BUDGET_INTERVAL, ENDS_SOON_S, budget_rules, horizon_s
+from alerts.prometheus.indicators import Counted
+from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
+from telemetry import durations
+
+INTERVAL: Final = {"page": "15s", "ticket": "2m"}
+"""The evaluation interval of each severity. A 3-day window does not change in 15 s."""
+
+STEP_S: Final = durations.parse_s(INTERVAL["page"])
+"""The first sample in a window lies up to one evaluation after its start."""
+
+BLIND_FOR: Final = "15m"
+"""A quarter of the hour that is checked: a deployment that fixes it sends no alert."""
+
+SHORTEST_ABSENCE_S: Final = 120
+"""A restart of a scrape target takes one or two scrapes, a minute apart by default."""
+
+
+def burn_groups(
+    objective: Objective, counted: Counted, explorer_url: str, now_s: int
+) -> list[Group]:
+    """Return the rules of one objective, a group per severity.
+
+    Args:
+        objective: the objective.
+        counted: how its events are counted.
+        explorer_url: the explorer's address for the alerts' links.
+        now_s: the present, in unix seconds; calendar periods are written from its year on.
+    """
+    rules = _Rules(objective, counted, explorer_url, now_s)
+    return list(rules.groups())
+
+
+class _Rules:
+    def __init__(
+        self, objective: Objective, counted: Counted, explorer_url: str, now_s: int
+    ) -> None:
+        self._now_s = now_s
+        self._objective = objective
+        self._counted = counted
+        self._policy = objective.policy
+        self._pairs = objective.policy.pairs
+        self._labels = {vocabulary.SLO: objective.name}
+        self._link = literal(objective_link(objective, explorer_url)) + group_filters(objective)
+
+    def groups(self) -> Iterator[Group]:
+        recorded: set[int] = set()
+        for severity in dict.fromkeys(pair.severity for pair in self._pairs):
+            pairs = [pair for pair in self._pairs if pair.severity == severity]
+            rules: list[Recording | Alert] = []
+            if not recorded:
+                if self._counted.places is not None:
+                    rules.append(Recording(vocabulary.PLACED, self._counted.places, self._labels))
+                rules.append(self._seen())
+            lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
+            for length_s in lengths:
+                if length_s not in recorded:
+                    rules += self._window(length_s)
+                    recorded.add(length_s)
+            rules += [self._alerting(pair) for pair in pairs]
+            rules.append(self._burning(severity, pairs))
+            rules += self._held_back(severity, pairs)
+            if severity == self._pairs[0].severity and self._objective.alert_when_no_data:
+                rules += [self._absent(), *self._blind()]
+            yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
+        budget: list[Recording | Alert] = []
+        budget += budget_rules(self._objective, min(recorded), self._now_s)
+        if self._objective.calendar:
+            budget.append(self._calendar_ends())
+        yield Group(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
+
+    def _seen(self) -> Recording:
+        return Recording(vocabulary.SEEN, f"0 * {self._counted.present} + time()", self._labels)
+
+    def _window(self, length_s: int) -> list[Recording]:
+        window = durations.render(length_s)
+        seen, events = self._series(vocabulary.SEEN), self._series(vocabulary.events(window))
+        return [
+            Recording(vocabulary.events(window), self._counted.events(window), self._labels),
+            Recording(vocabulary.bad_events(window), self._counted.bad(window), self._labels),
+            Recording(
+                vocabulary.coverage(window),
+                f"clamp_max((time() - min_over_time({seen}[{window}]) + {STEP_S}) / {length_s}, 1)",
+                self._labels,
+            ),
+            Recording(
+                vocabulary.burn_rate(window),
+                f"{self._series(vocabulary.bad_events(window))} / ({events} > 0)"
+                f" / {number(self._objective.budget)}",
+                self._labels,
+            ),
+        ]
+
+    def _alerting(self, pair: Pair) -> Recording:
+        name = alerting_burn(self._objective, pair)
+        needed = [
+            self._over(pair, pair.long_s, covered=True),
+            self._over(pair, pair.short_s, covered=True),
+            self._enough(pair),
+        ]
+        return Recording(name, self._arms([(pair, needed)]), self._labels)
+
+    def _any_alerting(self, pairs: Sequence[Pair]) -> str:
+        """Return an expression for the burn rate of the shortest pair that alerts."""
+        names = (alerting_burn(self._objective, pair) for pair in pairs)
+        return "\nor\n".join(map(self._series, names)) + "\n"
+
+    def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
+        return self._alert(
+            vocabulary.ALERT_BURNING,
+            self._any_alerting(pairs),
+            {"severity": severity},
+            f"{subject(self._objective)}: the error budget burns"
+            ' {{ $value | printf "%.1f" }} times too fast',
+            [
+                what(self._objective),
+                "".join(fired_by(self._objective, pair) for pair in pairs),
+                budget_left(self._objective),
+                first_step(self._objective),
+                self._counted.about,
+            ],
+        )
+
+    def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
+        """Return the alerts on burns that a guard holds back, with the guard and the reason."""
+        minimum = self._policy.minimum_bad_events
+        over = {
+            pair: [
+                self._over(pair, pair.long_s, covered=False),
+                self._over(pair, pair.short_s, covered=False),
+            ]
+            for pair in pairs
+        }
+        few = [(pair, [*over[pair], self._enough(pair, negated=True)]) for pair in pairs]
+        new = [
+            (pair, [*over[pair], self._enough(pair), f"({uncovered})"])
+            for pair in pairs
+            for uncovered in [
+                " or ".join(
+                    self._over(pair, length_s, covered=True, negated=True)
+                    for length_s in (pair.long_s, pair.short_s)
+                )
+            ]
+        ]
+        # If one of two pairs fires while the other is held back, nothing is held back.
+        but = f"unless (\n{self._any_alerting(pairs)})\n"
+        name = subject(self._objective)
+        return [
+            self._alert(
+                vocabulary.ALERT_HELD_BACK,
+                f"(\n{self._arms(few)})\n{but}",
+                {"severity": "info", "held_back": severity, "guard": "low_traffic"},
+                f"{name}: burning, but with too few bad requests for a {severity}",
+                [
+                    f"The long window has fewer than {minimum} bad requests, which may be chance.",
+                    what(self._objective),
+                    self._counted.about,
+                ],
+            ),
+            self._alert(
+                vocabulary.ALERT_HELD_BACK,
+                f"(\n{self._arms(new)})\n{but}",
+                {"severity": "info", "held_back": severity, "guard": "cold_start"},
+                f"{name}: burning, but not watched for long enough for a {severity}",
+                [
+                    "The counters cover only a part of the window; the rest counts as good."
+                    " If the burn continues, it alerts when enough of the budget is spent.",
+                    what(self._objective),
+                    self._counted.about,
+                ],
+            ),
+        ]
+
+    def _absent(self) -> Alert:
+        return self._alert(
+            vocabulary.ALERT_ABSENT,
+            f"absent({self._series(vocabulary.SEEN)})",
+            {"severity": self._pairs[0].severity},
+            f"{self._objective.name}: no events are counted",
+            [
+                "The counters of this objective are absent, so a burn cannot be detected.",
+                self._counted.when_absent,
+            ],
+            for_=durations.render(absent_for_s(self._objective, self._counted)),
+        )
+
+    def _calendar_ends(self) -> Alert:
+        last_s = horizon_s(self._now_s)
+        until = datetime.fromtimestamp(last_s, UTC).strftime("%Y-%m-%d")
+        return self._alert(
+            vocabulary.ALERT_CALENDAR,
+            f"vector(time()) > {last_s - ENDS_SOON_S}",
+            {"severity": "ticket"},
+            f"{self._objective.name}: the rules contain its calendar periods until {until}",
+            [
+                "After that, its remaining budget is no longer recorded. Burn alerts continue.",
+                "To do: generate the rules again with `tailspan slo rules`, and load them.",
+            ],
+        )
+
+    def _blind(self) -> list[Alert]:
+        return [
+            self._alert(
+                vocabulary.ALERT_BLIND,
+                condition,
+                {"severity": "ticket", "reason": reason},
+                f"{self._objective.name}: requests arrive, but they are not counted",
+                [
+                    f"Meanwhile a burn cannot be detected: {REASONS[reason].why}.",
+                    f"To do: {REASONS[reason].remedy}.",
+                    what(self._objective),
+                    "If no such requests are expected, set alertWhenNoData: false.",
+                ],
+                for_=BLIND_FOR,
+            )
+            for reason, condition in self._counted.blind.items()
+        ]
+
+    def _alert(
+        self,
+        alert: str,
+        expr: str,
+        labels: dict[str, str],
+        summary: str,
+        description: Sequence[str],
+        for_: str | None = None,
+    ) -> Alert:
+        about = self._objective
+        annotations = {
+            **{key: literal(value) for key, value in about.annotations},
+            "summary": summary,
+            "description": "\n".join(each for each in description if each),
+        }
+        if self._counted.in_explorer:
+            annotations["dashboard_url"] = self._link
+        # Prometheus also expands templates in labels.
+        theirs = {key: literal(value) for key, value in about.labels}
+        own = {**self._labels, "service": literal(about.service), **labels}
+        return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
+
+    def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
+        """Return an expression for any pair whose conditions all hold, with its long burn rate."""
+        arms = []
+        for pair, needed in conditions:
+            burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))
+            arms.append(burning + "".join(f"\n  and {each}" for each in needed))
+        return "\nor\n".join(arms) + "\n"
+
+    def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
+        window = durations.render(length_s)
+        threshold = pair.factor * self._objective.budget
+        bad, events = (
+            self._series(of(window)) for of in (vocabulary.bad_events, vocabulary.events)
+        )
+        share = f" * {self._series(vocabulary.coverage(window))}" if covered else ""
+        sign = "<=" if negated else ">"
+        return f"{bad}{share} {sign} {number(threshold)} * {events}"
+
+    def _enough(self, pair: Pair, *, negated: bool = False) -> str:
+        bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
+        # Counts are whole, but increase() may return 4.9999, so compare with half below.
+        least = number(self._policy.minimum_bad_events - Fraction(1, 2))
+        return f"{bad} {'<=' if negated else '>'} {least}"
+
+    def _series(self, name: str) -> str:
+        return of_objective(self._objective, name)
+
+
+def absent_for_s(objective: Objective, counted: Counted) -> int:
+    """Return how long counters may be absent before an alert.
+
+    As long as a total failure takes to alert, because absent counters may hide one, minus the time
+    for which `counted.present` outlives them: 2 minutes for a target of 99.9 %, 8 for 99 %.
+    """
+    first = objective.policy.pairs[0].severity
+    urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
+    detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]
+    after_s = min((int(each) for each in detected if each is not None), default=SHORTEST_ABSENCE_S)
+    minutes = (after_s - counted.outlived_s) // 60
+    return max(SHORTEST_ABSENCE_S, minutes * 60)

@@ -1,0 +1,234 @@
+"""Indicators in PromQL: all events, and the bad ones.
+
+Four sources: Tailspan's own counters (exact), Prometheus queries that count, queries that return a
+ratio, and vLLM's histograms, which count the requests below a bucket's bound.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from alerts import vocabulary
+from alerts.blindness import EXPECTED, HIDING, LEAST_LEFT_OUT, LOOKED_AT_S, NONE_SELECTED
+from alerts.errors import RuleError
+from alerts.expression import Comparison, Expression, conjuncts, render
+from alerts.objectives import Goodput, Objective, QueryRatio, RawRatio
+from alerts.prometheus.query_indicators import Queries, Seconds, summed
+from alerts.prometheus.rulefile import quoted
+from alerts.prometheus.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
+from telemetry import durations
+
+
+class Counted(Protocol):
+    """Counts over a window, as PromQL expressions."""
+
+    @property
+    def about(self) -> str:
+        """A sentence on how the events are counted, for the alert's description."""
+
+    @property
+    def when_absent(self) -> str:
+        """The first step when the counters are absent."""
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """Conditions under which requests are missed, as PromQL, by reason."""
+
+    @property
+    def in_explorer(self) -> bool:
+        """Whether the explorer shows these events."""
+
+    @property
+    def outlived_s(self) -> int:
+        """How long `present` keeps a value after the counters are gone."""
+
+    @property
+    def present(self) -> str:
+        """An expression that has a value while the counters exist."""
+
+    @property
+    def places(self) -> str | None:
+        """An expression for the groups that have a place; None if Prometheus does not choose."""
+
+    def events(self, window: str) -> str:
+        """Return the number of all events."""
+
+    def bad(self, window: str) -> str:
+        """Return the number of bad events."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCounters:
+    """Tailspan's own counters: each request against the exact threshold."""
+
+    slo: str
+    by: tuple[str, ...] = ()
+    about: str = "Counted request by request, against the exact threshold."
+    when_absent: str = (
+        "First: check that Tailspan runs, that Prometheus scrapes it, and that it has this"
+        " objective: `tailspan doctor`, `tailspan slo status`."
+    )
+    in_explorer: bool = True
+    outlived_s: int = 0
+    places: str | None = None
+
+    def _of(self, name: str, *more: str) -> str:
+        inside = ",".join([f"{vocabulary.SLO}={quoted(self.slo)}", *more])
+        return f"{name}{{{inside}}}"
+
+    @property
+    def blind(self) -> Mapping[str, str]:
+        """The conditions of `alerts.blindness`."""
+        window = durations.render(LOOKED_AT_S)
+        events = OwnCounters(self.slo).events(window)  # of all groups together
+
+        def excluded(*more: str) -> str:
+            return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"
+
+        conditions = {}
+        for reason in HIDING:
+            hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
+            least = LEAST_LEFT_OUT - 0.5  # increase() may return 4.9999
+            conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
+        conditions[NONE_SELECTED] = (
+            f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"
+            f"and {events} == 0\nand {excluded()} == 0\n"
+        )
+        return conditions
+
+    @property
+    def present(self) -> str:
+        """The counter itself."""
+        return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
+
+    def events(self, window: str) -> str:
+        """Return the number of all events."""
+        return f"{summed(self.by)}(increase({self._of(vocabulary.EVENTS)}[{window}]))"
+
+    def bad(self, window: str) -> str:
+        """Return all events minus the good ones."""
+        good = f"increase({self._of(vocabulary.GOOD_EVENTS)}[{window}])"
+        return f"{self.events(window)} - {summed(self.by)}({good})"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A vLLM histogram, split at one of its bounds."""
+
+    histogram: Histogram
+    le: str
+    selector: str
+    about: str = (
+        "Counted by a bucket of vLLM's own histogram, which excludes aborted and failed requests."
+    )
+    when_absent: str = (
+        "First: check that vLLM runs and that Prometheus scrapes its /metrics (`up`); a vLLM with"
+        " --custom-histogram-buckets may lack the bucket."
+    )
+    blind: Mapping[str, str] = field(default_factory=dict)
+    in_explorer: bool = False
+    outlived_s: int = 0
+    places: str | None = None
+
+    def _of(self, suffix: str, le: str = "") -> str:
+        inside = ",".join(each for each in (self.selector, le) if each)
+        return f"{self.histogram.name}_{suffix}" + (f"{{{inside}}}" if inside else "")
+
+    @property
+    def present(self) -> str:
+        """The bucket, which is absent if vLLM has other bounds."""
+        return f"sum({self._bucket})"
+
+    @property
+    def _bucket(self) -> str:
+        return self._of("bucket", f"le=~{quoted(self.le)}")
+
+    def events(self, window: str) -> str:
+        """Return the number of all observations."""
+        return f"sum(increase({self._of('count')}[{window}]))"
+
+    def bad(self, window: str) -> str:
+        """Return the number of observations above the bound."""
+        return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
+
+
+def of_tailspan(objective: Objective) -> Counted:
+    """Return the indicator for a Prometheus that scrapes Tailspan."""
+    return _query_counts(objective) or OwnCounters(objective.name, objective.by)
+
+
+def of_vllm(objective: Objective) -> Counted:
+    """Return the indicator for a Prometheus that scrapes vLLM itself.
+
+    Raises:
+        RuleError: vLLM's histograms cannot count this objective.
+    """
+    queried = _query_counts(objective)
+    if queried is not None:
+        return queried
+    where = f"{objective.file}:{objective.line}: {objective.name}"
+    goodput = objective.indicator
+    assert isinstance(goodput, Goodput)
+    if goodput.by:
+        raise RuleError(
+            f"{where}: vLLM's histograms have no labels for by: {', '.join(goodput.by)};"
+            " allowed: no by"
+        )
+    comparison = _single(goodput, where)
+    histogram = HISTOGRAMS[comparison.field]
+    return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
+
+
+def _query_counts(objective: Objective) -> Counted | None:
+    match objective.indicator:
+        case QueryRatio() as queries:
+            return Queries(queries, objective.name)
+        case RawRatio() as ratio:
+            return Seconds(ratio)
+        case Goodput():
+            return None
+
+
+def _single(goodput: Goodput, where: str) -> Comparison:
+    allowed = f"allowed: FIELD <= BOUND, with one of {', '.join(HISTOGRAMS)}"
+    good = goodput.good
+    if len(conjuncts(good)) > 1:
+        raise RuleError(
+            f"{where}: vLLM's histograms are separate: they cannot count requests that met all of"
+            f" {render(good)}; {allowed}"
+        )
+    if (
+        not isinstance(good, Comparison)
+        or good.field not in HISTOGRAMS
+        or good.operator not in ("<=", "<")
+    ):
+        raise RuleError(f"{where}: vLLM has no histogram for this objective; {allowed}")
+    if good.operator == "<":
+        raise RuleError(f"{where}: a bucket includes its bound: write <=; {allowed}")
+    return good
+
+
+def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
+    """Return a regular expression for the bound's label, in which `1` and `1.0` are both in use."""
+    threshold = float(comparison.value)
+    if threshold not in histogram.bounds_s:
+        below = max((bound for bound in histogram.bounds_s if bound < threshold), default=None)
+        above = min((bound for bound in histogram.bounds_s if bound > threshold), default=None)
+        near = " and ".join(f"{bound:g}" for bound in (below, above) if bound is not None)
+        raise RuleError(
+            f"{where}: {comparison.field} <= {comparison.written} is between two buckets of"
+            f" {histogram.name}; the nearest bounds are {near}"
+        )
+    forms = dict.fromkeys([f"{threshold:g}", repr(threshold)])
+    return "|".join(re.escape(form) for form in forms)
+
+
+def _selector(where: Expression | None, named: str) -> str:
+    if where is None:
+        return ""
+    if isinstance(where, Comparison) and where.field == "model" and where.operator == "==":
+        return f"{MODEL_LABEL}={quoted(str(where.value))}"
+    raise RuleError(
+        f'{named}: vLLM labels its histograms by model alone; allowed in where: model == "…"'
+    )

@@ -1,0 +1,89 @@
+"""Rules on the P99 of the last minutes, for users without an objective.
+
+They create tickets, because unlike a burn rate a P99 measures neither the affected users nor the
+duration. The quantiles are those of `/metrics`: within 1 %, over all replicas of a model, never
+averaged.
+
+With too few requests for a P99, `/metrics` has a lower quantile. If that is above the limit, the
+P99 is too, so the highest available quantile of a model decides.
+"""
+
+from typing import Final, NamedTuple
+
+from alerts.prometheus.rulefile import Alert, Group, label_text, literal
+
+
+class Limit(NamedTuple):
+    """A limit on a P99 and its reason."""
+
+    alert: str
+    series: str
+    """The series on `/metrics`, by model and quantile."""
+    latency: str
+    """The explorer's name of the latency."""
+    title: str
+    limit_s: str
+    reason: str
+
+
+LIMITS: Final = (
+    Limit(
+        "TailspanTtftP99High",
+        "tailspan_recent_model_ttft_seconds",
+        "ttft",
+        "TTFT",
+        "2",
+        # Nielsen, Usability Engineering, 1993, ch. 5: past 1 s the flow of thought breaks.
+        "A wait of more than 1 s interrupts a reader's train of thought; this is twice as long.",
+    ),
+    Limit(
+        "TailspanTpotP99High",
+        "tailspan_recent_model_tpot_seconds",
+        "tpot",
+        "TPOT",
+        "0.2",
+        # Brysbaert, J. Mem. Lang. 109, 2019: 238 words a minute; a word takes about 1.3 tokens.
+        "Above 0.2 s per token, text appears more slowly than it is read (238 words per minute).",
+    ),
+    Limit(
+        "TailspanE2eP99High",
+        "tailspan_recent_model_e2e_seconds",
+        "e2e",
+        "E2E",
+        "60",
+        # nginx' proxy_read_timeout and AWS' idle timeout of load balancers, both 60 s.
+        "By default, proxies and load balancers close a silent connection after 60 s.",
+    ),
+    Limit(
+        "TailspanQueueP99High",
+        "tailspan_recent_model_queue_seconds",
+        "queue",
+        "queue time",
+        "1",
+        "Half of the TTFT limit is then spent in the queue. A faster model does not help; more"
+        " capacity or an admission limit does.",
+    ),
+)
+"""If a limit does not fit, define an objective instead and silence the alert."""
+
+
+def latency_group(explorer_url: str) -> Group:
+    """Return the rule group."""
+    return Group("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
+
+
+def _alert(limit: Limit, explorer_url: str) -> Alert:
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h&latency={limit.latency}&page=root-cause"
+    return Alert(
+        limit.alert,
+        f"max by (model) ({limit.series}) > {limit.limit_s}",
+        {"severity": "ticket"},
+        {
+            "summary": f"{label_text('model')}: P99 of {limit.title} is above {limit.limit_s} s",
+            "description": f"At least {{{{ $value | humanizeDuration }}}} over the last 5 min, for"
+            f" 5 min. {limit.reason}",
+            "dashboard_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"
+            "{{ end }}",
+        },
+        for_="5m",
+    )

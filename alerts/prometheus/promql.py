@@ -1,0 +1,331 @@
+"""A user's PromQL query, checked and made into a count of events over a window.
+
+A query is a counter (`name{…}`), its sum, or an expression whose ranges are `[{{.window}}]`; of
+gauges, a gauge, its sum or its count.
+The grammar and the types are checked by promql-parser; what the rules rely on is checked here.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+import promql_parser as promql
+
+from alerts.errors import ExpressionError
+from alerts.objectives import Query
+from alerts.prometheus.rulefile import quoted
+
+WINDOW: Final = "{{.window}}"
+MAX_CHARACTERS: Final = 10_000
+MAX_PARTS: Final = 150
+"""Brackets and operators of one query. The parser recurses: it takes 0.3 s for 150 nested
+brackets and crashes at some thousands; the largest of Sloth's examples has 14."""
+
+RATES: Final = ("rate",)
+COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
+
+ALLOWED: Final = (
+    "a counter (name{…}), its sum, or an expression in which every outermost range is"
+    f" [{WINDOW}], inside rate() alone or inside {', '.join(COUNTS)}"
+)
+
+GAUGES_ALLOWED: Final = (
+    "a gauge (name{…}), its sum, its count, or an expression in which every outermost range is"
+    f" [{WINDOW}], inside rate() alone or inside {', '.join(COUNTS)}"
+)
+
+RATIOS: Final = ("avg_over_time", *COUNTS)
+RATIO_ALLOWED: Final = (
+    f"an expression of one series without labels, every value over [{WINDOW}] inside rate() alone"
+    f" or inside {', '.join(RATIOS)}: sum(rate(a[{WINDOW}])) / sum(rate(b[{WINDOW}]))"
+)
+
+_PLACEHOLDER_S: Final = 7919
+"""Stands for the window while a query is parsed: a prime, which nobody writes."""
+_PLACEHOLDER: Final = timedelta(seconds=_PLACEHOLDER_S)
+
+ELEMENTWISE: Final = ("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "round")
+"""Functions that keep the series as they are and change each value by itself."""
+AROUND: Final = (
+    *ELEMENTWISE,
+    *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
+)
+"""Functions of counts that may still be counts."""
+AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
+
+_QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')
+_TEMPLATE: Final = re.compile(r"\{\{\s*\.window\s*\}\}")
+_RANGE: Final = re.compile(r"\[\s*" + re.escape(WINDOW) + r"\s*([\]:])")
+_PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+
+
+def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> Query:
+    """Check a query, and say how it counts.
+
+    Args:
+        text: as the user wrote it.
+        gauges: plain series are gauges, of which each sample is added, not counters.
+        by: labels that the query must keep; a sum or count of a plain selector keeps them.
+
+    Returns:
+        The query with `{{.window}}` in each of its ranges, and whether it is a rate.
+
+    Raises:
+        ExpressionError: Prometheus would refuse it, or it cannot be counted over any window.
+    """
+    text = _normalised(text)
+    _bound(text)
+    tree = _parsed(text)
+    allowed = GAUGES_ALLOWED if gauges else ALLOWED
+    plain = _plain(tree)
+    if plain is not None:
+        aggregation, selector = plain
+        functions = _OVER_TIME if gauges else {"sum": "increase"}
+        if aggregation not in functions:
+            raise ExpressionError(
+                f"{aggregation} of a counter does not count events; allowed: {allowed}"
+            )
+        summed = f"sum by ({', '.join(by)}) " if by else "sum"
+        return Query(f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
+    if (losing := _losing(tree, by)) is not None:
+        raise ExpressionError(
+            f"{losing} loses labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
+        )
+    names = [_ranged(call, COUNTS, allowed) for call in _outermost(tree)]
+    if not names:
+        raise ExpressionError(f"it counts nothing over a window; allowed: {allowed}")
+    _parsed(f"sum(\n{text}\n)")
+    whole = _bare(tree)
+    if isinstance(whole, promql.BinaryExpr) and str(whole.op) == "/" and _counts(whole.rhs):
+        raise ExpressionError(
+            "it divides events by events: that is a ratio, not a count; allowed: a query for the"
+            " total and one for the good or bad events"
+        )
+    return Query(text, per_second=_per_second(names, allowed))
+
+
+def read_ratio(text: str) -> Query:
+    """Check a query that yields a ratio itself: one series, wholly over the window.
+
+    Several series are refused, not averaged: the mean of ratios is not the ratio of the whole
+    unless all have the same traffic, and only the user can say whether they have.
+
+    Args:
+        text: as the user wrote it.
+
+    Raises:
+        ExpressionError: Prometheus would refuse it, or it is not such a ratio.
+    """
+    text = _normalised(text)
+    _bound(text)
+    tree = _parsed(text)
+    names = [_ranged(call, RATIOS, RATIO_ALLOWED) for call in _outermost(tree, counts=False)]
+    if not names:
+        raise ExpressionError(f"it looks at no window; allowed: {RATIO_ALLOWED}")
+    if (instant := _instant(tree)) is not None:
+        raise ExpressionError(
+            f"{instant} is the value of an instant, not of the window; allowed: {RATIO_ALLOWED}"
+        )
+    if not _single(tree):
+        raise ExpressionError(
+            "it may yield several series, whose mean is not their common ratio; allowed:"
+            f" {RATIO_ALLOWED}"
+        )
+    _per_second(names, RATIO_ALLOWED)
+    _parsed(f"sum(\n{text}\n)")
+    return Query(text, per_second=False)
+
+
+def _per_second(names: Sequence[str], allowed: str) -> bool:
+    if all(name in RATES for name in names):
+        return True
+    if any(name in RATES for name in names):
+        raise ExpressionError(
+            f"it mixes {' and '.join(dict.fromkeys(names))}: events and events per second cannot be"
+            f" added; allowed: {allowed}"
+        )
+    return False
+
+
+def check(text: str) -> None:
+    """Check the syntax and types of any PromQL expression.
+
+    Raises:
+        ExpressionError: Prometheus would refuse it.
+    """
+    _parsed(text)
+
+
+def _normalised(text: str) -> str:
+    """Write the window's template in our form, and raw strings in double quotes, because the parser
+    reads raw strings differently from Prometheus."""
+
+    def in_quotes(found: re.Match[str]) -> str:
+        return quoted(found[0][1:-1]) if found[0].startswith("`") else found[0]
+
+    return _QUOTED.sub(in_quotes, _TEMPLATE.sub(WINDOW, text.strip()))
+
+
+def _bound(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise ExpressionError(
+            f"a query of {len(text):,} characters; allowed: at most {MAX_CHARACTERS:,}"
+        )
+    strings = "".join(each for each in _QUOTED.findall(text) if not each.startswith("#"))
+    bare = _RANGE.sub(r"[0s\1", _QUOTED.sub('""', text))
+    if WINDOW in strings or WINDOW in bare:
+        raise ExpressionError(f"{WINDOW} outside a range; allowed: [{WINDOW}] or [{WINDOW}:1m]")
+    if "@" in bare:
+        raise ExpressionError("@ counts the events of one instant again and again; allowed: no @")
+    parts = len(_PART.findall(bare))
+    if parts > MAX_PARTS:
+        raise ExpressionError(
+            f"a query with {parts:,} brackets and operators; allowed: at most {MAX_PARTS}"
+        )
+
+
+def _parsed(text: str) -> promql.Expr:
+    try:
+        return promql.parse(text.replace(WINDOW, f"{_PLACEHOLDER_S}s"))
+    except (ValueError, RecursionError) as error:
+        raise ExpressionError(f"Prometheus would refuse it: {error}") from error
+
+
+_OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
+
+
+def _plain(tree: promql.Expr) -> tuple[str, str] | None:
+    """Return the aggregation (sum or count) and the selector of an ungrouped query, else None.
+
+    A selector without an aggregation is a sum.
+    """
+    tree, aggregation = _bare(tree), "sum"
+    if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
+        aggregation = str(tree.op)
+        tree = _bare(tree.expr)
+    if isinstance(tree, promql.VectorSelector) and tree.offset is None and tree.at is None:
+        written = str(tree.prettify())
+        return aggregation, written.removesuffix("{}")
+    return None
+
+
+def _ungrouped(tree: promql.AggregateExpr) -> bool:
+    return str(tree.prettify()).startswith(f"{tree.op}(")
+
+
+def _losing(tree: promql.Expr, by: tuple[str, ...]) -> str | None:
+    """An aggregation after which the series lack one of these labels."""
+    match tree:
+        case promql.AggregateExpr() as each:
+            found = re.fullmatch(r"(by|without)\s*\((.*)\)", str(each.modifier), re.DOTALL)
+            kind = found[1] if found else "by"
+            named = {label.strip() for label in found[2].split(",")} if found else set()
+            lost = set(by) - named if kind == "by" else set(by) & named
+            # These choose among the series, and keep their labels.
+            chosen = str(each.op) in ("topk", "bottomk", "limitk", "limit_ratio")
+            return f"{each.op}()" if lost and not chosen else _losing(each.expr, by)
+        case promql.BinaryExpr():
+            return _losing(tree.lhs, by) or _losing(tree.rhs, by)
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            return _losing(tree.expr, by)
+        case promql.Call():
+            return next(filter(None, (_losing(each, by) for each in tree.args)), None)
+    return None
+
+
+def _single(tree: promql.Expr) -> bool:
+    """Whether an expression has one value without labels, whatever series there are."""
+    match _bare(tree):
+        case promql.NumberLiteral():
+            return True
+        case promql.AggregateExpr() as each:
+            return str(each.op) in ("sum", "avg", "max", "min", "count") and _ungrouped(each)
+        case promql.BinaryExpr() as each:
+            return _single(each.lhs) and _single(each.rhs)
+        case promql.UnaryExpr() as each:
+            return _single(each.expr)
+        case promql.Call() as each:
+            if each.func.name in ("vector", "scalar", "time"):
+                return True
+            return each.func.name in ELEMENTWISE and all(map(_single, each.args))
+    return False
+
+
+def _instant(tree: promql.Expr) -> str | None:
+    """A selector outside of a range."""
+    match tree:
+        case promql.VectorSelector():
+            return str(tree.prettify())
+        case promql.BinaryExpr():
+            return _instant(tree.lhs) or _instant(tree.rhs)
+        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr():
+            return _instant(tree.expr)
+        case promql.Call() if not any(isinstance(_bare(each), _RANGES) for each in tree.args):
+            return next(filter(None, map(_instant, tree.args)), None)
+    return None
+
+
+def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Call]:
+    """The calls that take a range, but not those inside another's subquery.
+
+    Args:
+        tree: an expression.
+        counts: refuse functions that make something else of counts.
+
+    Raises:
+        ExpressionError: a range outside a call: a range is no value that can be counted.
+    """
+    match tree:
+        case promql.Call():
+            if any(isinstance(_bare(each), _RANGES) for each in tree.args):
+                yield tree
+                return
+            for each in tree.args:
+                inside = list(_outermost(each, counts=counts))
+                if counts and inside and tree.func.name not in AROUND:
+                    raise ExpressionError(
+                        f"{tree.func.name}() of counts is no count; allowed: {', '.join(AROUND)}"
+                    )
+                yield from inside
+        case promql.BinaryExpr():
+            yield from _outermost(tree.lhs, counts=counts)
+            yield from _outermost(tree.rhs, counts=counts)
+        case promql.AggregateExpr():
+            inside = list(_outermost(tree.expr, counts=counts))
+            if counts and inside and str(tree.op) not in AGGREGATIONS:
+                raise ExpressionError(
+                    f"{tree.op}() of counts is no count; allowed: {', '.join(AGGREGATIONS)}"
+                )
+            yield from inside
+        case promql.ParenExpr() | promql.UnaryExpr():
+            yield from _outermost(tree.expr, counts=counts)
+        case promql.MatrixSelector() | promql.SubqueryExpr():
+            raise ExpressionError(f"a range that no function counts; allowed: {ALLOWED}")
+
+
+def _counts(tree: promql.Expr) -> bool:
+    return any(True for _ in _outermost(tree))
+
+
+_RANGES: Final = (promql.MatrixSelector, promql.SubqueryExpr)
+
+
+def _ranged(call: promql.Call, functions: tuple[str, ...], allowed: str) -> str:
+    """The name of a call over the window."""
+    name = str(call.func.name)
+    if name not in (*RATES, *functions):
+        raise ExpressionError(f"{name}() does not count events; allowed: {allowed}")
+    for each in map(_bare, call.args):
+        if isinstance(each, _RANGES) and each.range != _PLACEHOLDER:
+            raise ExpressionError(
+                f"{name}() looks back {each.range} (h:mm:ss) whatever the window is;"
+                f" allowed: {allowed}"
+            )
+    return name
+
+
+def _bare(tree: promql.Expr) -> promql.Expr:
+    while isinstance(tree, promql.ParenExpr):
+        tree = tree.expr
+    return tree

@@ -1,0 +1,141 @@
+"""Indicators from users' Prometheus queries: two that count, or one that returns a ratio.
+
+With `by`, the groups with most events in the last 6 h have a place. The events of a group with a
+place count twice in this ranking, so it does not lose the place to a group of similar size. All
+others together are the group `other`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from alerts import vocabulary
+from alerts.groups import OTHER, PLACES
+from alerts.objectives import Query, QueryRatio, RawRatio
+from alerts.prometheus.rulefile import literal, quoted
+from telemetry import durations
+
+
+def summed(by: Sequence[str]) -> str:
+    """Return the aggregation that sums events, per group if there are any."""
+    return f"sum by ({', '.join(by)}) " if by else "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Two queries of a user that count events."""
+
+    ratio: QueryRatio
+    slo: str
+    about: str = "Counted by the queries of the objective."
+    blind: Mapping[str, str] = field(default_factory=dict)
+    in_explorer: bool = False
+    outlived_s: int = 300
+
+    @property
+    def when_absent(self) -> str:
+        """The first step when the user's metrics are absent."""
+        return (
+            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
+            " the metrics have not been renamed. The total is counted by: "
+            + literal(self.ratio.total.over("5m"))
+        )
+
+    @property
+    def present(self) -> str:
+        """The total over 5 min."""
+        return self.events("5m")
+
+    @property
+    def places(self) -> str | None:
+        """The groups with most events; None without groups."""
+        if not self.ratio.by:
+            return None
+        events = _count(self.ratio.total, "6h", self.ratio.by)
+        # A group whose own name is `other` has no place.
+        none = self._other("vector(0)")
+        kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
+        return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
+
+    def events(self, window: str) -> str:
+        """Return the number of all events."""
+        return self._count(self.ratio.total, window)
+
+    def bad(self, window: str) -> str:
+        """Return the number of bad events; without a series of bad events it is 0."""
+        part, events, on = self._count(self.ratio.part, window), self.events(window), ""
+        if self.ratio.by:
+            events, on = self._recorded(vocabulary.events(window)), f"{self._on} "
+        bad = f"({part} or {on}0 * {events})"
+        return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
+
+    def _count(self, query: Query, window: str) -> str:
+        """Return the events of each group that has a place, and of all others together."""
+        whole = _count(query, window, self.ratio.by)
+        if not self.ratio.by:
+            return whole
+        placed = f"{self._on} {self._recorded(vocabulary.PLACED)}"
+        beyond = self._other(f"sum(({whole}) unless {placed})")
+        return f"((({whole}) and {placed}) or {beyond})"
+
+    @property
+    def _on(self) -> str:
+        return f"on ({', '.join(self.ratio.by)})"
+
+    def _recorded(self, name: str) -> str:
+        return f"{name}{{{vocabulary.SLO}={quoted(self.slo)}}}"
+
+    def _other(self, expression: str) -> str:
+        """Return a value with the labels of the group `other`."""
+        for label in self.ratio.by:
+            expression = f'label_replace({expression}, "{label}", "{OTHER}", "", "")'
+        return expression
+
+
+def _count(query: Query, window: str, by: Sequence[str]) -> str:
+    """Return a number per group, or one without labels.
+
+    The query is on lines of its own, so that a comment at its end ends there.
+    """
+    whole = f"{summed(by)}(\n{query.over(window)}\n)"
+    return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """A query that returns a ratio: the events of a window are its seconds."""
+
+    ratio: RawRatio
+    about: str = (
+        "Counted by time: the query returns a ratio, so each second is one event, and a window's"
+        " bad events are its ratio of failures times its seconds, whatever its number of requests."
+    )
+    blind: Mapping[str, str] = field(default_factory=dict)
+    in_explorer: bool = False
+    outlived_s: int = 300
+    places: str | None = None
+
+    @property
+    def when_absent(self) -> str:
+        """The first step when the user's metrics are absent."""
+        return (
+            "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
+            " the query returns a value: " + literal(self.ratio.query.over("5m"))
+        )
+
+    @property
+    def present(self) -> str:
+        """The ratio over 5 min; 0 of 0 (NaN) is present too, without any event."""
+        return f"count(\n{self.ratio.query.over('5m')}\n)"
+
+    def events(self, window: str) -> str:
+        """Return the window's seconds if the ratio is a number."""
+        return f"0 * ({self._known(window)}) + {durations.parse_s(window)}"
+
+    def bad(self, window: str) -> str:
+        """Return the ratio of failures times the window's seconds."""
+        share = f"({self._known(window)})"
+        return f"{share if self.ratio.is_bad else f'(1 - {share})'} * {durations.parse_s(window)}"
+
+    def _known(self, window: str) -> str:
+        """Return the ratio clamped to 0 to 1; the comparison drops NaN."""
+        return f"clamp(sum(\n{self.ratio.query.over(window)}\n), 0, 1) >= 0"

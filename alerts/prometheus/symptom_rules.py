@@ -1,0 +1,227 @@
+"""Rules on common causes of a burn: saturation, cache, failures, silence.
+
+They create tickets, because a full KV cache affects no user until an objective burns. Rules on rare
+events require a minimum count, as burn rules do. Two rules page: Tailspan is absent, or an engine
+hangs, because an objective counts only some of the requests in flight.
+"""
+
+from typing import Final
+
+from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+from alerts.vocabulary import ALERT_HUNG
+from telemetry.engines import HUNG_S, MEND_HUNG
+
+HUNG: Final = (
+    "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
+    f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
+)
+"""The requests in flight of a replica whose engines take no step; the limit is documented at
+`HUNG_S`. A front end of several engines reports the same number for each."""
+
+MODEL: Final = label_text("model")
+REPLICA: Final = label_text("replica")
+ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
+
+
+def symptom_groups(explorer_url: str) -> list[Group]:
+    """Return the rules on Tailspan's own series."""
+    link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
+
+    def alert(
+        name: str, expr: str, for_: str, summary: str, description: str, severity: str = "ticket"
+    ) -> Alert:
+        return Alert(
+            name,
+            expr,
+            {"severity": severity},
+            {"summary": summary, "description": description, "dashboard_url": link},
+            for_=for_,
+        )
+
+    def ratio(outcome: str) -> str:
+        ended = f'sum by (model) (increase(tailspan_requests_total{{outcome="{outcome}"}}[10m]))'
+        every = "sum by (model) (increase(tailspan_requests_total[10m]))"
+        return f"{ended} > 4.5\nand {ended} > 0.05 * {every}\n"
+
+    by_engine = "sum by (model, replica, engine)"
+    hits, queries = (
+        f"tailspan_engine_prefix_cache_{each}_tokens_total" for each in ("hits", "queries")
+    )
+    recorded: list[Recording | Alert] = [
+        Recording(
+            f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}",
+            f"{by_engine} (increase({series}[{window}]))",
+        )
+        for name, series in (("hits", hits), ("queries", queries))
+        for window in ("10m", "6h")
+    ]
+
+    def cache(name: str, window: str) -> str:
+        return f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}"
+
+    return [
+        Group(
+            "tailspan-hangs",
+            "15s",
+            [
+                alert(
+                    ALERT_HUNG,
+                    HUNG,
+                    "0s",
+                    f"{REPLICA}: the engine hangs with"
+                    ' {{ $value | printf "%.0f" }} requests in flight',
+                    f"It has taken no step for more than {HUNG_S} s. Users wait. {MEND_HUNG}",
+                    "page",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-saturation",
+            "30s",
+            [
+                alert(
+                    "TailspanQueueOutgrowsBatch",
+                    # The minimum of 1 ignores an idle engine with one sample of a request that
+                    # was about to run.
+                    "avg_over_time(tailspan_engine_waiting_requests[5m])"
+                    " > avg_over_time(tailspan_engine_running_requests[5m])\n"
+                    "and avg_over_time(tailspan_engine_waiting_requests[5m]) >= 1\n",
+                    "5m",
+                    f"{ENGINE}: more requests wait than run",
+                    "For ten minutes the queue has been longer than the batch: arrivals exceed"
+                    " what the engine serves. Add replicas, increase --max-num-seqs, or limit"
+                    " admission.",
+                ),
+                alert(
+                    "TailspanKvCacheFull",
+                    "min_over_time(tailspan_engine_kv_cache_usage_ratio[5m]) > 0.95",
+                    "5m",
+                    f"{ENGINE}: the KV cache stays above 95 %",
+                    "New requests wait for blocks and running ones may be evicted. Add KV memory,"
+                    " use an FP8 KV cache, or reduce --max-model-len.",
+                ),
+                alert(
+                    "TailspanPreempting",
+                    "increase(tailspan_engine_preemptions_total[10m]) > 9.5",
+                    "5m",
+                    f'{ENGINE}: {{{{ $value | printf "%.0f" }}}} requests evicted in 10 min',
+                    "Evicted requests are computed again from the start. Reduce --max-num-seqs, or"
+                    " add KV memory.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-cache",
+            "1m",
+            [
+                *recorded,
+                alert(
+                    "TailspanCacheHitCollapse",
+                    # Multiplied out: hits now / queries now < half of hits / queries before.
+                    f"2 * {cache('hits', '10m')} * {cache('queries', '6h')}"
+                    f" < {cache('hits', '6h')} * {cache('queries', '10m')}\n"
+                    f"and {cache('hits', '6h')} > 0.2 * {cache('queries', '6h')}\n"
+                    f"and {cache('queries', '10m')} > 10000\n",
+                    "5m",
+                    f"{ENGINE}: prefix-cache hits fell to less than half",
+                    "The hit ratio of the last 10 min is less than half of that of the last 6 h."
+                    " Common causes: a changed prompt prefix, lost session affinity, or a full"
+                    " cache.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-failures",
+            "30s",
+            [
+                alert(
+                    "TailspanErrors",
+                    ratio("error"),
+                    "2m",
+                    f"{MODEL}: more than 5 % of requests fail",
+                    '{{ $value | printf "%.0f" }} requests ended in an error in the last 10 min.',
+                ),
+                alert(
+                    "TailspanAborts",
+                    ratio("abort"),
+                    "5m",
+                    f"{MODEL}: more than 5 % of clients leave early",
+                    '{{ $value | printf "%.0f" }} clients left in the last 10 min before their'
+                    " answer was complete: they did not wait, or their timeout is too short.",
+                ),
+            ],
+        ),
+        Group(
+            "tailspan-silence",
+            "30s",
+            [
+                alert(
+                    "TailspanAbsent",
+                    "absent(tailspan_build_info)",
+                    "5m",
+                    "Tailspan is not being scraped",
+                    "No server is monitored, and no objective can alert.",
+                    "page",
+                ),
+                alert(
+                    "TailspanNoEngines",
+                    # Only if Tailspan is scraped: otherwise TailspanAbsent fires.
+                    "absent(tailspan_engine_last_sample_timestamp_seconds)"
+                    " and on () count(tailspan_build_info)",
+                    "10m",
+                    "No engine reports to Tailspan",
+                    "Tailspan has received no engine sample since it started: no server runs, or"
+                    " none can connect. `tailspan doctor` checks each connection.",
+                ),
+                alert(
+                    "TailspanEngineSilent",
+                    # Only for an hour: after a scale-down the engine does not come back.
+                    "time() - max by (model, replica, engine)"
+                    " (tailspan_engine_last_sample_timestamp_seconds) > 60 < 3600",
+                    "5m",
+                    f"{ENGINE}: silent for {{{{ $value | humanizeDuration }}}}",
+                    "The engine has stopped, or its instrumentation cannot reach Tailspan. If it"
+                    " was scaled down, do nothing: this alert ends an hour after its last sample.",
+                ),
+                alert(
+                    "TailspanDrops",
+                    "max by (replica)"
+                    " (increase(tailspan_instrumentation_spans_dropped_total[10m])) > 0.5",
+                    "0s",
+                    f"{REPLICA}: requests are not reported",
+                    'The instrumentation dropped {{ $value | printf "%.0f" }} requests in 10 min:'
+                    " Tailspan is slow or unreachable, and objectives count too few requests.",
+                ),
+                alert(
+                    "TailspanHookFailures",
+                    "max by (replica)"
+                    " (increase(tailspan_instrumentation_hook_failures_total[10m])) > 0.5",
+                    "0s",
+                    f"{REPLICA}: instrumentation hooks fail",
+                    'Hooks failed {{ $value | printf "%.0f" }} times in 10 min. vLLM is not'
+                    " affected, but Tailspan lacks their data. The server's log has the errors.",
+                ),
+                alert(
+                    "TailspanTaskDown",
+                    "tailspan_task_up == 0",
+                    # A part that fails is started again at least once a minute, so this is at
+                    # least five attempts, or five minutes beyond the usual time between two.
+                    "5m",
+                    f"Tailspan's {label_text('task')} does not work",
+                    "This part of Tailspan has failed for 5 min, although it is started again at"
+                    " least once a minute. Without the evaluator, for example, Tailspan sends no"
+                    " notifications. First: read the reason in `tailspan doctor` or /readyz, and"
+                    " the error in Tailspan's log. Common causes: the database cannot be reached,"
+                    " or the disk is full.",
+                ),
+                alert(
+                    "TailspanUnstored",
+                    'sum(increase(tailspan_collector_items_total{result="unstored"}[10m])) > 0.5',
+                    "5m",
+                    "Tailspan cannot store what it receives",
+                    "The database rejects it. Senders retry for about a minute, then drop it, and"
+                    " objectives count too few requests.",
+                ),
+            ],
+        ),
+    ]

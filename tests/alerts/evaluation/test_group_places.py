@@ -1,0 +1,88 @@
+"""Which groups have a place: bounded, and no burst of made-up names takes a tenant's."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.evaluation.group_places import Candidates, give
+from alerts.groups import Group
+
+
+def candidates(active: dict[str, int], requests: int = 1) -> Candidates:
+    """Groups, each active in so many hours."""
+    made = Candidates()
+    for name, hours in active.items():
+        for hour in range(hours):
+            made.add((name,), hour, requests)
+    return made
+
+
+def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
+    """Names that come once have the rest."""
+    names = {f"x{at}": 1 for at in range(100)} | {"acme": 5, "globex": 3}
+    placed = give(candidates(names), {}, places=3).placed
+    assert placed[:2] == (("acme",), ("globex",))
+    assert len(placed) == 3
+
+
+def test_of_equally_active_groups_the_one_with_more_requests_has_the_place() -> None:
+    """All began within the same hour."""
+    made = candidates({f"x{at}": 1 for at in range(100)})
+    made.add(("tenant",), 0, 40)
+    assert give(made, {}, places=1).placed == (("tenant",),)
+
+
+def test_a_burst_of_names_takes_no_place() -> None:
+    """A hundred thousand names in one hour, all places taken."""
+    burst = candidates({f"x{at}": 1 for at in range(100_000)})
+    assert give(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
+
+
+def test_a_tenant_takes_the_place_of_a_name_that_came_once() -> None:
+    """Made-up names got the places first; a tenant that lasts pushes them out, not the tenants."""
+    held: dict[Group, int] = {("x1",): 1, ("x2",): 1, ("acme",): 100}
+    found = give(candidates({"globex": 3}), held, places=3)
+    assert found.placed == (("globex",),)
+    assert found.removed in ((("x1",),), (("x2",),))
+
+
+def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
+    """Nobody can be active in more than twice as many hours of one day."""
+    day = candidates({"new": 24})
+    assert give(day, {("acme",): 12}, places=1).removed == ()
+    assert give(day, {("acme",): 11}, places=1).removed == (("acme",),)
+
+
+def test_a_fixed_group_keeps_its_place() -> None:
+    """Reserved, or with an open incident."""
+    found = give(candidates({"new": 24}), {("acme",): 0}, frozenset({("acme",)}), places=1)
+    assert (found.placed, found.removed) == ((), ())
+
+
+def test_memory_is_bounded_and_the_active_are_remembered() -> None:
+    """A tenant among a hundred thousand names."""
+    made = Candidates(most=100)
+    for hour in range(3):
+        made.add(("acme",), hour, 10)
+        for at in range(50_000):
+            made.add((f"x{hour}-{at}",), hour, 1)
+    assert len(made) <= 200
+    assert made.ranked()[0] == ("acme",)
+    made.forget(2)
+    assert made.hours(("acme",)) == 1
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 24), max_size=30),
+    st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 168), max_size=5),
+)
+def test_there_are_never_more_groups_than_places(
+    active: dict[str, int], held: dict[str, int]
+) -> None:
+    """Whatever comes, and no group loses its place to a less active one."""
+    known: dict[Group, int] = {(name,): hours for name, hours in held.items()}
+    made = candidates({name: hours for name, hours in active.items() if (name,) not in known})
+    found = give(made, known, places=5)
+    assert len(known) - len(found.removed) + len(found.placed) <= 5
+    if found.removed:
+        least = min(made.hours(each) for each in found.placed)
+        assert least > 2 * max(known[each] for each in found.removed)

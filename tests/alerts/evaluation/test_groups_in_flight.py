@@ -1,0 +1,169 @@
+"""Requests in flight of an objective with groups: each counts once, in its group."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Engine
+
+from alerts.burnrate import Counts
+from alerts.evaluation.counting import by_second, count_requests, read_tally
+from alerts.evaluation.evaluator import Evaluator
+from alerts.evaluation.group_places import EVERY_S, expanded
+from alerts.groups import OTHER
+from alerts.objectives import Goodput, Objective
+from store.writer import Writer
+from telemetry.in_flight import InFlightRequest
+from telemetry.requests import RequestTimeline, Source
+from tests.alerts.grouped import own
+
+S = 10**9
+STEP_S = 15
+START_S = 1_790_000_010
+
+Row = Callable[..., RequestTimeline]
+
+
+def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
+    """The report of a request that has had no byte of an answer at this age."""
+    return InFlightRequest(
+        span_id=row.span_id,
+        trace_id=row.trace_id,
+        received_unix_ns=row.received_unix_ns,
+        seen_unix_ns=row.received_unix_ns + round(age_s * S),
+        source=row.source,
+        reported_in_flight_s=before_s,
+        tenant=row.tenant,
+        streamed=row.streamed,
+    )
+
+
+def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
+    """What each group counts, by its values; groups that count nothing are left out."""
+    found = {}
+    for each in expanded(engine, [objective]):
+        assert isinstance(each.indicator, Goodput)
+        tally = read_tally(engine, each.indicator, START_S - STEP_S, to_s, by_second())
+        counts = tally.history.counts(START_S - STEP_S, to_s)
+        if counts.events:
+            found[",".join(value for _, value in each.group)] = counts
+    return found
+
+
+def recounted(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
+    """The same from the rows and reports, each group by its own expression."""
+    found = {}
+    for each in expanded(engine, [objective]):
+        assert isinstance(each.indicator, Goodput)
+        alone = Goodput(each.indicator.where, each.indicator.good)
+        counts = count_requests(engine, alone, START_S - STEP_S, to_s, STEP_S)
+        bad, good = sum(one.bad for one in counts), sum(one.good for one in counts)
+        if bad + good:
+            found[",".join(value for _, value in each.group)] = Counts(bad, bad + good)
+    return found
+
+
+def test_a_hung_request_counts_in_its_group_and_its_row_in_its_place(
+    engine: Engine, request_row: Row
+) -> None:
+    """A group that has a place, one that has none, and one that is unknown."""
+    objective = own(reserved=["acme"])
+    rows = [
+        request_row(received_unix_ns=START_S * S, e2e_s=60.0, ttft_s=59.0, tenant=tenant)
+        for tenant in ("acme", "globex", None)
+    ]
+    with Writer(engine) as writer:
+        writer.submit([], [], in_flight=[report_of(row, 20) for row in rows]).result(10)
+        Evaluator(engine, [objective]).evaluate(START_S + 60)
+        expected = {"acme": Counts(1, 1), OTHER: Counts(2, 2)}
+        assert by_group(engine, objective, START_S + 30) == expected
+        ended = [replace(row, reported_in_flight_s=20.0) for row in rows]
+        writer.submit(ended, []).result(10)
+    assert by_group(engine, objective, START_S + 30) == {}
+    assert by_group(engine, objective, START_S + 75) == expected
+
+
+def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
+    engine: Engine, request_row: Row
+) -> None:
+    """Also where the report was kept in `other` long ago."""
+    objective = own(reserved=["vip"])
+    hung = request_row(received_unix_ns=START_S * S, e2e_s=3000.0, ttft_s=2999.0, tenant="acme")
+    evaluator = Evaluator(engine, [objective])
+    with Writer(engine) as writer:
+        writer.submit([], [], in_flight=[report_of(hung, 20)]).result(10)
+        for at_s in range(START_S + 60, START_S + 1500, EVERY_S):
+            evaluator.evaluate(at_s)
+        assert by_group(engine, objective, START_S + 1500) == {OTHER: Counts(1, 1)}
+        fast = request_row(received_unix_ns=(START_S + 1500) * S, ttft_s=0.1, tenant="acme")
+        writer.submit([fast], []).result(10)
+        for at_s in range(START_S + 1560, START_S + 2400, EVERY_S):
+            evaluator.evaluate(at_s)
+        found = by_group(engine, objective, START_S + 2400)
+        assert found == {OTHER: Counts(1, 1), "acme": Counts(0, 1)}
+        writer.submit([replace(hung, reported_in_flight_s=20.0)], []).result(10)
+        for at_s in range(START_S + 3060, START_S + 4500, EVERY_S):
+            evaluator.evaluate(at_s)
+    assert by_group(engine, objective, START_S + 4500) == {"acme": Counts(1, 2)}
+
+
+def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_row: Row) -> None:
+    """Only then is it known which engine it was."""
+    objective = own(by=["engine"], reserved=["0"])
+    row = request_row(received_unix_ns=START_S * S, e2e_s=60.0, ttft_s=59.0, engine=0)
+    with Writer(engine) as writer:
+        writer.submit([], [], in_flight=[report_of(row, 20)]).result(10)
+        Evaluator(engine, [objective]).evaluate(START_S + 60)
+        assert by_group(engine, objective, START_S + 75) == {}
+        writer.submit([replace(row, reported_in_flight_s=20.0)], []).result(10)
+    assert by_group(engine, objective, START_S + 75) == {"0": Counts(1, 1)}
+
+
+def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request_row: Row) -> None:
+    """Reports and rows of several tenants, late and out of order, while groups get places."""
+    chance = random.Random(7)
+    objective = own(reserved=["t0"])
+    evaluator = Evaluator(engine, [objective])
+    waiting: list[tuple[int, RequestTimeline | InFlightRequest]] = []
+    bad = good = 0
+    with Writer(engine) as writer:
+        for turn in range(150):
+            now_s = START_S + turn * STEP_S
+            for _ in range(3 if turn < 100 else 0):
+                e2e_s = chance.choice([6.0, 30.0, 200.0])
+                slow = chance.random() < 0.6
+                row = request_row(
+                    received_unix_ns=now_s * S + chance.randrange(S),
+                    e2e_s=e2e_s,
+                    ttft_s=e2e_s if slow else 0.1,
+                    tenant=f"t{chance.randrange(1 + turn // 20)}",
+                    source=chance.choice([Source.SIMULATOR, Source.INSTRUMENTATION]),
+                )
+                bad, good = bad + slow, good + (not slow)
+                before_s, age_s = None, 5.0
+                while slow and age_s < e2e_s:
+                    told = report_of(row, age_s, before_s)
+                    waiting.append((told.seen_unix_ns // S + chance.choice([0, 1, 20]), told))
+                    before_s, age_s = age_s, age_s + 10.0
+                if not slow or chance.random() < 0.8 or before_s is None:  # else its server died
+                    row = replace(row, reported_in_flight_s=before_s)
+                    waiting.append((now_s + int(e2e_s) + chance.choice([0, 40, 400]), row))
+            due = [each for at_s, each in waiting if at_s <= now_s]
+            waiting = [each for each in waiting if each[0] > now_s]
+            rows = [each for each in due if isinstance(each, RequestTimeline)]
+            reports = [each for each in due if isinstance(each, InFlightRequest)]
+            writer.submit(rows, [], in_flight=reports).result(10)
+            evaluator.evaluate(now_s)
+        assert not waiting
+        end_s = START_S + 150 * STEP_S
+        for at_s in range(end_s, end_s + 1200, EVERY_S):
+            evaluator.evaluate(at_s)
+    found = by_group(engine, objective, end_s)
+    total = sum(found.values(), Counts(0, 0))
+    assert total == Counts(bad, bad + good)
+    assert len(found) > 3
+    # Only what was counted before a group had its place is in `other` there.
+    again = recounted(engine, objective, end_s)
+    assert sum(again.values(), Counts(0, 0)) == total
+    assert found["t0"] == again["t0"]
+    assert set(again) == set(found) - {OTHER}

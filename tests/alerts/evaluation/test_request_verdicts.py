@@ -1,0 +1,253 @@
+"""Good, bad, or left out: request by request, and by whole tables alike."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.evaluation.request_verdicts import Verdict, judge, selects
+from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
+from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, parse
+from alerts.fields import DURATIONS, GOOD, WHERE
+from telemetry.requests import Basis, Outcome, RequestTimeline, Source
+
+Make = Callable[..., RequestTimeline]
+
+GOODPUT = parse("ttft_s <= 0.5 and tpot_s <= 0.05", GOOD)
+
+
+def test_a_request_must_keep_both_halves_of_a_joint_promise(request_row: Make) -> None:
+    """Goodput is of the same request, not a product of two margins."""
+    assert judge(GOODPUT, request_row()) is Verdict.GOOD
+    assert judge(GOODPUT, request_row(ttft_s=0.51)) is Verdict.BAD
+    assert judge(GOODPUT, request_row(decode_s=1.01)) is Verdict.BAD
+
+
+@pytest.mark.parametrize("threshold", ["0.1", "0.3", "0.5", "0.7", "1.1"])
+def test_exactly_on_the_threshold_is_kept(request_row: Make, threshold: str) -> None:
+    """A measured tenth of a second is the tenth that was promised."""
+    good = parse(f"ttft_s <= {threshold}", GOOD)
+    assert judge(good, request_row(ttft_s=float(threshold))) is Verdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("about", "verdict"),
+    [
+        ({"outcome": Outcome.ERROR}, Verdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 503}, Verdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 429}, Verdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": None}, Verdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 400}, Verdict.CLIENT_ERROR),
+        ({"outcome": Outcome.REJECTED, "http_status": 404}, Verdict.CLIENT_ERROR),
+        ({"ttft_s": None, "streamed": False}, Verdict.UNKNOWN),
+        ({"ttft_s": None, "decode_s": 5.0}, Verdict.BAD),
+    ],
+)
+def test_failures_are_bad_and_a_clients_own_are_not(
+    request_row: Make, about: dict[str, object], verdict: Verdict
+) -> None:
+    """Latency does not excuse an error; unknown is neither, unless the rest decides."""
+    assert judge(GOODPUT, request_row(**about)) is verdict
+
+
+def left(request_row: Make, **about: object) -> RequestTimeline:
+    """A client that left before there was anything, unless said otherwise."""
+    nothing_yet = {
+        "outcome": Outcome.ABORT,
+        "ttft_s": None,
+        "output_tokens": 0,
+        "decode_s": None,
+        "itl_max_s": None,
+    }
+    return request_row(**{**nothing_yet, **about})
+
+
+@pytest.mark.parametrize(
+    ("about", "verdict"),
+    [
+        ({"e2e_s": 0.6}, Verdict.BAD),
+        ({"e2e_s": 0.4}, Verdict.ABORTED),
+        ({"e2e_s": 0.5}, Verdict.ABORTED),
+        ({"e2e_s": 0.6, "streamed": False, "output_tokens": 9}, Verdict.BAD),
+        ({"e2e_s": 0.4, "streamed": False, "output_tokens": 9}, Verdict.ABORTED),
+    ],
+)
+def test_who_left_after_the_threshold_was_let_down_and_who_left_before_is_not_counted(
+    request_row: Make, about: dict[str, object], verdict: Verdict
+) -> None:
+    """Without a first byte. An impatient user's leaving is the symptom, no reason to look away."""
+    assert judge(GOODPUT, left(request_row, **about)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("about", "verdict"),
+    [
+        ({"delivery_s": 0.01}, Verdict.GOOD),
+        ({"delivery_s": 0.01, "ttft_s": 0.7}, Verdict.BAD),
+        ({"delivery_s": 0.01, "decode_s": 5.0}, Verdict.BAD),
+        ({"delivery_s": 7.8}, Verdict.BAD),
+        ({"delivery_s": 7.8, "output_tokens": 1, "decode_s": 0.0}, Verdict.BAD),
+        ({"delivery_s": 0.04, "output_tokens": 1, "decode_s": 0.0}, Verdict.GOOD),
+        ({"delivery_s": 0.0, "output_tokens": 2, "decode_s": 0.09}, Verdict.BAD),
+        ({"delivery_s": None}, Verdict.ABORTED),
+        ({"delivery_s": None, "decode_s": 5.0}, Verdict.BAD),
+    ],
+)
+def test_who_left_amid_an_answer_is_judged_by_what_had_come(
+    request_row: Make, about: dict[str, object], verdict: Verdict
+) -> None:
+    """The promise was kept until then, or it was not: the silence before it left counts."""
+    begun = {"e2e_s": 9.0, "ttft_s": 0.2, "output_tokens": 50, "decode_s": 1.0}
+    assert judge(GOODPUT, left(request_row, **{**begun, **about})) is verdict
+
+
+@pytest.mark.parametrize(
+    ("good", "about", "verdict"),
+    [
+        ("ttft_s <= 0.5", {"ttft_s": 0.2}, Verdict.GOOD),
+        ("e2e_s <= 2", {"e2e_s": 1.9, "ttft_s": 0.2}, Verdict.ABORTED),
+        ("e2e_s <= 2", {"e2e_s": 2.1, "ttft_s": 0.2}, Verdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3}, Verdict.ABORTED),
+        ("queue_s <= 1", {"queue_s": 1.3}, Verdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3, "prefill_s": 0.1}, Verdict.GOOD),
+        ("itl_max_s <= 1", {"itl_max_s": 0.1, "output_tokens": 9}, Verdict.ABORTED),
+        (
+            "itl_max_s <= 1",
+            {"itl_max_s": 0.1, "output_tokens": 9, "delivery_s": 0.2},
+            Verdict.GOOD,
+        ),
+        ("itl_max_s <= 1", {"output_tokens": 1, "delivery_s": 1.2}, Verdict.BAD),
+        ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, Verdict.ABORTED),
+    ],
+)
+def test_what_a_leaving_client_cannot_change_is_decided(
+    request_row: Make, good: str, about: dict[str, object], verdict: Verdict
+) -> None:
+    """And what was still running is not: it would have been longer."""
+    assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
+
+
+def test_users_who_stop_answers_do_not_shift_the_share_of_bad_ones(request_row: Make) -> None:
+    """Half of them do, whether the answer began late or not: as many are bad as without them."""
+    promise = parse("ttft_s <= 0.5", GOOD)
+    verdicts = [
+        judge(promise, request_row(ttft_s=ttft_s, outcome=outcome))
+        for ttft_s in (0.6, *[0.2] * 99)
+        for outcome in (Outcome.STOP, Outcome.ABORT)
+    ]
+    assert verdicts.count(Verdict.BAD) == 2
+    assert verdicts.count(Verdict.GOOD) == 198
+
+
+def test_an_answer_of_one_token_has_no_gap_that_was_too_long(request_row: Make) -> None:
+    """TPOT is undefined there, which breaks no promise about it."""
+    one = request_row(output_tokens=1, decode_s=None, itl_max_s=None)
+    assert judge(GOODPUT, one) is Verdict.GOOD
+    assert judge(parse("not (tpot_s > 0.05)", GOOD), one) is Verdict.GOOD
+
+
+def test_an_unknown_label_is_neither_equal_nor_different(request_row: Make) -> None:
+    """It has a word of its own."""
+    unknown, acme = request_row(tenant=None), request_row(tenant="acme")
+    assert not selects(parse("tenant == 'acme'", WHERE), unknown)
+    assert not selects(parse("tenant != 'acme'", WHERE), unknown)
+    assert selects(parse("tenant is unknown or tenant != 'acme'", WHERE), unknown)
+    assert selects(parse("tenant == 'acme'", WHERE), acme)
+    assert selects(None, unknown)
+
+
+maybe_s = st.none() | st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0])
+rows = st.builds(
+    RequestTimeline,
+    trace_id=st.just("1"),
+    span_id=st.just("1"),
+    request_id=st.none(),
+    received_unix_ns=st.just(1),
+    e2e_s=st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0]),
+    outcome=st.sampled_from(Outcome),
+    source=st.sampled_from(Source),
+    basis=st.just(Basis.HTTP),
+    ttft_s=maybe_s,
+    decode_s=maybe_s,
+    itl_max_s=maybe_s,
+    frontend_s=maybe_s,
+    queue_s=maybe_s,
+    prefill_s=maybe_s,
+    delivery_s=maybe_s,
+    output_tokens=st.none() | st.integers(0, 3),
+    http_status=st.none() | st.sampled_from([200, 400, 404, 429, 500, 503]),
+    tenant=st.none() | st.sampled_from(["a", "b"]),
+    streamed=st.none() | st.booleans(),
+    prompt_tokens=st.none() | st.integers(0, 3),
+)
+OPERATORS = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+
+
+def nested(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    """Any expression over these."""
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(Not, inner),
+            st.builds(And, st.tuples(inner, inner)),
+            st.builds(Or, st.tuples(inner, inner)),
+        ),
+        max_leaves=5,
+    )
+
+
+goods = nested(
+    st.builds(
+        lambda field, op, value: Comparison(field, op, value, str(value)),
+        st.sampled_from(DURATIONS),
+        OPERATORS,
+        st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0]),
+    )
+    | st.builds(IsUnknown, st.sampled_from(["ttft_s", "tpot_s", "e2e_s", "output_tokens"]))
+    | st.just(Comparison("outcome", "==", "stop", '"stop"'))
+)
+wheres = st.none() | nested(
+    st.builds(
+        lambda op, value: Comparison("tenant", op, value, f'"{value}"'),
+        st.sampled_from(["==", "!="]),
+        st.sampled_from(["a", "b"]),
+    )
+    | st.builds(lambda op, n: Comparison("prompt_tokens", op, n, str(n)), OPERATORS, st.just(1))
+    | st.just(Comparison("streamed", "==", True, "true"))
+    | st.just(IsUnknown("tenant"))
+)
+TYPES = {
+    "ttft_s": pa.float64(),
+    "tpot_s": pa.float64(),
+    "itl_max_s": pa.float64(),
+    "e2e_s": pa.float64(),
+    "queue_s": pa.float64(),
+    "frontend_s": pa.float64(),
+    "prefill_s": pa.float64(),
+    "decode_s": pa.float64(),
+    "delivery_s": pa.float64(),
+    "output_tokens": pa.int64(),
+    "http_status": pa.int64(),
+    "prompt_tokens": pa.int64(),
+    "tenant": pa.string(),
+    "outcome": pa.string(),
+    "streamed": pa.bool_(),
+}
+
+
+@given(wheres, goods, st.lists(rows, min_size=1, max_size=6))
+def test_a_table_is_judged_as_its_requests_are(
+    where: Expression | None, good: Expression, requests: list[RequestTimeline]
+) -> None:
+    """What is counted as it comes in equals what is recounted from the store."""
+    dicts = [{**asdict(each), "tpot_s": each.tpot_s} for each in requests]
+    columns = columns_of(where, good)
+    table = pa.table({name: pa.array([d[name] for d in dicts], TYPES[name]) for name in columns})
+    alone = [
+        VERDICTS.index(judge(good, each)) if selects(where, each) else NOT_SELECTED
+        for each in requests
+    ]
+    assert judge_table(where, good, table).tolist() == alone

@@ -1,0 +1,166 @@
+"""An attempt against real servers, most of them rude."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from alerts.notify.channels import Channel, Kind, Post
+from alerts.notify.http_post import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
+from alerts.secrets import Secret
+from rig.answering import Reply
+
+POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
+Make = Callable[..., Channel]
+
+
+def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
+    """Body, headers, and the path below the channel's own."""
+    answer = Sender(channel(url=f"{receiver.url}/base/"))(Post(POST.body, "/api", POST.headers))
+    assert answer == Answer(200, "ok")
+    assert answer.verdict is Verdict.DELIVERED
+    (got,) = receiver.got
+    assert (got.path, got.body) == ("/base/api", POST.body)
+    assert got.headers["content-type"] == "application/json"
+    assert got.headers["idempotency-key"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (202, Verdict.DELIVERED),
+        (204, Verdict.DELIVERED),
+        (400, Verdict.REFUSED),
+        (404, Verdict.REFUSED),
+        (408, Verdict.LATER),
+        (410, Verdict.REFUSED),
+        (429, Verdict.LATER),
+        (500, Verdict.LATER),
+        (503, Verdict.LATER),
+    ],
+)
+def test_an_answer_is_judged_by_its_status(
+    receiver: Any, channel: Make, status: int, verdict: Verdict
+) -> None:
+    """What may pass is tried again; a refusal is not."""
+    receiver.answers = [Reply(status)]
+    answer = Sender(channel(url=receiver.url))(POST)
+    assert (answer.status, answer.verdict) == (status, verdict)
+
+
+def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
+    """The message and its keys are for the address that was configured."""
+    receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
+    answer = Sender(channel(url=receiver.url))(POST)
+    assert answer.verdict is Verdict.REFUSED
+    assert "redirect" in answer.text
+    assert [each.path for each in receiver.got] == ["/"]
+
+
+def test_of_a_huge_answer_a_little_is_read(receiver: Any, channel: Make) -> None:
+    """And less is shown, without what moves a cursor."""
+    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
+    answer = Sender(channel(url=receiver.url))(POST)
+    assert answer.verdict is Verdict.DELIVERED
+    assert answer.text.startswith("[2Jhello xxx")
+    assert len(answer.text) == 200
+
+
+@pytest.mark.parametrize(
+    ("manner", "text"),
+    [
+        ("closes", "it closed the connection, or does not use HTTP"),
+        ("babbles", "it closed the connection, or does not use HTTP"),
+        ("deaf", "no complete answer within 0.3 s"),
+        ("drips", "no complete answer within 0.3 s"),
+    ],
+)
+def test_a_malformed_or_slow_answer_is_retried(
+    rude: Callable[[str], str], channel: Make, manner: str, text: str
+) -> None:
+    """An attempt ends within its time-out."""
+    answer = Sender(channel(url=rude(manner)), whole_s=0.3)(POST)
+    assert (answer.status, answer.text, answer.verdict) == (None, text, Verdict.LATER)
+
+
+def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: Make) -> None:
+    """The next attempt fails until the previous one has ended."""
+    send = Sender(channel(url=rude("deaf")), whole_s=0.05)
+    before = threading.active_count()
+    send(POST)
+    assert {send(POST).text for _ in range(20)} == {"the previous attempt has not ended yet"}
+    assert threading.active_count() <= before + 2
+
+
+def test_nobody_there_is_said_in_words_of_our_own(channel: Make, free_port: int) -> None:
+    """The libraries' would hold the address."""
+    answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
+    assert answer == Answer(None, "the connection is refused")
+    answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
+    assert "T0K3N" not in str(answer)
+    assert answer.verdict is Verdict.LATER
+
+
+def test_no_secret_is_repeated_or_logged(
+    receiver: Any, channel: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the receiver says back: the token in the path, the key, the authorization."""
+    caplog.set_level(logging.DEBUG)
+    path = "/services/T000/B000000000/T0K3N%2Fx"
+    held = Channel(
+        name="c",
+        kind=Kind.WEBHOOK,
+        severities=("page",),
+        url=Secret(f"{receiver.url}{path}?sig=abcdef"),
+        key=Secret("the-key"),
+        authorization=Secret("Bearer the-bearer"),
+    )
+    echo = f"{receiver.url}{path}?sig=abcdef {path} sig=abcdef T0K3N%2Fx the-key the-bearer"
+    receiver.answers = [Reply(400, echo.encode())]
+    answer = Sender(held)(POST)
+    assert receiver.got[0].headers["authorization"] == "Bearer the-bearer"
+    for secret in ("T0K3N", "B000000000", "abcdef", "the-key", "the-bearer"):
+        assert secret not in str(answer)
+        assert secret not in caplog.text
+        assert secret not in repr(held)
+
+
+@pytest.mark.parametrize(
+    ("header", "waits_s"),
+    [
+        (None, None),
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("99999999999999999999", 3_600.0),
+        ("Sun, 20 Sep 2026 15:07:10 GMT", 30.0),
+        ("Sun, 20 Sep 2020 15:07:10 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("٣", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, waits_s: float | None) -> None:
+    """At most an hour; what is neither is as if it were not there."""
+    assert retry_after_s(header, lambda: 1_789_916_800.0) == waits_s
+
+
+def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> None:
+    """Beside the status."""
+    receiver.answers = [Reply(429, b"slow down", {"Retry-After": "11"})]
+    assert Sender(channel(url=receiver.url))(POST) == Answer(429, "slow down", 11.0)
+
+
+def test_a_proxy_of_the_environment_is_used(
+    receiver: Any, channel: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Except for those hosts that need none."""
+    monkeypatch.setenv("http_proxy", receiver.url)
+    send = Sender(channel(url="http://hooks.example.org/x"))
+    assert send(POST).status == 200
+    assert receiver.got[0].path == "http://hooks.example.org/x"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert Sender(channel(url=f"{receiver.url}/straight"))(POST).status == 200
+    assert receiver.got[1].path == "/straight"

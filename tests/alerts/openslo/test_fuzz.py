@@ -1,0 +1,284 @@
+"""Hostile SLO files: any text is read, and its rules are PromQL, or refused by file and line."""
+
+import re
+from typing import Any, Final
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from alerts.errors import DocumentError
+from alerts.openslo.reader import inspect_texts
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
+from alerts.prometheus.promql import check
+
+FILE: Final = "a.yaml"
+
+VALUES: Final = (
+    *("", "~", "null", "true", "0", "-1", "0.99", "99.9", "1e9", ".nan", ".inf", "0x10", "1_000"),
+    *("7d", "30d", "1h", "5m", "1m", "999999w", "{{ $value }}", "{{.window}}", "{{", "'", '"', "#"),
+    *("[]", "{}", "\ud800", "\x00", "\x1b[31m", "a\nb", "\u202e", "ü", "😀", "a" * 300, "-", "a-b"),
+    *("page", "ticket", "Prometheus", "tailspan", "burnrate", "success", "failure", "all"),
+    *(
+        "x",
+        "sum(x)",
+        "count(x)",
+        "rate(x[{{.window}}])",
+        "x[5m]",
+        "x{a=`\\d`}",
+        "1 / 0",
+        "((",
+        "x #",
+    ),
+    "sum(rate(x{a='}'}[{{ .window }}])) # why",
+    "1 - sum(sum_over_time(x[{{.window}}])) / sum(count_over_time(x[{{.window}}]))",
+)
+KEYS: Final = (
+    *("bad", "good", "total", "raw", "rawType", "counter", "labels", "annotations", "name"),
+    *("indicator", "indicatorRef", "description", "displayName", "a.b", "a_b", "slo", "1", ""),
+)
+
+
+def plain() -> dict[str, Any]:
+    """A document that is accepted."""
+
+    def source(query: str) -> dict[str, Any]:
+        return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+
+    condition = {
+        "kind": "burnrate",
+        "op": "gt",
+        "threshold": "12",
+        "lookbackWindow": "2h",
+        "alertAfter": "10m",
+    }
+    return {
+        "apiVersion": "openslo/v1",
+        "kind": "SLO",
+        "metadata": {"name": "web", "labels": {"team": "a"}, "annotations": {"runbook": "b"}},
+        "spec": {
+            "service": "web",
+            "budgetingMethod": "Occurrences",
+            "timeWindow": [{"duration": "30d", "isRolling": True}],
+            "objectives": [{"target": "0.99"}, {"target": "0.95"}],
+            "indicator": {
+                "metadata": {"name": "errors"},
+                "spec": {
+                    "ratioMetric": {"counter": True, "bad": source("x"), "total": source("y")}
+                },
+            },
+            "alertPolicies": [
+                {
+                    "kind": "AlertPolicy",
+                    "metadata": {"name": "own"},
+                    "spec": {
+                        "conditions": [
+                            {
+                                "kind": "AlertCondition",
+                                "metadata": {"name": "c"},
+                                "spec": {"severity": "page", "condition": condition},
+                            }
+                        ]
+                    },
+                }
+            ],
+        },
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def dumped(document: Any, *, unicode: bool = False) -> str:
+    """As YAML without aliases, which are refused."""
+    return yaml.dump(document, Dumper=_Dumper, allow_unicode=unicode)
+
+
+Place = tuple[Any, Any]
+
+
+def places(node: Any) -> list[Place]:
+    """Every value of a document, by what holds it and its key or index."""
+    keys: list[Any] = []
+    if isinstance(node, dict):
+        keys = list(node)
+    elif isinstance(node, list):
+        keys = list(range(len(node)))
+    return [place for key in keys for place in ((node, key), *places(node[key]))]
+
+
+def held(text: str) -> int:
+    """Check what a text yields; the number of objectives."""
+    findings = inspect_texts({FILE: text})
+    for error in findings.errors:
+        assert isinstance(error, DocumentError)
+        assert re.match(r"a\.yaml:[0-9]+: ", str(error))
+        str(error).encode()
+    for objective in findings.spec.objectives:
+        rules = tailspan_rules([objective], EXPLORER_URL)
+        rules.encode()
+        recorded = []
+        for group in yaml.safe_load(rules)["groups"]:
+            for rule in group["rules"]:
+                check(rule["expr"])
+                recorded += [rule["record"]] if "record" in rule else []
+        assert len(recorded) == len(set(recorded))
+    return len(findings.spec.objectives)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_document_with_hostile_values_makes_valid_rules_or_is_refused(
+    data: st.DataObject,
+) -> None:
+    """Values replaced, keys added, removed and doubled."""
+    document = plain()
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, key = data.draw(st.sampled_from(places(document)))
+        value = data.draw(
+            st.sampled_from(VALUES)
+            | st.text(max_size=8)
+            | st.lists(st.sampled_from(VALUES), max_size=2)
+            | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
+        )
+        match data.draw(st.sampled_from(["replace", "remove", "add", "double"])):
+            case "replace":
+                holder[key] = value
+            case "remove":
+                del holder[key]
+            case "add" if isinstance(holder, dict):
+                holder[data.draw(st.sampled_from(KEYS))] = value
+            case _ if isinstance(holder, list):
+                holder.append(holder[key])
+    held(dumped(document, unicode=data.draw(st.booleans())))
+
+
+PIECES: Final = st.sampled_from(
+    [
+        *("x", "y{a='b'}", "[{{.window}}]", "[{{ .window }}:1m]", "[5m]", "rate(", "increase("),
+        *("sum(", "sum by (a) (", "count(", "sum_over_time(", "count_over_time(", "scalar(", ")"),
+        *(" + ", " - ", " / ", " or ", " unless on () ", " > ", " @ 0", " offset 5m", "#", "\n"),
+        *("1", "vector(1)", "time()", "histogram_quantile(0.9, ", "topk(2, ", "'", '"', "`", "{"),
+        *("rate(x[{{.window}}])", "sum(increase(y[{{.window}}]))", "clamp_min(", ", 0)", "\\", "}"),
+    ]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=8).map("".join), st.booleans())
+@example("scalar(rate(x[{{.window}}]))", True)
+@example("x{a='{{.window}}'}", True)
+@example("sum(x{p=~`\\d+`})", True)
+def test_any_query_makes_valid_rules_or_is_refused(query: str, counter: bool) -> None:
+    """In the place of the bad events."""
+    document = plain()
+    ratio = document["spec"]["indicator"]["spec"]["ratioMetric"]
+    ratio["bad"]["metricSource"]["spec"]["query"] = query
+    ratio["counter"] = counter
+    held(dumped(document))
+
+
+def test_the_document_that_is_altered_is_accepted() -> None:
+    """Otherwise the tests above would test refusals alone."""
+    assert held(dumped(plain())) == 2
+
+
+@pytest.mark.parametrize("escape", ["\\ud800", "\\0", "\\e[31m", "\\r", "\\x9b"])
+def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(escape: str) -> None:
+    """An escape in quotes is the only way to write one."""
+    document = plain()
+    document["spec"]["service"] = "HERE"
+    text = dumped(document).replace("HERE", f'"a{escape}b"')
+    (error,) = inspect_texts({FILE: text}).errors
+    assert "a text with the character U+" in str(error)
+
+
+def test_an_error_is_one_line_whatever_the_key_is() -> None:
+    """A key may have line ends and be long."""
+    (error,) = inspect_texts({FILE: '"a\\nb": 1\n'}).errors
+    assert "\n" not in str(error)
+    (error,) = inspect_texts({FILE: f"? {'a' * 10_000}\n: 1\n"}).errors
+    assert len(str(error)) < 300
+
+
+def test_a_label_and_the_service_are_no_templates() -> None:
+    """Prometheus expands labels of alerts: one that changes with the value never holds `for`."""
+    document = plain()
+    document["spec"]["service"] = "{{ $value }}"
+    document["metadata"]["labels"] = {"team": "{{ $value }}"}
+    (first, *_) = inspect_texts({FILE: dumped(document)}).spec.objectives
+    for group in yaml.safe_load(tailspan_rules([first], EXPLORER_URL))["groups"]:
+        for rule in group["rules"]:
+            if "alert" in rule:
+                assert rule["labels"]["team"] == '{{ "{" }}{{ "{" }} $value }}'
+                assert rule["labels"]["service"] == '{{ "{" }}{{ "{" }} $value }}'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"labels": {"reason": "x"}}, "'reason' is set by the rules"),
+        ({"labels": {"alertstate": "x"}}, "'alertstate' is set by the rules"),
+        ({"annotations": {"summary": "x"}}, "'summary' is set by the rules"),
+        ({"annotations": {"a.b": "x", "a_b": "y"}}, "another annotation is a_b"),
+    ],
+)
+def test_a_label_or_annotation_that_would_be_lost_is_refused(
+    metadata: dict[str, Any], says: str
+) -> None:
+    """It was replaced without a word."""
+    document = plain()
+    document["metadata"] = {"name": "web", **metadata}
+    (error,) = inspect_texts({FILE: dumped(document)}).errors
+    assert says in str(error)
+
+
+def conditions(*more: dict[str, str]) -> str:
+    """The document with these conditions beside its own."""
+    document = plain()
+    document["spec"]["objectives"] = [{"target": "0.99"}]
+    (policy,) = document["spec"]["alertPolicies"]
+    (first,) = policy["spec"]["conditions"]
+    for each in more:
+        condition = {**first["spec"]["condition"], **each}
+        severity = condition.pop("severity", "page")
+        policy["spec"]["conditions"].append(
+            {**first, "spec": {"severity": severity, "condition": condition}}
+        )
+    return dumped(document)
+
+
+def test_a_page_and_a_ticket_on_one_long_window_alert_apart() -> None:
+    """Both recorded one series: the ticket's lower threshold paged."""
+    text = conditions({"severity": "ticket", "threshold": "2", "alertAfter": "20m"})
+    assert held(text) == 1
+    (objective,) = inspect_texts({FILE: text}).spec.objectives
+    rules = [
+        rule
+        for group in yaml.safe_load(tailspan_rules([objective], EXPLORER_URL))["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "TailspanBudgetBurn"
+    ]
+    assert [rule["expr"].strip() for rule in rules] == [
+        'slo:tailspan_alerting_burn:ratio2h_10m_page{slo="web"}',
+        'slo:tailspan_alerting_burn:ratio2h_20m_ticket{slo="web"}',
+    ]
+
+
+def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
+    """It alerts whenever the other does."""
+    text = conditions({"threshold": "3"})
+    assert held(text) == 1
+    (objective,) = inspect_texts({FILE: text}).spec.objectives
+    (pair,) = objective.policy.pairs
+    assert pair.factor == 3
+
+
+@pytest.mark.parametrize("window", ["30d", "999999w"])
+def test_a_condition_looks_back_less_than_the_period(window: str) -> None:
+    """The period's own counts have the same name, and Prometheus knows no 19,000 years."""
+    (error,) = inspect_texts({FILE: conditions({"lookbackWindow": window})}).errors
+    assert "allowed: shorter than the period, 30d" in str(error)

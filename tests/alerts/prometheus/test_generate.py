@@ -1,0 +1,271 @@
+"""Generated rules: committed, reproducible, and about series that there are."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts import vocabulary
+from alerts.errors import RuleError
+from alerts.objectives import Objective
+from alerts.openslo.reader import inspect_texts, load
+from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
+from alerts.prometheus.latency_rules import LIMITS, Limit
+from alerts.prometheus.rulefile import literal, number, quoted
+from exporters.definitions.series import ALL, HISTOGRAMS, RECENT
+from exporters.self_metrics.tasks import UP
+from ui.frame.view import LATENCIES as EXPLORERS
+
+ALERTS = Path(__file__).parents[3] / "alerts"
+
+Make = Callable[..., Objective]
+
+
+def rules_of(text: str) -> list[dict[str, Any]]:
+    """Every rule of a file."""
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def foreign() -> Objective:
+    """An objective that Prometheus counts."""
+    sources = {
+        key: {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
+        for key, query in (("bad", "http_errors_total"), ("total", "http_requests_total"))
+    }
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "openslo/v1",
+            "kind": "SLO",
+            "metadata": {"name": "web"},
+            "spec": {
+                "service": "web",
+                "budgetingMethod": "Occurrences",
+                "timeWindow": [{"duration": "30d", "isRolling": True}],
+                "objectives": [{"target": 0.99}],
+                "indicator": {"metadata": {"name": "e"}, "spec": {"ratioMetric": sources}},
+            },
+        }
+    )
+    (objective,) = inspect_texts({"web.yaml": text}).spec.objectives
+    return objective
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "make"),
+    [("tailspan", "objectives", tailspan_rules), ("vllm", "vllm", vllm_rules)],
+)
+def test_the_committed_rules_are_those_generated(
+    file: str, folder: str, make: Callable[..., str]
+) -> None:
+    """Where this fails: make generate, and commit what it wrote."""
+    made = make(load([ALERTS / folder]).objectives, EXPLORER_URL)
+    assert (ALERTS / "rules" / f"{file}.yaml").read_text() == made
+
+
+def test_rules_speak_only_of_series_that_there_are(objective: Make) -> None:
+    """A misspelt name is an alert that never comes."""
+    rules = rules_of(tailspan_rules([objective()], EXPLORER_URL))
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    told = {each.name for each in (*ALL, UP)} | {
+        f"{each.name}_{suffix}" for each in HISTOGRAMS for suffix in ("bucket", "count", "sum")
+    }
+    for rule in rules:
+        bare = re.sub(r'"[^"]*"|\[[^]]*\]', "", rule["expr"])
+        for name in re.findall(r"[a-z]+:[a-z0-9_:]+", bare):
+            assert name in recorded
+        for name in re.findall(r"(?<![a-z:_])tailspan_[a-z0-9_]+", bare):
+            assert name in told
+
+
+def test_every_alert_says_what_how_bad_and_where_to_look(objective: Make) -> None:
+    """For someone woken at night."""
+    for rule in rules_of(tailspan_rules([objective()], "https://tailspan.example.org/")):
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("page", "ticket", "info")
+            assert set(rule["annotations"]) == {"summary", "description", "dashboard_url"}
+            assert rule["labels"].get("slo", "chat") == "chat"
+            assert "slo" not in rule["labels"] or rule["labels"]["service"] == "chat"
+            assert rule["annotations"]["dashboard_url"].startswith(
+                "https://tailspan.example.org/?last="
+            )
+            assert rule["annotations"]["description"].endswith((".", "`."))
+
+
+def test_the_link_opens_the_explorer_on_what_burns(objective: Make) -> None:
+    """With the objective's own latency and labels, escaped."""
+    about = objective(good="e2e_s <= 2", where="where: 'model == \"a/b & c\" and streamed == true'")
+    (link, *_) = (
+        rule["annotations"]["dashboard_url"]
+        for rule in rules_of(tailspan_rules([about], EXPLORER_URL))
+        if rule.get("alert") == "TailspanBudgetBurn"
+    )
+    assert link == "http://127.0.0.1:8501/?last=1h&latency=e2e&page=root-cause&model=a%2Fb+%26+c"
+
+
+@pytest.mark.parametrize("latency", ["ttft", "tpot", "itl_max", "e2e", "queue"])
+def test_the_link_shows_the_latency_that_is_promised(objective: Make, latency: str) -> None:
+    """Under the explorer's own name."""
+    assert latency in EXPLORERS
+    text = tailspan_rules([objective(good=f"{latency}_s <= 2")], EXPLORER_URL)
+    assert f"/?last=1h&latency={latency}&page=root-cause\n" in text
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_is_on_a_series_that_there_is_and_links_to_its_latency(limit: Limit) -> None:
+    """By model; the explorer refuses a latency that it does not know."""
+    assert limit.series in {each.by_model for each in RECENT}
+    assert limit.latency in EXPLORERS
+
+
+def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
+    """Sums are divided, never quotients summed."""
+    text = tailspan_rules([objective()], EXPLORER_URL)
+    assert "histogram_quantile" not in text
+    assert not re.search(r"avg_over_time\(slo:", text)
+
+
+def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: Make) -> None:
+    """90 % burns at most 10 times too fast: the first pair alerts at 9, the second at 6."""
+    text = tailspan_rules([objective(target="0.9")], EXPLORER_URL)
+    assert ", alerting above 9." in text
+    assert ", alerting above 6." in text
+    assert "alerting above 14.4" not in text
+
+
+@pytest.mark.parametrize(
+    ("good", "where", "says"),
+    [
+        ("ttft_s <= 0.4", "", "the nearest bounds are 0.25 and 0.5"),
+        ("e2e_s <= 0.1", "", "the nearest bounds are 0.3$"),
+        ("ttft_s <= 9999", "", "the nearest bounds are 2560$"),
+        ("ttft_s <= 0.5 and tpot_s <= 0.05", "", "cannot count requests that met all of"),
+        ("ttft_s < 0.5", "", "write <="),
+        ("ttft_s > 0.5", "", "no histogram for this objective"),
+        ('outcome == "stop"', "", "no histogram for this objective"),
+        ("ttft_s <= 0.5", "where: 'tenant == \"a\"'", "by model alone"),
+    ],
+)
+def test_what_vllms_histograms_cannot_tell_is_refused(
+    document: Callable[..., str], good: str, where: str, says: str
+) -> None:
+    """Between two buckets there is only guessing."""
+    text = document(good=good.replace("'", "''"), where=where)
+    (about,) = inspect_texts({"a.yaml": text}).spec.objectives
+    with pytest.raises(RuleError, match=says):
+        vllm_rules([about], EXPLORER_URL)
+
+
+def test_a_buckets_bound_is_matched_however_it_is_written(objective: Make) -> None:
+    """`le` is text: a server writes 1.0, a normalising Prometheus 1."""
+    about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
+    text = vllm_rules([about], EXPLORER_URL)
+    assert (
+        'vllm:time_to_first_token_seconds_bucket{model_name="m",le=~"1|1\\\\.0"}[5m]'
+        in rules_of(text)[2]["expr"]
+    )
+
+
+@given(st.fractions(0, 10**6, max_denominator=10**6))
+def test_a_number_is_written_exactly(value: Fraction) -> None:
+    """As a decimal, or a division."""
+    text = number(value).strip("()")
+    above, _, below = text.partition(" / ")
+    assert Fraction(above) / Fraction(below or 1) == value
+
+
+@given(st.text(max_size=30))
+def test_a_text_cannot_leave_its_quotes(text: str) -> None:
+    """Nothing a label holds becomes PromQL."""
+    inside = quoted(text)[1:-1]
+    assert "\n" not in inside
+    assert not re.search(r'(?<!\\)(\\\\)*"', inside)
+
+
+def test_objectives_of_other_metrics_alone_have_no_alert_on_tailspan() -> None:
+    """Their Prometheus need not scrape Tailspan, and would page for its absence."""
+    rules = rules_of(tailspan_rules([foreign()], EXPLORER_URL))
+    alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
+    assert "TailspanAbsent" not in alerts
+    assert set(alerts) == {
+        "TailspanBudgetBurn",
+        "TailspanBudgetBurnHeldBack",
+        "TailspanObjectiveAbsent",
+    }
+    absent = alerts["TailspanObjectiveAbsent"]
+    assert "sum(increase(http_requests_total[5m]))" in absent["annotations"]["description"]
+    assert "dashboard_url" not in absent["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("target", "after"), [("0.9999", "2m"), ("0.999", "2m"), ("0.99", "8m"), ("0.95", "43m")]
+)
+def test_absence_pages_as_soon_as_a_total_failure_would(
+    objective: Make, target: str, after: str
+) -> None:
+    """Absent counters may hide one; a restart of what is scraped takes up to two minutes."""
+    (rule,) = (
+        rule
+        for rule in rules_of(tailspan_rules([objective(target=target)], EXPLORER_URL))
+        if rule.get("alert") == "TailspanObjectiveAbsent"
+    )
+    assert rule["for"] == after
+
+
+def test_absence_need_not_page(objective: Make) -> None:
+    """A job that runs at night has no counters by day."""
+    about = replace(objective(), alert_when_no_data=False)
+    assert "TailspanObjectiveAbsent" not in tailspan_rules([about], EXPLORER_URL)
+
+
+def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objective: Make) -> None:
+    """An alert can be routed by team; its own labels come first."""
+    about = replace(
+        objective(),
+        labels=(("team", "chat-sre"), ("severity", "mine")),
+        annotations=(("runbook_url", "https://wiki.example.org/chat"), ("summary", "mine")),
+    )
+    rules = rules_of(tailspan_rules([about], EXPLORER_URL))
+    alerts = [rule for rule in rules if rule.get("labels", {}).get("slo") and "alert" in rule]
+    assert len(alerts) == 10
+    for rule in alerts:
+        assert rule["labels"]["team"] == "chat-sre"
+        assert rule["labels"]["severity"] != "mine"
+        assert rule["annotations"]["runbook_url"] == "https://wiki.example.org/chat"
+        assert rule["annotations"]["summary"] != "mine"
+
+
+def expanded(template: str) -> str:
+    """What Go makes of a template that has no other action than those of `literal`."""
+    rest = template.replace('{{ "{" }}', "\0")
+    assert "{{" not in rest
+    return rest.replace("\0", "{")
+
+
+@given(st.text(st.sampled_from('{}"`-$.\n a') | st.characters(exclude_characters="\0")))
+def test_a_text_is_never_a_template(text: str) -> None:
+    """Any text yields itself; test_rules_promtool holds it against Prometheus' own templates."""
+    assert expanded(literal(text)) == text
+
+
+@pytest.mark.parametrize("text", ["{{{ $value }}}", "{ {{ . }} }", "{{`x`}}", "a { b } c"])
+def test_no_text_of_an_objective_is_a_template(objective: Make, text: str) -> None:
+    """Of three braces two were left, and with them a template; nor that of an address."""
+    made = objective(where=f"""where: 'tenant == "{text}"'""")
+    for rule in rules_of(tailspan_rules([made], f"http://x/{text}")):
+        if rule.get("alert") == vocabulary.ALERT_BURNING:
+            notes = rule["annotations"]
+            ours = re.sub(
+                r"\{\{ (with query|\. \||end|\$value \|).*?\}\}", "", notes["description"]
+            )
+            assert f'tenant == "{text}"' in expanded(ours)
+            assert expanded(notes["dashboard_url"]).startswith(f"http://x/{text}/?")
+            break
+    else:
+        pytest.fail("no alert of a burn")
