@@ -11,7 +11,7 @@ own clock: whoever asks the page from outside waits for it to be free. CPU is th
 explorer's process and those it reads through.
 
 The explorer reads the last day ahead when it starts; the first line says how long that takes,
-and how long "Why is it slow?" takes that is opened before.
+and how long Root cause takes that is opened before.
 """
 
 import argparse

@@ -26,13 +26,13 @@ def no_server() -> None:
     """Nothing has ever been received: how to connect a server, or try without one."""
     st.html("<p class='headline'><b>No server has reported yet.</b></p>")
     st.markdown(
-        "Install the instrumentation **beside vLLM**, say where Tailspan listens (`HOST` is "
-        "this machine, as the server sees it), and start vLLM as always:"
+        "Install the instrumentation **in vLLM’s environment**, set where Tailspan listens (`HOST` "
+        "is this machine, as the server sees it), and start vLLM as usual:"
     )
     st.code(CONNECT, language="bash")
     st.markdown("Then send it a first request; it shows up here within seconds:")
     st.code(FIRST_REQUEST, language="bash")
-    st.markdown("Or look around first, with a simulated fleet and an incident under way:")
+    st.markdown("Or try it first with a simulated fleet and an incident under way:")
     st.code(SIMULATE, language="bash")
 
 
