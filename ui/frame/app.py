@@ -3,6 +3,7 @@
 import html
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import partial
@@ -34,6 +35,8 @@ RETRY_S: Final = 5
 HERE: Final = Path(__file__).parent
 FRAMED: Final = "framed"
 """In the session: the view that navigation and controls show."""
+DRAWN: Final = "drawn"
+"""In the session: the view whose data was drawn last."""
 
 
 def show() -> None:
@@ -95,8 +98,10 @@ def _body(engine: Engine, zone: tzinfo) -> None:
     st.session_state["now_unix_ns"] = context.now_unix_ns
     module = module_of(context.page)
     try:
-        with st.spinner("Reading …"):
+        # Only for what is new: on a refresh it would push the page down for a moment.
+        with nullcontext() if st.session_state.get(DRAWN) == view else st.spinner("Reading …"):
             found = module.read(context)
+        st.session_state[DRAWN] = view
         if context.page.of_a_range:
             freshness.show(context, found.newest_unix_ns, found.simulated)
         if found.newest_unix_ns is None and context.page.needs_data:
